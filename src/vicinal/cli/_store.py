@@ -37,7 +37,7 @@ from vicinal.cli._records import (
     read_records,
     target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, TakeoverSeconds, opened_at
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
@@ -91,6 +91,7 @@ def predict(
     quiet: Quiet = False,
     ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
+    takeover_s: TakeoverSeconds = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -98,7 +99,7 @@ def predict(
     from vicinal.distributed import MissingShardPolicy
 
     check_format(out)
-    policy = MissingShardPolicy(shard_s)
+    policy = MissingShardPolicy(shard_s, takeover_s=takeover_s)
     with (
         warnings_said(),
         progress_shown(silent=json),

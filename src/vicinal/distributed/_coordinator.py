@@ -37,6 +37,7 @@ from vicinal.distributed._messages import (
     Steps,
     Verify,
 )
+from vicinal.distributed._promotion import CopyTakeovers
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
     check_no_model,
@@ -111,6 +112,7 @@ class Coordinator(BaseStore):
             for ways, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
+        self._takeovers = CopyTakeovers(parts, records, policy, self._transports)
         self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
         self._waiting: dict[int, Sequence[Query]] = {}
@@ -340,14 +342,12 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        reasons = {}
-        for number, transport in enumerate(self._transports):
-            try:
-                gather({number: transport}, Ping(), MissingShardPolicy(seconds))
-                reasons[number] = ""
-            except VicinalError as error:
-                reasons[number] = str(error)
-        return reasons
+        return {n: self._reason(one, seconds) for n, one in enumerate(self._transports)}
+
+    @property
+    def copies_given_up(self) -> int:
+        """How many copies of shards were given up since this was opened. Public."""
+        return self._takeovers.count
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -364,6 +364,16 @@ class Coordinator(BaseStore):
             write_cluster(self._cluster, place)
 
     # ------------------------------------------------------------ inside
+
+    def _reason(self, shard: CheckedTransport, seconds: float) -> str:
+        """Return why a copy of a shard does not answer; looking gives none of them up."""
+        policy = MissingShardPolicy(seconds)
+        try:
+            for place in range(len(shard.transports)):
+                gather({shard.record.number: shard.copy(place)}, Ping(), policy)
+        except VicinalError as error:
+            return str(error)
+        return ""
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
@@ -410,7 +420,8 @@ class Coordinator(BaseStore):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        seconds = min(_OPENING, self._policy.deadline)
+        policy = MissingShardPolicy(seconds, self._policy.answer_without)
         try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
         except ShardMissing as error:

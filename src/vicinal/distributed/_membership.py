@@ -193,10 +193,10 @@ class ShardRecords:
         """Write down, inside a transaction, which copies each shard has."""
         self._database.put(_COPIES, " ".join(",".join(map(str, r.copies)) for r in self._records))
 
-    def open(self) -> None:
-        """Begin a new epoch, durably; before any shard is asked."""
+    def open(self, *some: ShardRecord) -> None:
+        """Begin a new epoch, durably, for some shards or all; before any of them is asked."""
         epoch = fresh_key(_EPOCH)
-        for one in self._records:
+        for one in some or self._records:
             one.epochs = (*one.epochs, epoch)
         with self._database.transaction():
             self.write()

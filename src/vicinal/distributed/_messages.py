@@ -263,7 +263,10 @@ Task = (
 )  # fmt: skip
 """What a shard does."""
 
-CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, Erase, OpenAudience)
+CHANGES = (Add, Erase, OpenAudience)
+"""What may take a shard very long."""
+
+CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, *CHANGES)
 """What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 

@@ -61,6 +61,11 @@ class RayTransport:
                 self.ray.get(actor.close.remote(), timeout=_CLOSING)
             self.ray.kill(actor)
 
+    def abandon(self) -> None:
+        """End the actors; the system closes their files."""
+        for actor in filter(None, (self.actor, self._spare)):
+            self.ray.kill(actor)
+
     def sum_node(self, shards: Sequence[RayTransport]) -> RaySums:
         """Return an inner node on this shard's machine."""
         assert self.start_sums is not None  # noqa: S101 (whoever makes transports for a tree)

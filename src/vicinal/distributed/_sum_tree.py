@@ -29,6 +29,7 @@ from vicinal.distributed._messages import (
     Steps,
     VoteRequest,
 )
+from vicinal.distributed._takeover import outcomes_of
 from vicinal.distributed._transport import PendingReply, ShardTransport, SumTransport
 from vicinal.errors import ShardUnreachable, StorageFailed
 from vicinal.predictors._common.parameter_checks import AUTO
@@ -83,8 +84,19 @@ class ShardGroup:
 
     def send(self, task: VoteRequest | SearchAhead, seconds: float) -> GroupReply:
         """Send all shards a task through the nodes, without waiting."""
-        messages = [shard.message(task) for shard in self.shards.values()]
-        return GroupReply(self, messages, [one.send(messages, seconds) for one in self.nodes])
+        messages, now = [shard.message(task) for shard in self.shards.values()], time.monotonic()
+        replies = [one.send(messages, seconds) for one in self.nodes]
+        return GroupReply(self, messages, replies, now)
+
+    @property
+    def has_all_copies(self) -> bool:
+        """Whether every shard still has a copy behind each node."""
+        return all(len(one.transports) == len(self.nodes) for one in self.shards.values())
+
+    def close(self) -> None:
+        """End the nodes."""
+        for node in self.nodes:
+            node.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +106,7 @@ class GroupReply:
     group: ShardGroup
     messages: list[Message]
     replies: Sequence[PendingReply]
+    sent: float
 
     def result(self, seconds: float) -> Steps:
         """Return the sum.
@@ -101,12 +114,18 @@ class GroupReply:
         Raises StoreOutdated if another shard took part. Raises ShardUnreachable if copies of a
         shard differ: asked one by one, they are made the same.
         """
-        answers: list[GroupAnswer] = [reply.result(seconds) for reply in self.replies]
+        lag = max(shard.lag for shard in self.group.shards.values())
+        outcomes = outcomes_of(self.replies, self.sent, seconds, lag, long=False)
+        for error in outcomes.errors.values():
+            raise error
+        answers: list[GroupAnswer] = outcomes.values
         shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
         agree = [
             shard.record.accept(message.known, *its)
             for shard, message, its in zip(shards, self.messages, links, strict=True)
         ]
+        for shard in shards:
+            shard.note_all()
         first, *others = [answer.sums for answer in answers]
         if not (all(agree) and all(np.array_equal(first, other) for other in others)):
             raise ShardUnreachable("Copies of a shard differ.")
@@ -145,8 +164,7 @@ class SumTree:
     def close(self) -> None:
         """End the inner nodes."""
         for group in self._groups:
-            for node in group.nodes:
-                node.close()
+            group.close()
 
     def search_ahead(self, search: SearchAhead) -> None:
         """Have all shards search a block, without waiting for them."""
@@ -169,6 +187,7 @@ class SumTree:
 
         Raises ShardMissing as :func:`vicinal.distributed._fan_out.gather`.
         """
+        self._regroup()
         until = time.monotonic() + self._policy.deadline
         half = self._policy.deadline / 2
         expected = set(numbers)
@@ -185,6 +204,16 @@ class SumTree:
                 alone |= self._ask(request, group.shards)
         answered = results_of(alone, until, 0.0, self._policy, len(expected) - len(alone))
         return [*sums, *answered.values()], alone.keys() - answered.keys()
+
+    def _regroup(self) -> None:
+        """Have shards that lost a copy asked directly, and those beside them by other nodes."""
+        for group in [one for one in self._groups if not one.has_all_copies]:
+            group.close()
+            self._groups.remove(group)
+            copies = len(group.nodes)
+            numbers = [n for n, one in group.shards.items() if len(one.transports) == copies]
+            if len(numbers) > 1:
+                self._groups.append(self._group(numbers))
 
     def _ask(self, request: VoteRequest, numbers: Iterable[int]) -> dict[int, RetriedTask]:
         """Send a request to shards one by one."""
