@@ -251,6 +251,7 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
         assert ("soft_labels.npy" in stored.namelist()) == (share != "0")
     out = "--out", tmp_path / "student.pt", "--steps", 20, "--json"
     told = json.loads(run("student", tmp_path / "answers.npz", *files[2:], *out))
+    assert told["soft_labels"] == (0 if share == "0" else 300)
     student = students.load(tmp_path / "student.pt")
     assert student.name == ("mlp" if share == "0" else "kernel")
     assert student.guarantee == told["guarantee"]

@@ -129,6 +129,7 @@ def student(
     with progress(silent=json) as begin:
         if soft is None and recipe.soft_share:
             soft = _soft_labels(answers_given, pool)
+        learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, soft)
     trained = replace(trained, guarantee=answers_given.guarantee)
@@ -137,6 +138,7 @@ def student(
     scores = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
     result = {
         "answers": len(rows),
+        "soft_labels": len(pool) if learns_soft else 0,
         "agreement": round(agreement.overall.accuracy, 4),
         "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
         "figures": scores and scores.to_dict(),
@@ -179,6 +181,11 @@ def _text(result: dict[str, Any], agreement: ClassFigures, scores: ClassFigures 
     )
     lines = [
         f"Trained on {result['answers']:,} answers; agrees with {result['agreement']:.1%} of them.",
+        *(
+            [f"Learnt from soft labels of {result['soft_labels']:,} public examples, too."]
+            if result["soft_labels"]
+            else []
+        ),
         f"By class: {shares}",
         *([] if scores is None else ["On examples not asked about:", *scores.lines()]),
         f"Student    {result['out']}",

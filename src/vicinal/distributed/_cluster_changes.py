@@ -56,21 +56,15 @@ _NOTHING = np.zeros(0, dtype=np.int32)
 class ClusterChange:
     """What all shards have to do; private.
 
-    Attributes
-    ----------
-    what : str
-        :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
-    subjects : list of int or str
-        Whose each record is; or who is erased.
-    integers, rows, places : int8 or float32 (n, d), int32 (n, w), int32 (n,)
-        New records, what they carry as the file has it, and the shard of each.
-    audience : dict
-        Number, name and plan of a new audience.
-    clock : int
-        The coordinator's clock.
+    - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
+    - `subjects`: whose each record is; or who is erased.
+    - `integers`, `rows`, `places`, int8 or float32 (n, d), int32 (n, w), int32 (n,): new records,
+      what they carry as the file has it, and the shard of each.
+    - `audience`: number, name and plan of a new audience.
+    - `clock`: the coordinator's clock.
     """
 
-    what: str
+    kind: str
     subjects: list[SubjectId] = field(default_factory=list)
     integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
     rows: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
@@ -80,9 +74,9 @@ class ClusterChange:
 
     def task(self, shard: int) -> Task:
         """Return what one shard has to do."""
-        if self.what == ERASE:
+        if self.kind == ERASE:
             return Erase(self.clock, self.subjects)
-        if self.what == AUDIENCE:
+        if self.kind == AUDIENCE:
             return OpenAudience(self.clock, **self.audience)
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
@@ -90,12 +84,12 @@ class ClusterChange:
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
-        return self.what != ADD or bool((self.places == shard).any())
+        return self.kind != ADD or bool((self.places == shard).any())
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
         described = {
-            "what": self.what, "turn": self.clock, "subjects": self.subjects,
+            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
             "audience": self.audience,
         }  # fmt: skip
         content = io.BytesIO()
@@ -130,18 +124,11 @@ class ClusterChange:
 class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
-    Parameters
-    ----------
-    folder : Path
-        The coordinator's.
-    ledger : Ledger
-        The coordinator's.
-    transports : sequence of CheckedTransport
-        The ways to all shards.
-    records : ShardRecords
-        What the ledger keeps of them.
-    deadline : float
-        Seconds that a change waits for them.
+    - `folder`: the coordinator's.
+    - `ledger`: the coordinator's.
+    - `transports`: the ways to all shards.
+    - `records`: what the ledger keeps of them.
+    - `deadline`: seconds that a change waits for them.
     """
 
     def __init__(
@@ -175,30 +162,24 @@ class ClusterChanges:
     def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
         """Have all shards do a task; return what came of it, by shard.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing.
+        Raises ShardMissing if one is missing.
         """
         return self._on(self._transports, task)
 
     def on_copies(self, place: int, task: Task | Sequence[Task]) -> dict[int, Any]:
         """Have one copy of each shard do a task that changes nothing, where there is one in place.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing.
+        Raises ShardMissing if one is missing.
         """
         ways = {n: t.copy(place) for n, t in self._transports.items() if place < len(t.transports)}
         return self._on(ways, task)
 
-    def make(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def make(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
         `decide` returns it, and may write to the ledger, in the same transaction.
         """
-        with self._ledger.change(what):
+        with self._ledger.change(kind):
             clock = self._ledger.clock + 1
             self._digest = replace(decide(), clock=clock).save(self._path)
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
@@ -208,10 +189,7 @@ class ClusterChanges:
     def finish(self) -> dict[int, Any]:
         """Have shards make the change that is pending.
 
-        Raises
-        ------
-        ShardMissing
-            If one is missing. The change stays pending.
+        Raises ShardMissing if one is missing. The change stays pending.
         """
         change = ClusterChange.read(self._path, self._digest)
         shards = {n: one for n, one in self._transports.items() if change.concerns(n)}
@@ -228,10 +206,8 @@ class ClusterChanges:
     ) -> Callable[[], ClusterChange]:
         """Route records to the shards that know their subjects; return what decides the change.
 
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing: it may know one of the subjects. Nothing is changed.
+        Raises ShardMissing if a shard is missing: it may know one of the subjects. Nothing is
+        changed.
         """
         database, version = self._ledger.database, self._ledger.version + 1
         subjects = self._new_numbers(len(records)) if records.ids is None else records.ids
@@ -250,10 +226,7 @@ class ClusterChanges:
     def places_of(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int32]:
         """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
 
-        Raises
-        ------
-        ShardMissing
-            If a shard is missing: it may know one of them.
+        Raises ShardMissing if a shard is missing: it may know one of them.
         """
         return self._places(subjects, self.on_all(KnownSubjects(subjects)))
 
@@ -268,10 +241,7 @@ class ClusterChanges:
     ) -> npt.NDArray[np.int32]:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
-        Parameters
-        ----------
-        standings : mapping of int to int8 (subjects,)
-            What each shard knows of them.
+        `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
         """
         table = np.stack([standings[number] for number in sorted(standings)])
         if ((table > 0).sum(axis=0) > 1).any():

@@ -37,6 +37,7 @@ from vicinal.distributed._messages import (
     Steps,
     Verify,
 )
+from vicinal.distributed._promotion import CopyTakeovers
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
     check_no_model,
@@ -111,6 +112,7 @@ class Coordinator(BaseStore):
             for ways, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
+        self._takeovers = CopyTakeovers(parts, records, policy, self._transports)
         self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
         self._waiting: dict[int, Sequence[Query]] = {}
@@ -223,13 +225,13 @@ class Coordinator(BaseStore):
         What several threads ask is answered one after the other, and shards search for the next
         while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
         """
-        asked = [self._extracted(query) for query in queries]
+        extracted = [self._extracted(query) for query in queries]
         place = next(self._places)
-        self._waiting[place] = asked
+        self._waiting[place] = extracted
         try:
             with self._lock:
                 del self._waiting[place]
-                return super().predict_many(asked)
+                return super().predict_many(extracted)
         finally:
             self._waiting.pop(place, None)
 
@@ -340,14 +342,12 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        reasons = {}
-        for number, transport in enumerate(self._transports):
-            try:
-                gather({number: transport}, Ping(), MissingShardPolicy(seconds))
-                reasons[number] = ""
-            except VicinalError as error:
-                reasons[number] = str(error)
-        return reasons
+        return {n: self._reason(one, seconds) for n, one in enumerate(self._transports)}
+
+    @property
+    def copies_given_up(self) -> int:
+        """How many copies of shards were given up since this was opened. Public."""
+        return self._takeovers.count
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -365,16 +365,26 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ inside
 
+    def _reason(self, shard: CheckedTransport, seconds: float) -> str:
+        """Return why a copy of a shard does not answer; looking gives none of them up."""
+        policy = MissingShardPolicy(seconds)
+        try:
+            for place in range(len(shard.transports)):
+                gather({shard.record.number: shard.copy(place)}, Ping(), policy)
+        except VicinalError as error:
+            return str(error)
+        return ""
+
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(
             cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
         )
 
-    def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def _change(self, kind: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(what, decide)
+            return self._changes.make(kind, decide)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
@@ -410,7 +420,8 @@ class Coordinator(BaseStore):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        seconds = min(_OPENING, self._policy.deadline)
+        policy = MissingShardPolicy(seconds, self._policy.answer_without)
         try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
         except ShardMissing as error:
@@ -440,10 +451,7 @@ def _learn_shards(
 ) -> None:
     """Take the shards that are there: a step for clusters of versions that did not keep them.
 
-    Raises
-    ------
-    ShardMissing
-        If one is missing.
+    Raises ShardMissing if one is missing.
     """
     tasks = [Join(cluster.identity, number) for number in range(len(transports))]
     identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))

@@ -20,10 +20,7 @@ from vicinal.errors import (
 class ReopeningShard:
     """The shard in a folder, used by one process.
 
-    Parameters
-    ----------
-    path : Path
-        The folder.
+    `path`: the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,15 +30,10 @@ class ReopeningShard:
     def handle(self, message: Message | Task) -> Any:
         """Do a task.
 
-        Raises
-        ------
-        ShardUnreachable
-            If the disk fails, or if another process has the folder: it may not have let go of it
-            yet.
-        StoreDamaged
-            If the folder is missing or damaged: later it would be no better.
-        StoreOutdated
-            If it is another shard's. Any further refusal is the shard's own, and comes as it is.
+        Raises ShardUnreachable if the disk fails, or if another process has the folder: it may not
+        have let go of it yet. Raises StoreDamaged if the folder is missing or damaged: later it
+        would be no better. Raises StoreOutdated if it is another shard's. Any further refusal is
+        the shard's own, and comes as it is.
         """
         if self._server is not None and not self._server.is_consistent:
             self.close()

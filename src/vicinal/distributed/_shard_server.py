@@ -143,7 +143,7 @@ class ShardServer:
         if isinstance(task.task, tasks.ReplaceLedger):  # it must be opened again
             return ShardAnswer(value, ())
         with self._serving():
-            return ShardAnswer(value, links_after(self._parts.database, task.seen) or ())
+            return ShardAnswer(value, links_after(self._parts.database, task.known) or ())
 
     def join(self, task: tasks.Join) -> tuple[str, ShardState]:
         """Become a shard of a cluster, unless it is one; return its id and how far it is.
@@ -289,7 +289,7 @@ class ShardServer:
     def read_ledger(self, task: tasks.ReadLedger) -> dict[str, list[Row]]:
         """Return the rows of the ledger, for another copy of this shard. Private."""
         with self._serving():
-            return ledger_rows(self._parts.database, task.seen)
+            return ledger_rows(self._parts.database, task.known)
 
     def replace_ledger(self, task: tasks.ReplaceLedger) -> None:
         """Go on with the ledger of another copy; the shard must be opened again, whatever comes.
@@ -302,7 +302,7 @@ class ShardServer:
         with self._lock:
             self._check_open()
             self._failed = True
-            replace_rows(self._parts, task.seen, task.rows)
+            replace_rows(self._parts, task.known, task.rows)
 
     # ------------------------------------------------------------ inside
 
@@ -315,7 +315,7 @@ class ShardServer:
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
             raise another_shard(number)
-        if links_after(database, message.seen) is None:
+        if links_after(database, message.known) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "

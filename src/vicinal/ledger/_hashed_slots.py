@@ -41,12 +41,7 @@ class HashedSlotTable:
 
     Its look-ups read the database, which must hold what was assigned and freed before.
 
-    Parameters
-    ----------
-    database : Database
-        With the pages of subjects.
-    size : int
-        Number of slots, taken or free.
+    `database`: with the pages of subjects. `size`: number of slots, taken or free.
     """
 
     def __init__(self, database: Database, size: int) -> None:
@@ -129,9 +124,9 @@ class HashedSlotTable:
             fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
             self._free = np.concatenate([self._free, fresh])
             self.size += more
-        kept = len(self._free) - len(framed_ids)
-        slots = self._free[kept:][::-1].copy()
-        self._free = self._free[:kept].copy()
+        n_free = len(self._free) - len(framed_ids)
+        slots = self._free[n_free:][::-1].copy()
+        self._free = self._free[:n_free].copy()
         new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
         self._entries = np.concatenate([self._entries, new])
         self._entries.sort()
@@ -183,10 +178,7 @@ class HashedSlotTable:
 class SlotsBySubject(Mapping[SubjectId, int]):
     """The slots of all subjects by id, read from the database as they are asked for. Private.
 
-    Parameters
-    ----------
-    table : HashedSlotTable
-        What it shows.
+    `table`: what it shows.
     """
 
     def __init__(self, table: HashedSlotTable) -> None:

@@ -50,17 +50,9 @@ class LeavingSubjects:
 class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
-    Parameters
-    ----------
-    database : Database
-        With the present schema.
-    key : bytes
-        The secret key of the hashes of those who left.
+    `database`: with the present schema. `key`: the secret key of the hashes of those who left.
 
-    Attributes
-    ----------
-    dated : bool
-        Whether changes are written with the time; not where copies must write the same rows.
+    `dated`: whether changes are written with the time; not where copies must write the same rows.
     """
 
     dated = True
@@ -189,7 +181,7 @@ class Ledger:
     # ------------------------------------------------------------ what becomes durable
 
     @contextmanager
-    def change(self, what: str) -> Iterator[None]:
+    def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
 
         Whatever goes wrong inside, memory may be ahead of the disk, so the ledger is closed.
@@ -200,7 +192,7 @@ class Ledger:
             self.clock += 1
             self.database.execute(
                 "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, _now() if self.dated else "", what, self.version),
+                (self.clock, _now() if self.dated else "", kind, self.version),
             )
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
@@ -211,10 +203,8 @@ class Ledger:
         The block at position i of `blocks` gets the number ``clock + 1 + i``, with the clock as it
         was before.
 
-        Raises
-        ------
-        StorageFailed, PrivacyRefused
-            Nothing may be answered then, and the ledger must be opened again.
+        Raises StorageFailed, PrivacyRefused: nothing may be answered then, and the ledger must be
+        opened again.
         """
         with self._all_or_nothing():
             for block in blocks:
@@ -250,10 +240,7 @@ class Ledger:
     def bar_audience_names(self, names: Iterable[bytes]) -> None:
         """Let no audience with one of these names be opened, but those there are; in a change.
 
-        Parameters
-        ----------
-        names : iterable of bytes
-            Digests, see :func:`~vicinal.ledger._rollback_guard.name_digest`.
+        `names`: digests, see :func:`~vicinal.ledger._rollback_guard.name_digest`.
         """
         here = {name_digest(name) for name in self.audiences}
         closed = {*self._closed_names(), *(digest.hex() for digest in names if digest not in here)}

@@ -67,10 +67,7 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
     """Write who stands at some slots, inside a transaction.
 
-    Parameters
-    ----------
-    changes : mapping
-        By slot: the framed id that stands there from now on; None where nobody does.
+    `changes`: by slot: the framed id that stands there from now on; None where nobody does.
     """
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
@@ -84,10 +81,7 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
 def write_all(database: Database, ids: bytes | bytearray) -> int:
     """Write subjects at the slots 0, 1, ... of a ledger that has none; return how many they are.
 
-    Parameters
-    ----------
-    ids : bytes or bytearray
-        Their framed ids, one after the other. No object is made for each.
+    `ids`: their framed ids, one after the other. No object is made for each.
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
@@ -142,11 +136,11 @@ def _write_pages(database: Database, changes: Mapping[int, Mapping[int, bytes | 
 
 def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
     """Return the rows of the page from slot `first` on after a change."""
-    left = _without(rows, first, list(new))
+    remaining = _without(rows, first, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if not fresh and not _are_sparse(left):
-        return left
-    slots, stored = _joined(left)
+    if not fresh and not _are_sparse(remaining):
+        return remaining
+    slots, stored = _joined(remaining)
     return _packed({**dict(zip(slots.tolist(), stored, strict=True)), **fresh})
 
 
@@ -159,18 +153,18 @@ def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Ro
     """Return the rows of the page from slot `first` on without some slots, where they were."""
     stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
     stays[np.array(leaving) - first] = False
-    return [row for slots, ids in rows if (row := _kept(slots, ids, first, stays)) is not None]
+    return [row for slots, ids in rows if (row := _remaining(slots, ids, first, stays)) is not None]
 
 
-def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
+def _remaining(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
     """Return what stays of a row; None for nothing."""
     here = np.frombuffer(slots, dtype="<i4")
-    kept = stays[here - first]
-    if kept.all():
+    remaining = stays[here - first]
+    if remaining.all():
         return slots, ids
-    if not kept.any():
+    if not remaining.any():
         return None
-    return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
+    return here[remaining].tobytes(), b">".join(compress(split_ids(ids), remaining.tolist())) + b">"
 
 
 def _packed(page: Mapping[int, bytes]) -> list[Row]:

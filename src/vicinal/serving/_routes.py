@@ -157,9 +157,10 @@ async def history(request: Request) -> JSONResponse:
 
 async def health(request: Request) -> JSONResponse:
     """Tell whether the service can answer; 503 once the store is closed, whatever closed it."""
-    if not AppState.of(request).metrics.up:
+    state = AppState.of(request)
+    if not state.metrics.up:
         raise Problem(503, "storage-failed", "The store has failed.")
-    return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "ok", "copies_given_up": state.store.copies_given_up})
 
 
 async def metrics(request: Request) -> PlainTextResponse:

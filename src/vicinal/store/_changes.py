@@ -72,13 +72,13 @@ def refreshes_left(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    left = state.settings.trainings - state.private_model.trained
-    if left <= 0:
+    refreshes = state.settings.trainings - state.private_model.trained
+    if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
         )
-    return left
+    return refreshes
 
 
 def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:

@@ -343,10 +343,10 @@ class Store(BaseStore):
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            left = refreshes_left(state)
+            refreshes = refreshes_left(state)
             self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
             self._changed()
-        return left - 1
+        return refreshes - 1
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""

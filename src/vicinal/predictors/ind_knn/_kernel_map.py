@@ -104,12 +104,12 @@ class KernelMap:
 
         Sums stay below 2^16 2^14 L steps, exact in any order.
         """
-        found = np.empty((len(unit), self.width))
+        mapped = np.empty((len(unit), self.width))
         for start in range(0, len(unit), _CHUNK):
             part = slice(start, start + _CHUNK)
             likeness = _likeness(unit[part], self._landmarks).astype(np.float64)
-            found[part] = likeness @ self._projection - self._center
-        return found * 2.0 ** self._shifts.astype(float)
+            mapped[part] = likeness @ self._projection - self._center
+        return mapped * 2.0 ** self._shifts.astype(float)
 
 
 def _likeness(left: IntegerRows, right: IntegerRows) -> npt.NDArray[np.float32]:
