@@ -43,7 +43,7 @@ class BucketCounts:
 
 
 class Metrics:
-    """Counters of one process, written by its event loop only."""
+    """Counters of one process, written by its event loop; `waiting` and `failed` by others, too."""
 
     def __init__(
         self, is_consistent: Callable[[], bool], copies_given_up: Callable[[], int] = lambda: 0
