@@ -332,7 +332,7 @@ def test_the_survivor_dies_in_the_second_step(path, unhurt, monkeypatch):
 @both
 @pytest.mark.parametrize("what", ["Erase", "Add", "OpenAudience", "TallyRequest"])
 def test_a_change_that_was_decided_is_made(path, lost, what):
-    faulty = Faulty(lost - 1, kinds={what})
+    faulty = Faulty(lost - 1, kinds={what, "AddStaged"} if what == "Add" else {what})
     with opened(path, faulty) as cluster:
         faulty.how = HUNG
         {
