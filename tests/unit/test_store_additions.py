@@ -221,9 +221,9 @@ def test_the_service_answers_while_people_are_added(tmp_path, between):
     import serving_tools
 
     staged, answered = threading.Event(), threading.Event()
-    between(lambda: (staged.set(), answered.wait(60)))
     body = {"vectors": NEW.tolist(), "labels": LABELS.tolist(), "subjects": NEWCOMERS}
     with serving_tools.running(tmp_path / "store") as service:
+        between(lambda: (staged.set(), answered.wait(60)))
         replies = []
         call = lambda: replies.append(service.call("POST", "/v1/records", body, "curator"))  # noqa: E731
         thread = threading.Thread(target=call)
