@@ -43,7 +43,8 @@ def waits(store: Store, n: int) -> tuple[float, float, float]:
     added = threading.Thread(
         target=store.add, args=(people(n, 4), np.arange(n) % CLASSES, np.arange(n, 2 * n))
     )
-    during, began = [], time.perf_counter()
+    during: list[float] = []
+    began = time.perf_counter()
     added.start()
     while added.is_alive():
         during.append(block(store, queries, 60 + len(during)))
