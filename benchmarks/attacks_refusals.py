@@ -99,7 +99,7 @@ def progress_by_records() -> str:
     def control() -> str:
         def blocks(self, queries):
             self.encode_by(queries, margin=1.25)
-            size = _private_knn._MOST_HITS // int(self.nearest.knn.wanted)
+            size = _private_knn._MOST_HITS // int(self.nearest.knn.n_expected)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
         with patch.object(_private_knn.PrivateKNNRelease, "blocks", blocks):

@@ -132,6 +132,22 @@ def given_up_with_coordinator(place: Path) -> str:
     return found.replace("SERVED", "NOT STOPPED: together they are an old cluster")
 
 
+def taken_over(survivor: bool) -> Callable[[Path], str]:
+    """Return an attack that puts the coordinator back, and has it take over by itself."""
+
+    def attack(place: Path) -> str:
+        path = made(place, copies=2)
+        keep(path, COORDINATOR, place)
+        promote_copy(path, 0, 2)
+        replace(path, COORDINATOR, place / "old", place / "old.witness")
+        if not survivor:
+            shutil.rmtree(path / SECOND)
+        policy = MissingShardPolicy(deadline=0.5, takeover_s=0.1)
+        return seen(lambda: Coordinator.open(path, local_transports, policy).predict(tools.Q[5:10]))
+
+    return attack
+
+
 def fewer(sealed: bool) -> Callable[[Path], str]:
     """Return an attack that takes a shard out of cluster.json, by hand or with a right digest."""
 
@@ -205,6 +221,11 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
         "the coordinator put back, and the copy that was given up since promoted",
         given_up_with_coordinator,
     ),
+    (
+        "the coordinator put back, only the copy that was given up is there, `--takeover-s`",
+        taken_over(survivor=False),
+    ),
+    ("the same, with the copy that went on", taken_over(survivor=True)),
     ("a copied shard on a second machine", second_machine),
     ('"shards": 2 -> 1 in cluster.json, all erased', fewer(sealed=False)),
     ("the same with a right digest", fewer(sealed=True)),

@@ -51,10 +51,16 @@ class Workload:
             range(self.classes), n_queries=max(10**6, self.queries), noise_multiplier=5.0,
             n_neighbors=data.n_neighbors, n_records=self.n,
             interactions="public",
-        ).fit(
-            np.concatenate(list(data.batches())), np.arange(self.n) % self.classes,
-            subjects=np.arange(self.n) // self.owned, public=data.draw(2000, 1),
         )  # fmt: skip
+        start = 0
+        for rows in data.batches():  # 20,000,000 records in float32 are 10 GB
+            places = np.arange(start, start + len(rows))
+            people = (rows, places % self.classes, places // self.owned)
+            if start:
+                classifier.add(*people)
+            else:
+                classifier.fit(*people, public=data.draw(2000, 1))
+            start += len(rows)
         asked = data.draw(self.queries, 2)
         classifier.predict(asked[:BLOCK])
         took = []
@@ -66,7 +72,7 @@ class Workload:
 
 
 VARIED: dict[str, tuple[int, ...]] = {
-    "n": (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000),
+    "n": (10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 20_000_000),
     "d": (64, 128, 256, 512, 1024),
     "classes": (2, 10, 100, 1000),
     "queries": (256, 1024, 4096),

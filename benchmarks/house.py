@@ -1,8 +1,9 @@
 """Measure the shape of the sources: `python -m benchmarks.house [OTHER]`.
 
 Prints one table: size, names, who imports whom, the files whose Python runs for a query, a charge,
-a request and a plan (`--files` lists them in order), and start-up in processor time. `--tests` runs
-the tests, too. With another checkout, or a commit, its figures stand in the first column.
+a request and a plan, and start-up in processor time. `--files` lists the files of each way in
+order, and those between which it goes most often. `--tests` runs the tests, too. With another
+checkout, or a commit, its figures stand in the first column.
 """
 
 from __future__ import annotations
@@ -42,32 +43,35 @@ LAYOUT = {
 """Tokens that are no code by themselves."""
 
 TRACE = """
-import importlib, json, pathlib, sys, threading
+import collections, importlib, json, pathlib, sys, threading
 import numpy as np
 import serving_tools, store_tools as tools
 import vicinal
 src = str(pathlib.Path(vicinal.__file__).parent)
 order, switches = [], 0
-last = {}
+last, pairs = {}, collections.Counter()
 def note(frame, event, _):
     global switches
     path = frame.f_code.co_filename
     if event == "call" and path.startswith(src):
         name = path[len(src) + 1 :]
-        switches += last.get(threading.get_ident()) != name
+        before = last.get(threading.get_ident())
+        switches += before != name
+        if before not in (None, name):
+            pairs[" and ".join(sorted([before, name]))] += 1
         last[threading.get_ident()] = name
         if name not in order:
             order.append(name)
 def traced(work):
     global switches
-    order.clear(); last.clear(); switches = 0
+    order.clear(); last.clear(); pairs.clear(); switches = 0
     threading.setprofile_all_threads(note) if hasattr(threading, "setprofile_all_threads") else None
     threading.setprofile(note); sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None); threading.setprofile(None)
-    return list(order), switches
+    return list(order), switches, pairs.most_common(6)
 found, folder = {}, pathlib.Path(sys.argv[1])
 clf = vicinal.IndKNNClassifier(range(3), epsilon=4.0, n_queries=60, n_records=300, model_share=0)
 clf.fit(tools.X, tools.Y, public=tools.R)
@@ -83,10 +87,10 @@ def serve():
         marked = service.predict
         def again():
             marked(tools.Q[5:10].tolist())
-        order.clear(); last.clear()
+        order.clear(); last.clear(); pairs.clear()
         global switches; switches = 0
         again()
-        found["request"] = (list(order), switches)
+        found["request"] = (list(order), switches, pairs.most_common(6))
 threading.setprofile(note)
 serve()
 threading.setprofile(None)
@@ -100,6 +104,10 @@ plans.account(given)
 found["plan"] = traced(lambda: plans.account(given))
 print(json.dumps(found))
 """
+
+
+Traces = dict[str, tuple[list[str], int, list[tuple[str, int]]]]
+"""By way: files in order, steps from one to another, and between which most of them go."""
 
 
 class Sources:
@@ -231,7 +239,7 @@ def _documentation(node: ast.AST) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
-def ways(root: Path) -> dict[str, tuple[list[str], int]]:
+def ways(root: Path) -> Traces:
     """Return, for a query, a charge, a request and a plan, its files and the steps between them."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-W", "ignore", "-c", TRACE, folder, str(root)]
@@ -274,10 +282,10 @@ def checkouts(name: str | None) -> Iterator[list[Path]]:
         yield [Path(folder), HERE]
 
 
-def figures(root: Path, traces: dict[str, tuple[list[str], int]]) -> dict[str, str]:
+def figures(root: Path, traces: Traces) -> dict[str, str]:
     """Return a column of the table."""
-    traced = {f"files of a {name}": str(len(files)) for name, (files, _) in traces.items()}
-    steps = {f"steps between files, a {name}": str(steps) for name, (_, steps) in traces.items()}
+    traced = {f"files of a {name}": str(len(files)) for name, (files, _, _) in traces.items()}
+    steps = {f"steps between files, a {name}": str(steps) for name, (_, steps, _) in traces.items()}
     start = {
         "import vicinal": processor_seconds(root, "-c", "import vicinal"),
         "vicinal --version": processor_seconds(root, "-m", "vicinal", "--version"),
@@ -310,8 +318,9 @@ def main() -> None:
     print(f"| | {heads} |\n|---|{'---|' * len(roots)}")
     for row in columns[-1]:
         print(f"| {row} | {' | '.join(column.get(row, '') for column in columns)} |")
-    for name, (files, _) in traces[-1].items() if options.files else ():
+    for name, (files, _, pairs) in traces[-1].items() if options.files else ():
         print(f"\n{name}:", *files, sep="\n  ")
+        print(" most steps:", *(f"{count:4} between {pair}" for pair, count in pairs), sep="\n  ")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -37,9 +38,8 @@ def filled(place: Path) -> None:
         cluster.predict(tools.Q[6:9], idempotency_key="l")
     shutil.copytree(work, place / "closed")
     cluster = shard_tools.local(path)
-    finish, ClusterChanges.finish = ClusterChanges.finish, lambda _: {}
-    cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
-    ClusterChanges.finish = finish
+    with mock.patch.object(ClusterChanges, "finish", return_value={}):
+        cluster.add(tools.X[:2], tools.Y[:2], ["new", "person-5"])
     shutil.copytree(work, place / "killed")
     cluster._changes._pending = 0
     cluster.close()

@@ -132,6 +132,9 @@ class Away:
             def close(self):
                 way.close()
 
+            def abandon(self):
+                way.abandon()
+
             def sum_node(self, shards):
                 return way.sum_node(shards)
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 NOTE = (
     "Simulated with seeded noise on public data: these figures show accuracy and carry no "
     "guarantee. Run r has public split r and noise seed r; spread is the standard deviation of "
-    "one run. The default has nothing tuned. Zhu et al. 2023 is given the best point found on a "
-    "grid, by the very accuracy that is reported, which nobody could choose in practice."
+    "one run. Neighbours alone have nothing tuned. Zhu et al. 2023 is given the best point found "
+    "on a grid, by the very accuracy that is reported, which nobody could choose in practice."
 )
 
 Runs = Annotated[int, typer.Option(help="Splits and seeds to take the mean over.", min=1)]

@@ -187,8 +187,27 @@ def accuracy(
     with progress(silent=json) as begin:
         for source, benchmark in _loaded(sources, begin):
             step = begin(source.name, grid.work(table))
-            grid.measure(source.name, benchmark.held_out(held_out), table, cells, step)
+            grid.measure(source.name, _held_out(benchmark, held_out), table, cells, step)
     _tell(ACCURACY, cells, folder, json=json)
+
+
+def _held_out(benchmark: Benchmark, n_rows: int) -> Benchmark:
+    """Return the same data with the last `n_rows` of the training part in the test part."""
+    import numpy as np
+
+    n_records = len(benchmark.records) - n_rows
+    if n_records <= 0:
+        raise InvalidInput(
+            f"The training part must have more than {n_rows} rows, of which so many are held out. "
+            f"Got {len(benchmark.records)}."
+        )
+    return replace(
+        benchmark,
+        records=benchmark.records[:n_records],
+        labels=benchmark.labels[:n_records],
+        test=np.concatenate([benchmark.test, benchmark.records[n_records:]]),
+        test_labels=np.concatenate([benchmark.test_labels, benchmark.labels[n_records:]]),
+    )
 
 
 def robustness(

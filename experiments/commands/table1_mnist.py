@@ -58,13 +58,14 @@ def table1_mnist(
     start = time.perf_counter()
     folder = output_folder(out)
     dataset = images(data) if vectors is None else _vectors(vectors)
+    ensemble = model_keep is not None
     results = []
     with progress(silent=json) as begin:
         cached = labelling_runs.Cached(dataset, begin)
         for target in epsilon or (0.25, 0.47, 1.0):
             for run in range(first_run, first_run + runs):
                 recipes = [
-                    Recipe("uda", "small", augmentation, steps, seed=run)
+                    Recipe("uda", "small", augmentation, steps, ensemble=ensemble, seed=run)
                     for steps in (_STEPS if model_keep is None else _STEPS[1:])
                 ]
                 if vectors is not None:

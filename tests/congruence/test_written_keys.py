@@ -180,7 +180,7 @@ def a_student():
     """Return the keys of what a student's file says."""
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
     student = SimpleNamespace(
-        name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}
+        name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
     )
     return sorted(keys_of(student_files.about(student)))
 

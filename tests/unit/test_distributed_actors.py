@@ -181,6 +181,17 @@ def test_a_shard_that_is_at_work_keeps_its_place():
     assert link.actor is first
 
 
+def test_a_copy_that_is_given_up_is_ended_and_not_waited_for():
+    """Fails if whoever asks waits for a machine that is gone, or its processes live on."""
+    post, ended = Post(), []
+    post.kill = ended.append
+    first, spare = Answering(("done", 1)), Answering(SLOW)
+    link = RayTransport(post, first, lambda: spare)
+    assert asked(link) == 1
+    link.abandon()
+    assert ended == [first, spare]
+
+
 def test_news_of_an_actor_that_was_replaced_changes_nothing():
     first = Answering(("done", 1))
     link = RayTransport(Post(), first, lambda: Answering(("done", 2)))

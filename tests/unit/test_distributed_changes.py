@@ -157,7 +157,7 @@ def test_a_new_audience_has_budgets_of_its_own_on_every_shard(path):
 @pytest.mark.parametrize("shard", [0, 1])
 def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
     """Fails if a crash between coordinator and shards loses records, or adds them twice."""
-    with mortal(path, "Add", shard) as cluster:
+    with mortal(path, "AddStaged", shard) as cluster:
         with pytest.raises(ShardMissing, match=r"Shard \d: It is dead"):
             cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k")
         with pytest.raises(ShardMissing):
@@ -294,7 +294,7 @@ MOMENTS = {
     "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
     "one shard told": "_shard_server.ShardServer._note_change",
     "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "_cluster_changes._wipe",
+    "made by all and the file not wiped": "_cluster_changes.StagedFile.put_away",
 }
 
 

@@ -40,6 +40,7 @@ def asked(tmp_path_factory):
     path = tmp_path_factory.mktemp("evaluated") / "store"
     with Store.init(
         path, X, Y, IDS, classes=[0, 1], public=R, n_records=400, epsilon=8.0, n_queries=200,
+        model_share=0,
         class_prior=list(PRIOR),
     ) as store:  # fmt: skip
         store.predict(Q)

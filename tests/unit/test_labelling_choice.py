@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.accounting._plan import account
-from vicinal.cli._labellers import LabellerOptions
+from vicinal.cli._labellers import LabellerOptions, LabelOptions
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import LabellingPlan, Round, least_noise, load_answers, noise_of
@@ -158,3 +158,11 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
 def test_choices_are_checked():
     with pytest.raises(InvalidInput, match="epsilon"):
         LabellerOptions("pate", float("inf"), 1e-5)
+
+
+@pytest.mark.parametrize("labeller", ["private-knn", "pate"])
+def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given(labeller):
+    assert LabellerOptions(labeller).model_share == "0"
+    assert LabelOptions(labeller).model_share is None
+    with pytest.raises(InvalidInput, match="--model-share is for ind-knn only"):
+        LabelOptions(labeller, model_share="0.5")

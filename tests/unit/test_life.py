@@ -98,9 +98,10 @@ class Life(RuleBasedStateMachine):
         shard = self.classifier._engine.shard
         assert len(shard) == len(shard.index) == sum(self.here.values())
         assert shard.subject_table.records.sum() == len(shard)
-        blocks = shard.index.store._features.blocks
-        memory = np.concatenate([np.zeros((0, shard.index.stride), dtype=np.int8), *blocks])
-        assert not memory[len(shard) :].any(), "erased features must be overwritten"
+        features = shard.index.store._features
+        for number, block in enumerate(features.blocks):
+            rest = block[max(0, len(shard) - number * features._block) :]
+            assert not rest.ravel().view(np.int32).any(), "erased features must be overwritten"
 
 
 class LongLife(Life):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import mmap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,3 +173,32 @@ def test_the_expected_count_of_a_fixed_radius_is_the_scaled_share():
     np.testing.assert_allclose(radius.expected(queries), np.maximum(2000 * shares, 30))
     with pytest.raises(InvalidInput, match="'public'"):
         FixedRadius(kernel, 0.5, 5).expected(queries)
+
+
+def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
+    """Fails if a store that opens copies megabytes that no row has ever used."""
+    kernel = Cosine()
+    rows = kernel.encode(np.random.default_rng(3).normal(size=(90, 5)))
+    index = ExactIndex(kernel, 5)
+    index.add(rows)
+    copied = copy.deepcopy(index)
+    erased = np.arange(30)
+    index.remove(erased, fill_holes(erased, 90))
+    np.testing.assert_array_equal(copied.store.features, rows)
+    copied.add(rows[:7])
+    assert (len(copied), len(index)) == (97, 60)
+    untouched = copied.store._features.blocks[0][97:]
+    assert resident(untouched) < untouched.nbytes / 4
+    assert wiped(index.store)
+    assert wiped(copied.store)
+
+
+def resident(memory):
+    """Return how many bytes of an array the system has given pages for."""
+    if not Path("/proc/self/pagemap").exists():
+        pytest.skip("only Linux says which pages are there")
+    page, start = mmap.PAGESIZE, memory.ctypes.data
+    with Path("/proc/self/pagemap").open("rb") as table:
+        table.seek(start // page * 8)
+        entries = np.frombuffer(table.read(memory.nbytes // page * 8), dtype=np.uint64)
+    return int((entries >> np.uint64(63)).sum()) * page

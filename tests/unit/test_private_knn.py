@@ -322,7 +322,7 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
         voting.publish(np.zeros((1, 3), dtype=np.int64))
-    assert voting.quota.left == 0
+    assert voting.quota.remaining == 0
 
 
 @pytest.mark.parametrize(("kind", "spread"), [(GaussianMax, 1.0), (LaplaceMax, 2.0**0.5)])
@@ -405,7 +405,7 @@ def test_a_tie_is_decided_by_a_coin():
     limit, part = screening.noise_limit(8)
     assert 0.1 < part < 0.9
     assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
-    assert quota.left == 0
+    assert quota.remaining == 0
 
 
 # ---------------------------------------------------------------- the estimator

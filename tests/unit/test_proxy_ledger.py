@@ -174,7 +174,7 @@ def test_a_gate_and_a_shadow_go_together():
     answers = classifier.query(queries)
     assert answers.asked.mean() < 0.7
     assert (answers.labels == truth).mean() > 0.8
-    assert shadow_of(classifier).asked == answers.asked.sum()
+    assert shadow_of(classifier).n_queries == answers.asked.sum()
 
 
 def test_the_horizon_never_ends():

@@ -251,8 +251,13 @@ def test_a_pipeline_cannot_fit_the_map_on_private_records() -> None:
         }
     ),
 )
-def test_scikit_learn(estimator: PublicMap, check: object) -> None:
-    check(estimator)
+def test_scikit_learn(estimator: PublicMap, check: object, request: pytest.FixtureRequest) -> None:
+    try:
+        check(estimator)
+    except Exception as error:
+        if request.node.get_closest_marker("xfail") is None:
+            raise
+        raise error.with_traceback(None) from None  # no report of files that take seconds to read
 
 
 # ------------------------------------------------------------------- errors

@@ -22,7 +22,9 @@ X = np.repeat(ONE, EACH, axis=0) + 0.05 * np.random.default_rng(1).normal(size=(
 Y, WHO = np.repeat(LABEL, EACH), np.repeat(np.arange(PEOPLE), EACH)
 R, _ = clouds(2, 200, 4)
 Q, _ = clouds(3, 400, 4)
-PLAN = {"epsilon": 2.0, "n_queries": 400, "n_records": len(X), "simulation_seed": 0}
+PLAN = {
+    "epsilon": 2.0, "n_queries": 400, "n_records": len(X), "simulation_seed": 0, "model_share": 0
+}  # fmt: skip
 
 
 def fitted(declared, **more):

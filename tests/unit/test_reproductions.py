@@ -271,6 +271,12 @@ def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
     assert ": +0.000 (one split) |" in told, "a line that was cut is left out"
     assert "| +0.000 (+0.000 to +0.000) |" in told, "made-up rows beside real ones"
     assert "AdaSSP" not in told, "its run was not asked for"
+    small = ("small-tables", "--data", tmp_path, "--records", "30,200", "--public", "40")
+    plans = ("--queries", 20, "--epsilon", 9, "--answers", 40)
+    cells = json.loads(run(*small, *plans, "--json", "--out", tmp_path))["rows"]
+    assert [cell["share"] > 0 for cell in cells] == [False, True]
+    assert cells[0]["accuracy_gain"] == cells[0]["auc_gain"] == 0
+    assert all(cell["runs"] == 2 for cell in cells if cell["share"])
     rules = ("rare-classes", "--data", tmp_path, "--task", "Fertility morekids", "--queries", 60)
     told = json.loads(run(*rules, "--epsilon", 9, "--json", "--out", tmp_path))["rows"]
     assert [row["auc"] is None for row in told] == [False, False, False, True, False, False, False]

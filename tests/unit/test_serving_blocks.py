@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -52,6 +53,50 @@ def sizes_of_blocks(crowd, blocks, **settings):
 def test_a_crowd_is_answered_in_halves_and_all_get_their_own(crowd, sizes):
     """Fails if the loop has nothing to do while the store works, or if answers are mixed up."""
     assert sizes_of_blocks(crowd, len(sizes)) == sizes
+
+
+def test_the_next_half_begins_while_the_event_loop_is_busy():
+    """Fails if the store stands still until the loop has read and written what there is."""
+
+    async def ask():
+        store = RecordingStore()
+        batcher = RequestBatcher(store, ServiceSettings(), Metrics(lambda: True))
+        batcher.start()
+        answers = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(256)]
+        while not store.sizes:
+            await asyncio.sleep(0.001)
+        store.may_answer.release()
+        for _ in range(6000):  # in which the loop does nothing else
+            if len(store.sizes) == 2:
+                break
+            time.sleep(0.001)
+        begun = list(store.sizes)
+        store.may_answer.release()
+        assert await asyncio.gather(*answers) == list(range(256))
+        await batcher.stop()
+        return begun
+
+    assert asyncio.run(ask()) == [128, 128]
+
+
+def test_what_others_want_of_the_store_comes_before_the_next_half():
+    """Fails if a crowd keeps an erasure waiting."""
+
+    async def ask():
+        store = RecordingStore()
+        batcher = RequestBatcher(store, ServiceSettings(), Metrics(lambda: True))
+        batcher.start()
+        answers = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(256)]
+        while not store.sizes:
+            await asyncio.sleep(0.001)
+        erasure = asyncio.ensure_future(batcher.run(lambda: list(store.sizes)))
+        await asyncio.sleep(0)
+        store.may_answer.release(2)
+        await asyncio.gather(*answers)
+        await batcher.stop()
+        return await erasure
+
+    assert asyncio.run(ask()) == [128]
 
 
 def test_at_beats_a_block_takes_all_it_can():

@@ -337,7 +337,10 @@ def test_without_a_copy_its_shard_is_missing_and_its_votes_are_not_used(path, lo
 @pytest.mark.parametrize("what", ["Erase", "Add"])
 def test_a_change_that_one_copy_missed_is_finished_before_anything(path, lost, survivor, what):
     """Fails if erased people come back, or new ones are forgotten, with the copy that was away."""
-    with pytest.raises(ShardMissing), opened(path, shard_tools.Away(lost - 1, {what})) as cluster:
+    with (
+        pytest.raises(ShardMissing),
+        opened(path, shard_tools.Away(lost - 1, {what, f"{what}Staged"})) as cluster,
+    ):
         cluster.erase(["person-3", "person-4"]) if what == "Erase" else cluster.add(
             NEW_X, NEW_Y, NEW
         )

@@ -50,7 +50,7 @@ def test_a_choice_is_what_the_classifier_chooses(release, gate):
     X, y = data(0, 500)
     classifier = IndKNNClassifier(
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
-        reuse_predictions="gate" if gate else False, simulation_seed=0,
+        reuse_predictions="gate" if gate else False, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
     choice = PlanChoice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
     assert choice.n_neighbors == classifier.n_neighbors_
@@ -138,7 +138,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
     wish = replace(WISH, epsilon=epsilon)
     found = outlook._option("as it stands", wish, stage, 0).outlook
     classifier = IndKNNClassifier(
-        range(CLASSES), epsilon, 1e-5, 800, n_records=N, simulation_seed=0
+        range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
     ).fit(X, y, public=PUBLIC)
     right = (classifier.predict(queries) == truth).mean()
     assert found.accuracy == pytest.approx(right, abs=0.06)
@@ -209,7 +209,7 @@ def test_the_plan_is_told_with_reasons_and_alternatives(public, tmp_path):
 
 
 def test_the_plan_as_json(public):
-    found = json.loads(plan("--public", public, "--json").stdout)
+    found = json.loads(plan("--public", public, "--model-share", 0, "--json").stdout)
     assert found["real_labels"] is False
     assert found["plan"]["outlook"]["accuracy"] is None
     assert 0 < found["plan"]["outlook"]["agreement"] <= 1
@@ -218,13 +218,22 @@ def test_the_plan_as_json(public):
 
 
 def test_without_labels_the_words_claim_no_accuracy(public):
-    words = " ".join(plan("--public", public).stdout.split())
+    words = " ".join(plan("--public", public, "--model-share", 0).stdout.split())
     assert "cannot be told: clusters of the public points played the classes" in words
+
+
+def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
+    words = " ".join(plan("--public", public).stdout.split())
+    assert "model 40 noisy gradients" in words
+    assert "what a model learns depends on labels" in words
+    words = " ".join(plan("--public", public, "--gate").stdout.split())
+    assert "model none, as it needs reuse_predictions=False" in words
 
 
 def test_without_public_points_nothing_is_simulated():
     printed = plan()
     assert printed.exit_code == 0
+    assert "model none, as without public points" in " ".join(printed.stdout.split())
     assert "for want of public points" in " ".join(printed.stdout.split())
     assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
 

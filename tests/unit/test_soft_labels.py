@@ -251,6 +251,7 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
         assert ("soft_labels.npy" in stored.namelist()) == (share != "0")
     out = "--out", tmp_path / "student.pt", "--steps", 20, "--json"
     told = json.loads(run("student", tmp_path / "answers.npz", *files[2:], *out))
+    assert told["soft_labels"] == (0 if share == "0" else 300)
     student = students.load(tmp_path / "student.pt")
     assert student.name == ("mlp" if share == "0" else "kernel")
     assert student.guarantee == told["guarantee"]
@@ -259,3 +260,19 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
         chosen = "--network", "mlp", "--soft-share", 0
         run("student", tmp_path / "answers.npz", *files[2:], *out, *chosen)
         assert students.load(tmp_path / "student.pt").name == "mlp"
+
+
+def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    from vicinal.cli._student import StudentOptions
+
+    given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
+    options = StudentOptions(**given)
+    assert options.recipe(3, 0, released=True).ensemble
+    assert not options.recipe(3, 0).ensemble
+    published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
+    assert not published.recipe(3, 0, released=True).ensemble
+    with pytest.raises(InvalidInput, match="onnx"):
+        replace(published, ensemble=True).recipe(3, 0, released=True)
+    vectors = StudentOptions(tmp_path / "s.pt").recipe(2, 0, released=True)
+    assert (vectors.network, vectors.method, vectors.ensemble) == ("kernel", "plain", False)

@@ -488,7 +488,7 @@ def test_keys_of_answers_and_of_records_do_not_meet(store):
 def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
-    monkeypatch.setattr(type(store._parts.record_files), "append", _fails)
+    monkeypatch.setattr(type(store._parts.record_files), "stage", _fails)
     with pytest.raises(OSError, match="full"):
         store.add(*records, idempotency_key="k")
     monkeypatch.undo()

@@ -46,7 +46,7 @@ def test_a_gate_answers_for_nothing_and_its_answers_are_kept(tmp_path):
     assert (reply.labels == QY[OPENS:300]).mean() > 0.95
     assert np.array_equal(np.isnan(reply.confidence), free)
     memory, asked = store._audience_states["default"].engine.reuse, 300
-    while memory._seen % FLOOR == 0:  # the turn of one that is asked although the gate is sure
+    while memory._n_sure % FLOOR == 0:  # the turn of one that is asked although the gate is sure
         store.predict(Q[asked : asked + 1])
         asked += 1
     charged = store._parts.ledger.audiences["default"].account.remaining
@@ -76,7 +76,7 @@ def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
         replies = [found.predict(part) for found in (store, other)]
         np.testing.assert_array_equal(replies[0].labels, replies[1].labels)
         engines = [found._audience_states["default"].engine for found in (store, other)]
-        assert engines[0].reuse._seen == engines[1].reuse._seen
+        assert engines[0].reuse._n_sure == engines[1].reuse._n_sure
         assert engines[0].schedule.multiplier == engines[1].schedule.multiplier
     asked = [reuse_replay(found) for found in (store, other)]
     np.testing.assert_array_equal(*asked)

@@ -9,6 +9,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures
 
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
@@ -579,3 +580,66 @@ def test_a_kernel_student_answers_alike_as_onnx(taught, tmp_path):
     session = runtime.InferenceSession(tmp_path / "student.onnx")
     (answers,) = session.run(None, {"examples": new.astype(np.float32)})
     np.testing.assert_allclose(answers, student.predict_proba(new), atol=1e-4)
+
+
+# ------------------------------------------------------------- a second student, of the gradients
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Images of 16 pixels, their labels, and two students in one."""
+    data = load_digits()
+    images, labels = np.kron(data.images[:600], np.ones((2, 2))), data.target[:600]
+    soft = np.full((600, 10), 0.02)
+    soft[np.arange(600), labels] = 0.82
+    rows, how = np.arange(400), recipe(steps=20, ensemble=True)
+    student = students.train_student(images, rows, labels[rows], range(10), how, soft_labels=soft)
+    return images, labels, student
+
+
+def test_an_ensemble_averages_the_network_with_a_student_of_gradients(pair):
+    images, labels, student = pair
+    joined = student.predict_proba(images)
+    np.testing.assert_allclose(joined.sum(axis=1), 1, rtol=1e-5)
+    assert student.second.name == "kernel"
+    assert (joined.argmax(axis=1) == labels).mean() > 0.9
+    network = replace(student, second=None)
+    assert (network.predict(images) == labels).mean() < (joined.argmax(axis=1) == labels).mean()
+    features = HOGFeatures().transform(images)
+    logarithms = (
+        one.predict_proba(X) for one, X in ((network, images), (student.second, features))
+    )
+    first, second = map(np.log, logarithms)
+    product = np.exp(0.7 * first + 0.3 * second)
+    expected = product / product.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(joined, expected, atol=1e-4)
+    np.testing.assert_array_equal(student.transform(images[:9]), network.transform(images[:9]))
+
+
+def test_two_that_contradict_each_other_are_averaged_and_not_none():
+    sure = np.eye(2, 3, dtype=np.float32)
+    joined = students._student._joined(sure[:1], sure[1:])
+    assert joined.sum() == pytest.approx(1)
+    assert joined[0].argmax() == 0, "the network weighs more"
+
+
+def test_an_ensemble_is_kept_whole_and_not_as_onnx(pair, tmp_path):
+    images, _, student = pair
+    students.save(replace(student, guarantee={"epsilon": 1.0}), tmp_path / "student.pt")
+    again = students.load(tmp_path / "student.pt")
+    expected = student.predict_proba(images[:9])
+    np.testing.assert_array_equal(again.predict_proba(images[:9]), expected)
+    assert again.guarantee == {"epsilon": 1.0}
+    with pytest.raises(InvalidInput, match="histograms"):
+        students.save_onnx(student, tmp_path / "student.onnx")
+
+
+def test_an_ensemble_is_of_images_with_soft_labels(digits):
+    images, labels = digits
+    rows, how = np.arange(9), recipe(ensemble=True)
+    with pytest.raises(InvalidInput, match="soft labels"):
+        students.train_student(images, rows, labels[rows], range(10), how)
+    vectors, soft = images.reshape(len(images), -1), np.full((len(images), 10), 0.1)
+    how = replace(how, network="mlp")
+    with pytest.raises(InvalidInput, match="images"):
+        students.train_student(vectors, rows, labels[rows], range(10), how, soft_labels=soft)

@@ -178,7 +178,7 @@ def test_a_shard_that_keeps_neighbours_across_a_change_is_caught(
 
 def of_any_version(search):
     def wrong(self, shard, what, version):  # noqa: ARG001 (as the method)
-        self._kept = []
+        self._ready = []
         search(self, shard, what, 0)
 
     return wrong

@@ -96,7 +96,7 @@ def test_classes_and_words_have_no_trend(tmp_path, target):
     made_of = store_tools.make(tmp_path / "store", target)
     with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter is for numbers"):
         store.predict(store_tools.Q[:40], trend=True)
-    assert made_of._audience_states["default"].left == 60
+    assert made_of._audience_states["default"].remaining == 60
 
 
 @every_kind

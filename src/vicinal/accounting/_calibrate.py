@@ -100,7 +100,7 @@ def calibrate(
 
     low, high = _LIMITS.get(field, _RANGE)
     start = checked.get(field, math.sqrt(low * high))
-    search = _Search(cost, epsilon, rising=field in _DEARER, whole=field in _WHOLE)
+    search = _Search(cost, epsilon, rising=field in _DEARER, integral=field in _WHOLE)
     safe = search.between(low, high, float(start))
     if safe is None:
         raise PrivacyRefused(
@@ -118,7 +118,7 @@ class _Search:
     cost: Callable[[float], float]
     target: float
     rising: bool
-    whole: bool
+    integral: bool
 
     def between(self, low: float, high: float, start: float) -> float | None:
         """Return that value in `low` .. `high`, or None if the cheapest of them is too dear."""
@@ -142,11 +142,11 @@ class _Search:
         """Return a value next to the crossing, by false position in logarithms (Illinois)."""
         gap_safe, gap_dear = self._gap(safe), self._gap(dear)
         while abs(math.log(dear / safe)) > _PRECISION and not (
-            self.whole and abs(dear - safe) <= 1
+            self.integral and abs(dear - safe) <= 1
         ):
             middle = self._between(safe, dear, gap_safe / (gap_safe - gap_dear))
             gap = self._gap(middle)
-            if -_CLOSE <= gap <= 0 and not self.whole:
+            if -_CLOSE <= gap <= 0 and not self.integral:
                 return middle
             if gap <= 0:
                 safe, gap_safe, gap_dear = middle, gap, gap_dear / 2
@@ -161,7 +161,7 @@ class _Search:
 
     def _between(self, safe: float, dear: float, share: float) -> float:
         middle = safe * math.exp(math.log(dear / safe) * min(max(share, 0.02), 0.98))
-        if not self.whole:
+        if not self.integral:
             return middle
         low, high = min(safe, dear), max(safe, dear)
         return float(min(max(math.floor(middle), low + 1), high - 1))

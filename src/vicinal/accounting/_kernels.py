@@ -85,9 +85,9 @@ def largest_sums(powers: Array, laws: tuple[Array, ...], block: int) -> Array:
     high, b = low + block - 1, powers[:, None]
     answer = _log_sums(b, log_q[low], log_miss[low], up[low], down[low]).max(axis=1)
     bound = _log_sums(b, log_q[high], log_miss[low], up[low], down[high])
-    row, left = np.nonzero(bound > answer[:, None])
+    row, blocks = np.nonzero(bound > answer[:, None])
     if len(row):
-        inside = low[left][:, None] + np.arange(block)
+        inside = low[blocks][:, None] + np.arange(block)
         values = _log_sums(powers[row][:, None], *(law[inside] for law in laws))
         np.maximum.at(answer, row, values.max(axis=1))
     return np.asarray(answer)

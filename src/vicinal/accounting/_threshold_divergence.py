@@ -37,10 +37,17 @@ def log_curvature(ratio: Array, order: Array) -> Array:
     """Return the logarithm of psi(exp(ratio)) / ratio^2, increasing in the log ratio."""
     scaled = np.asarray(order * ratio)
     small = np.abs(scaled) < _SMALL
+    if small.all():
+        return _series(scaled, order)
     with np.errstate(all="ignore"):
         large = np.where(ratio > 0, _log_psi_above(ratio, order), _log_psi_below(ratio, order))
-        direct = large - 2 * np.log(np.abs(ratio))
-    return np.where(small, _series(np.where(small, scaled, 0.0), order), direct)
+        direct = np.asarray(large - 2 * np.log(np.abs(ratio)))
+    if not small.any():
+        return direct
+    if np.ndim(order):
+        return np.where(small, _series(np.where(small, scaled, 0.0), order), direct)
+    direct[small] = _series(scaled[small], order)
+    return direct
 
 
 def log_psi(ratio: Array, order: Array) -> Array:
@@ -76,10 +83,14 @@ def log_gain(a: Array, mu: Array, *, least: bool = False) -> Array:
     It is the integral of the hazard, so for a narrow shift the trapezium lies above it and the
     midpoint below it, both far more exact than a difference of logarithms.
     """
-    narrow = mu * (hazard(a + mu / 2) if least else (hazard(a) + hazard(a + mu)) / 2)
     with np.errstate(invalid="ignore"):
-        wide = log_ndtr(a + mu) - log_ndtr(a)
-    return np.where(mu < _NARROW, narrow, wide)
+        gain = np.asarray(log_ndtr(a + mu) - log_ndtr(a))
+    narrow = np.broadcast_to(mu < _NARROW, gain.shape)
+    if narrow.any():
+        start, step = (np.broadcast_to(each, gain.shape)[narrow] for each in (a, mu))
+        rate = hazard(start + step / 2) if least else (hazard(start) + hazard(start + step)) / 2
+        gain[narrow] = step * rate
+    return gain
 
 
 def mixed(without: Array, included: Array, gamma: float) -> Array:
@@ -191,9 +202,6 @@ class ShiftCells:
         return np.asarray(np.maximum(inside, np.maximum(beyond_left, beyond_right)))
 
     def _bounds(self, low: Array, high: Array, which: npt.NDArray[np.intp]) -> tuple[Array, Array]:
-        return self._upper(low, high, which), self._upper(low, low, which)
-
-    def _upper(self, low: Array, high: Array, which: npt.NDArray[np.intp]) -> Array:
         """Bound log(G / mu^2) over rectangles of margins and shifts (section 3).
 
         Taken at a single margin it is what splitting a rectangle further can lead to.
@@ -202,15 +210,24 @@ class ShiftCells:
         order = np.asarray(self.order)
         win = 2 * _log_mean(low, least) + log_curvature(log_gain(low, most), order)
         lose = log_curvature(-log_gain(-low - least, least, least=True), order)
-        lose = lose + 2 * _log_mean(-high - most, most)
-        return np.asarray(np.logaddexp(log_ndtr(high) + win, log_ndtr(-low) + lose))
+        lost = log_ndtr(-low)
+
+        def upper(end: Array) -> Array:
+            losing = lose + 2 * _log_mean(-end - most, most)
+            return np.asarray(np.logaddexp(log_ndtr(end) + win, lost + losing))
+
+        return upper(high), upper(low)
 
 
 def _log_mean(a: Array, mu: Array) -> Array:
     """Return the log of the mean hazard over [a, a + mu], the hazard itself for mu = 0."""
-    wide = np.where(mu < _NARROW, 1.0, mu)
-    narrow = (hazard(a) + hazard(a + mu)) / 2
-    return np.asarray(np.log(np.where(mu < _NARROW, narrow, log_gain(a, wide) / wide)))
+    narrow = mu < _NARROW
+    wide = np.where(narrow, 1.0, mu)
+    mean = np.asarray(log_gain(a, wide) / wide)
+    if narrow.any():
+        start, step = a[narrow], mu[narrow]
+        mean[narrow] = (hazard(start) + hazard(start + step)) / 2
+    return np.asarray(np.log(mean))
 
 
 def branch_and_bound(bounds: Bounds, low: Array, high: Array, tolerance: float) -> Array:

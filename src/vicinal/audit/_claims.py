@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -71,12 +71,7 @@ class Claim(ABC):
 
         Here for claims that are the same in both directions: their best test has equal errors.
         """
-        low, high = 0.0, 1.0
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            attainable = self.power((1 - middle) / 2) >= (1 + middle) / 2
-            low, high = (middle, high) if attainable else (low, middle)
-        return high
+        return _first_false(0.0, lambda middle: self.power((1 - middle) / 2) >= (1 + middle) / 2)
 
     def allowed(self, rates: RateBounds) -> float:
         """Return the mu that the claim allows to a test, in the terms in which it was bounded."""
@@ -140,12 +135,9 @@ class RenyiClaim(Claim):
 
     def power(self, false_alarms: float) -> float:
         """Return the largest power whose two-outcome divergence is within the budget."""
-        low, high = false_alarms, 1.0
-        for _ in range(_BISECTIONS):
-            middle = (low + high) / 2
-            affordable = self._cost(middle, false_alarms) <= self.known.budget
-            low, high = (middle, high) if affordable else (low, middle)
-        return min(1.0, high * (1 + _UP))
+        budget = self.known.budget
+        most = _first_false(false_alarms, lambda power: self._cost(power, false_alarms) <= budget)
+        return min(1.0, most * (1 + _UP))
 
     def epsilon(self) -> float:
         """Return epsilon at delta."""
@@ -153,6 +145,18 @@ class RenyiClaim(Claim):
 
     def _cost(self, p: float, q: float) -> float:
         return max(two_outcomes(p, q, self.known.order), two_outcomes(q, p, self.known.order))
+
+
+def _first_false(low: float, holds: Callable[[float], bool]) -> float:
+    """Return where a condition ends that holds from `low` on and not at 1, rounded up."""
+    high = 1.0
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        ended = middle in (low, high)  # no number lies between
+        low, high = (middle, high) if holds(middle) else (low, middle)
+        if ended:
+            break
+    return high
 
 
 def two_outcomes(p: float, q: float, order: float) -> float:

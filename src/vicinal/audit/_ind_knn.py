@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import binom
 
 from vicinal.audit._bounds import RateBounds
-from vicinal.audit._claims import ind_knn_claim
+from vicinal.audit._claims import Claim, ind_knn_claim
 from vicinal.audit._damage import Damage
 from vicinal.audit._universes import Placed, universes
 from vicinal.audit._visits import Visits
@@ -280,12 +280,14 @@ class Race:
 
 def _best_race(settings: IndKNNSettings) -> Race:
     """Return the race that proves most of the claim, in as many runs as an audit may have."""
+    shifts = {rounds: _affordable_shift(settings, rounds) for rounds in (1, 2, 4, 8, 16)}
     races = [
-        Race(rounds, _affordable_shift(settings, rounds), float(offset))
-        for rounds in (1, 2, 4, 8, 16)
+        Race(rounds, shift, float(offset))
+        for rounds, shift in shifts.items()
         for offset in _OFFSETS
     ]
-    return max(races, key=lambda race: _promise(race, settings))
+    claim, classes = ind_knn_claim(settings), len(settings.classes)
+    return max(races, key=lambda race: _promise(race, claim, classes))
 
 
 def _affordable_shift(settings: IndKNNSettings, labels: int) -> float:
@@ -295,10 +297,9 @@ def _affordable_shift(settings: IndKNNSettings, labels: int) -> float:
     return float(_SHIFTS[max(0, int(np.searchsorted(costs, charges.zcdp / labels)) - 1)])
 
 
-def _promise(race: Race, settings: IndKNNSettings) -> float:
+def _promise(race: Race, claim: Claim, classes: int) -> float:
     """Return about which share of the claim an audit of a race would prove."""
-    claim = ind_knn_claim(settings)
-    votes = np.zeros((2, len(settings.classes)))
+    votes = np.zeros((2, classes))
     votes[:, 1:], votes[1, 0] = race.offset, race.shift
     chances = chances_of_first(votes)
     best = 0.0

@@ -95,7 +95,7 @@ def _free_memory() -> int | None:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    numbers = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
+    numbers = {name: int(value.split()[0]) for name, _, value in (x.partition(":") for x in lines)}
     available = numbers.get("MemAvailable")
     return None if available is None else available * 1024
 

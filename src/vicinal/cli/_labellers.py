@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -88,8 +88,11 @@ class LabellerOptions:
 
         _checks.choice("labeller", self.labeller, KINDS)
         _checks.real("epsilon", self.epsilon, above=0)
+        # A share that is no option here, as in several rounds, is nobody's choice.
+        options = {field.name for field in fields(self)}
         for name, kinds in _OPTIONS.items():
-            if getattr(self, name) is not None and self.labeller not in kinds:
+            given = name in options and getattr(self, name) is not None
+            if given and self.labeller not in kinds:
                 option = "--" + name.replace("_", "-")
                 raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
         if (self.sigma_screen is None) != (self.threshold is None):

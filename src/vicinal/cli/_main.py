@@ -82,8 +82,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         from vicinal import __version__
 
         typer.echo(f"vicinal {__version__}")

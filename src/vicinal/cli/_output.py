@@ -54,14 +54,14 @@ def say(facts: dict[str, Any], text: str, json: bool) -> None:
     typer.echo(as_json(facts) if json else text)
 
 
-def read_json(path: Path, what: str) -> Any:
-    """Return what a JSON file holds; `what` is it, in errors: "plan"."""
+def read_json(path: Path, noun: str) -> Any:
+    """Return what a JSON file holds; `noun` is it, in errors: "plan"."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidInput(f"The {what} {path} cannot be read: {error.strerror}.") from None
+        raise InvalidInput(f"The {noun} {path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
-        raise InvalidInput(f"The {what} {path} is not JSON: {error}.") from None
+        raise InvalidInput(f"The {noun} {path} is not JSON: {error}.") from None
 
 
 def picture_format(plot: Path | None, *formats: str) -> str:

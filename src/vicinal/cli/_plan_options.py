@@ -18,17 +18,8 @@ from vicinal.cli._group import FLAG_OF
 
 _KEPT = "plan"
 _OF_STORES = (
-    *(
-        "classes",
-        "bounds",
-        "scale",
-        "typical_range",
-        "n_thresholds",
-        "labels",
-        "tau",
-        "vocabulary",
-        "words_per_text",
-    ),
+    *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+    *("vocabulary", "words_per_text"),
     *("kernel", "norm_bound", "index"),
 )
 """What all audiences of a store share."""

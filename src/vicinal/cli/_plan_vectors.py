@@ -95,9 +95,11 @@ class TargetOptions:
         return {name: value for name, (_, value) in further.items() if value is not None}
 
 
-def carried_words(given: dict[str, Any]) -> str:
+def carried_words(parameters: dict[str, Any]) -> str:
     """Return what records carry, in words, by the parameters that say so; classes by default."""
-    return next((_CARRIED[kind] for kind in _CARRIED if given.get(kind) is not None), "classes")
+    return next(
+        (_CARRIED[kind] for kind in _CARRIED if parameters.get(kind) is not None), "classes"
+    )
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:

@@ -119,7 +119,7 @@ def _report(data: Path, misfits: list[Misfit]) -> str:
 
 def _plain(misfits: list[Misfit], *, fits: bool) -> dict[str, Any]:
     listed = [
-        {"column": m.column, "what": m.what, "rows": m.rows, "fix": m.fix, "stops": m.stops}
+        {"column": m.column, "what": m.fault, "rows": m.rows, "fix": m.fix, "stops": m.stops}
         for m in misfits
     ]
     return {"private": True, "fits": fits, "misfits": listed}

@@ -33,6 +33,15 @@ ShardSeconds = Annotated[
         help="Seconds that a block waits for a cluster's shards; the first, also for their start.",
     ),
 ]
+TakeoverSeconds = Annotated[
+    float | None,
+    typer.Option(
+        "--takeover-s",
+        min=0.01,
+        help="Seconds that one of two copies of a shard may be away, while the other one answers, "
+        "before it is given up for good; below --shard-s. Default: a person decides.",
+    ),
+]
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]

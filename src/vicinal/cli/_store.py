@@ -37,7 +37,7 @@ from vicinal.cli._records import (
     read_records,
     target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, TakeoverSeconds, opened_at
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
@@ -91,6 +91,7 @@ def predict(
     quiet: Quiet = False,
     ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
+    takeover_s: TakeoverSeconds = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -98,7 +99,7 @@ def predict(
     from vicinal.distributed import MissingShardPolicy
 
     check_format(out)
-    policy = MissingShardPolicy(shard_s)
+    policy = MissingShardPolicy(shard_s, takeover_s=takeover_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
@@ -171,7 +172,7 @@ def verify(
         raise StorageFailed(" ".join(verification.faults))
     if not json:
         typer.echo(
-            "\n".join(["All is well. Checked:", *(f"- {what}" for what in verification.checked)])
+            "\n".join(["All is well. Checked:", *(f"- {claim}" for claim in verification.checked)])
         )
 
 
@@ -254,9 +255,9 @@ def refresh(
                 "The 'store' must be a store to refresh its model: a cluster keeps the model of "
                 "the store that it was split from."
             )
-        left = opened.refresh_model(audience)
-    words = f"The model is trained on the people of now. Refreshes left: {left}."
-    typer.echo(as_json({"refreshes_left": left}) if json else words)
+        refreshes = opened.refresh_model(audience)
+    words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
+    typer.echo(as_json({"refreshes_left": refreshes}) if json else words)
 
 
 def _described(facts: dict[str, Any]) -> str:

@@ -41,6 +41,13 @@ class StudentOptions:
     augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
     steps: Annotated[int, typer.Option(help="Steps of training in a round.")] = 800
     overlapping: Overlapping = False
+    ensemble: Annotated[
+        bool | None,
+        typer.Option(
+            help="Join a student of the images' gradients; so where soft labels are released "
+            "and --onnx is not given."
+        ),
+    ] = None
     soft_share: Annotated[
         float | None,
         typer.Option(help="Share of targets from soft labels, 0 to 1; else what is best measured."),
@@ -64,7 +71,21 @@ class StudentOptions:
                 network = "kernel" if released and self.soft_share != 0 else "mlp"
         if network == "kernel":
             method = "plain"
-        recipe = Recipe(method, network, augmentation, self.steps, seed=seed)
+        ensemble = self.ensemble
+        if ensemble is None:
+            ensemble = released and dimensions > 2 and self.onnx is None
+        if ensemble and self.onnx is not None:
+            raise InvalidInput(
+                "The option --ensemble cannot go with --onnx, which has no gradients."
+            )
+        recipe = Recipe(
+            method,
+            network,
+            augmentation,
+            self.steps,
+            ensemble=ensemble,
+            seed=seed,
+        )
         recipe = for_overlapping(recipe) if self.overlapping else recipe
         return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
 
@@ -108,6 +129,7 @@ def student(
     with progress(silent=json) as begin:
         if soft is None and recipe.soft_share:
             soft = _soft_labels(answers_given, pool)
+        learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
         step = begin("student", recipe.steps)
         trained = train_student(pool, rows, labels, names, recipe, step, soft)
     trained = replace(trained, guarantee=answers_given.guarantee)
@@ -116,6 +138,7 @@ def student(
     scores = None if truth is None else student_figures(trained, pool, truth, answers_given.rows)
     result = {
         "answers": len(rows),
+        "soft_labels": len(pool) if learns_soft else 0,
         "agreement": round(agreement.overall.accuracy, 4),
         "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
         "figures": scores and scores.to_dict(),
@@ -158,6 +181,11 @@ def _text(result: dict[str, Any], agreement: ClassFigures, scores: ClassFigures 
     )
     lines = [
         f"Trained on {result['answers']:,} answers; agrees with {result['agreement']:.1%} of them.",
+        *(
+            [f"Learnt from soft labels of {result['soft_labels']:,} public examples, too."]
+            if result["soft_labels"]
+            else []
+        ),
         f"By class: {shares}",
         *([] if scores is None else ["On examples not asked about:", *scores.lines()]),
         f"Student    {result['out']}",

@@ -42,10 +42,9 @@ def load_table(
     Parameters
     ----------
     path
-        A file that ends in .csv or .csv.gz (UTF-8, comma separated, with a header), .parquet, or
-        .npz. An npz file has the keys x, y and subjects, or x_train, y_train and subjects_train
-        with x_test, y_test and subjects_test; all but the x may be absent, and the parameters
-        below are for the other kinds of file.
+        .csv or .csv.gz (UTF-8, comma separated, with a header), .parquet, or .npz, which has the
+        keys x, y and subjects, or x_train, ... and x_test, ...; all but the x may be absent, and
+        the parameters below are for the other kinds of file.
     label
         Column of labels: whole numbers or strings. Without it there are no labels.
     subject
@@ -91,16 +90,14 @@ def load_table(
     >>> table.features.shape, table.labels, table.subjects
     ((2, 2), array(['no', 'yes'], dtype='<U3'), array([7, 8]))
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InvalidInput(f"There is no file {path}.")
+    path = _existing(path)
     if path.name.endswith(".npz"):
         if named or targets or not (label is subject is columns is text is documents is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
-    table = _read(path)
+    table = read_table(path)
     carried = _carried(table, label, targets, documents)
     subjects = None if subject is None else _subjects(table, subject)
     others = {name for name in (label, subject, documents, *targets) if name is not None}
@@ -136,14 +133,7 @@ def read_table(path: str | Path) -> pa.Table:
     >>> read_table("patients.csv").column_names
     ['age', 'dose']
     """
-    path = Path(path)
-    if not path.is_file():
-        raise InvalidInput(f"There is no file {path}.")
-    return _read(path)
-
-
-def _read(path: Path) -> pa.Table:
-    """Return the whole table; all its columns are strings if it comes from a CSV file."""
+    path = _existing(path)
     if path.name.endswith((".csv", ".csv.gz")):
         reader = _read_csv
     elif path.suffix == ".parquet":
@@ -163,6 +153,12 @@ def _read(path: Path) -> pa.Table:
     if len(set(table.column_names)) != table.num_columns:
         raise InvalidInput(f"{path} has two columns of one name.")
     return table
+
+
+def _existing(path: str | Path) -> Path:
+    if not Path(path).is_file():
+        raise InvalidInput(f"There is no file {path}.")
+    return Path(path)
 
 
 def _read_csv(path: Path) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +20,8 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import pack_part, write_cluster
-from vicinal.distributed._cluster_changes import ADD, AUDIENCE, ERASE, ClusterChange, ClusterChanges
+from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
+from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
 from vicinal.distributed._local_transport import local_transports
@@ -37,6 +38,7 @@ from vicinal.distributed._messages import (
     Steps,
     Verify,
 )
+from vicinal.distributed._promotion import CopyTakeovers
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
     check_no_model,
@@ -46,6 +48,7 @@ from vicinal.distributed._sharded_audiences import (
 from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
 from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._staged_additions import StagedAddition
 from vicinal.distributed._sum_tree import SumTree
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (
@@ -63,12 +66,14 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import NextSearch
 from vicinal.store import Presence, Query, Reply, Verification
+from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
+from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import StoredRecords
 from vicinal.store._status import public_facts
 from vicinal.store._store_schema import ExtractedRows
@@ -111,8 +116,10 @@ class Coordinator(BaseStore):
             for ways, record in zip(transports, records, strict=True)
         ]
         self._policy = policy
+        self._takeovers = CopyTakeovers(parts, records, policy, self._transports)
         self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
+        self._additions = AdditionTurns()
         self._waiting: dict[int, Sequence[Query]] = {}
         self._places, self._announced = count(1), 0
         self._sequence = count(1)
@@ -223,13 +230,13 @@ class Coordinator(BaseStore):
         What several threads ask is answered one after the other, and shards search for the next
         while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
         """
-        asked = [self._extracted(query) for query in queries]
+        extracted = [self._extracted(query) for query in queries]
         place = next(self._places)
-        self._waiting[place] = asked
+        self._waiting[place] = extracted
         try:
             with self._lock:
                 del self._waiting[place]
-                return super().predict_many(asked)
+                return super().predict_many(extracted)
         finally:
             self._waiting.pop(place, None)
 
@@ -275,8 +282,34 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        self._change(ADD, self._changes.addition_of(records, addition))
+    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
+        added = False
+        try:
+            for _ in range(ATTEMPTS):
+                with self._exclusive():
+                    basis = self._ledger.register_version
+                    left = self._additions.left_of(self.schema, records)
+                with suppress(StagingEndedError):
+                    staged = self._changes.stage(left, basis, self._turn)
+                    with self._exclusive():
+                        if added := self._ledger.register_version == basis:
+                            return self._commit(left, addition, staged)
+            with self._exclusive():
+                added = True
+                return self._commit(self._additions.left_of(self.schema, records), addition)
+        finally:
+            self._changes.end_staging(everywhere=not added)
+
+    def _commit(
+        self,
+        records: StoredRecords,
+        addition: Addition | None,
+        staged: StagedAddition | None = None,
+    ) -> int:
+        """Add records in one's turn; return the version."""
+        decide = self._changes.addition_of(records, self._additions.named(addition), staged)
+        self._change(ADD, decide, staged)
+        return self._ledger.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file, as :meth:`vicinal.store.Store.erase` does.
@@ -293,6 +326,7 @@ class Coordinator(BaseStore):
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
             self._changes.on_all(Ping())
+            self._additions.note_erased(ids)
             erased = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
 
@@ -340,14 +374,12 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        reasons = {}
-        for number, transport in enumerate(self._transports):
-            try:
-                gather({number: transport}, Ping(), MissingShardPolicy(seconds))
-                reasons[number] = ""
-            except VicinalError as error:
-                reasons[number] = str(error)
-        return reasons
+        return {n: self._reason(one, seconds) for n, one in enumerate(self._transports)}
+
+    @property
+    def copies_given_up(self) -> int:
+        """How many copies of shards were given up since this was opened. Public."""
+        return self._takeovers.count
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -365,16 +397,31 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ inside
 
+    def _reason(self, shard: CheckedTransport, seconds: float) -> str:
+        """Return why a copy of a shard does not answer; looking gives none of them up."""
+        policy = MissingShardPolicy(seconds)
+        try:
+            for place in range(len(shard.transports)):
+                gather({shard.record.number: shard.copy(place)}, Ping(), policy)
+        except VicinalError as error:
+            return str(error)
+        return ""
+
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(
             cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
         )
 
-    def _change(self, what: str, decide: Callable[[], ClusterChange]) -> dict[int, Any]:
+    def _change(
+        self,
+        kind: str,
+        decide: Callable[[], ClusterChange],
+        staged: StagedAddition | None = None,
+    ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(what, decide)
+            return self._changes.make(kind, decide, staged)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
@@ -410,7 +457,8 @@ class Coordinator(BaseStore):
 
     def _compare(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
-        policy = dataclasses.replace(self._policy, deadline=min(_OPENING, self._policy.deadline))
+        seconds = min(_OPENING, self._policy.deadline)
+        policy = MissingShardPolicy(seconds, self._policy.answer_without)
         try:
             gather(dict(enumerate(self._transports)), Ping(), policy)
         except ShardMissing as error:
@@ -440,10 +488,7 @@ def _learn_shards(
 ) -> None:
     """Take the shards that are there: a step for clusters of versions that did not keep them.
 
-    Raises
-    ------
-    ShardMissing
-        If one is missing.
+    Raises ShardMissing if one is missing.
     """
     tasks = [Join(cluster.identity, number) for number in range(len(transports))]
     identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))

@@ -22,29 +22,27 @@ from vicinal.store._opening import OpenStore
 _CHAIN = "chain"
 
 
-def ledger_rows(database: Database, seen: ShardState) -> dict[str, list[Row]]:
-    """Return the rows of all tables, by table; of the chain those after `seen`. Private."""
+def ledger_rows(database: Database, known: ShardState) -> dict[str, list[Row]]:
+    """Return the rows of all tables, by table; of the chain those after `known`. Private."""
     rows = {name: database.execute(f"SELECT * FROM {name}") for name in TABLES if name != _CHAIN}  # noqa: S608
-    return rows | {_CHAIN: database.execute("SELECT * FROM chain WHERE number > ?", (seen.link,))}
+    return rows | {_CHAIN: database.execute("SELECT * FROM chain WHERE number > ?", (known.link,))}
 
 
-def replace_rows(parts: OpenStore, seen: ShardState, rows: Mapping[str, Sequence[Row]]) -> None:
-    """Go on with the rows of another copy that was at `seen`, durably; nothing else may follow.
+def replace_rows(parts: OpenStore, known: ShardState, rows: Mapping[str, Sequence[Row]]) -> None:
+    """Go on with the rows of another copy that was at `known`, durably; nothing else may follow.
 
     What lies in memory is that of the rows before, so the shard must be opened again. The witness
-    goes back to `seen` first: from there the ledger goes on before the transaction, and after it.
+    goes back to `known` first: from there the ledger goes on before the transaction, and after it.
 
-    Raises
-    ------
-    StoreDamaged
-        If the rows are not a ledger of this shard with these records. Nothing is changed.
+    Raises StoreDamaged if the rows are not a ledger of this shard with these records. Nothing is
+    changed.
     """
     database, before = parts.database, member_of(parts.database)
-    parts.witness.advance(seen.clock, seen.head)
+    parts.witness.advance(known.clock, known.head)
     parts.witness.sync()
     database.chain = None  # the rows come with the links of their own commits
     with database.transaction():
-        database.execute("DELETE FROM chain WHERE number > ?", (seen.link,))
+        database.execute("DELETE FROM chain WHERE number > ?", (known.link,))
         for table in TABLES:
             if table != _CHAIN:
                 database.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)

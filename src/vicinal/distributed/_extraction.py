@@ -55,12 +55,8 @@ class SpreadExtractor(StoreExtractor):
 def spread(engine: RayCluster, extractor: StoreExtractor, pieces: list[Any]) -> list[np.ndarray]:
     """Return the features of pieces of raw rows, in their order.
 
-    Raises
-    ------
-    InvalidInput
-        If the extractor refuses rows.
-    StorageFailed
-        If the engine does not do its work.
+    Raises InvalidInput if the extractor refuses rows. Raises StorageFailed if the engine does not
+    do its work.
     """
     work = engine.task(_features)
     waiting: deque[Any] = deque()

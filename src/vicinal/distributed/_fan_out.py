@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import (
+    CHANGES,
     CHARGES_AND_CHANGES,
     Message,
     ReadLedger,
@@ -20,13 +22,16 @@ from vicinal.distributed._messages import (
     SumRequest,
     Task,
 )
+from vicinal.distributed._takeover import COPY_FAILURES, CopyOutcomes, Takeover, outcomes_of
 from vicinal.distributed._transport import PendingReply, ShardTransport
 from vicinal.errors import (
+    InvalidInput,
     ShardDamaged,
     ShardMissing,
     ShardUnreachable,
     StoreDamaged,
     StoreOutdated,
+    VicinalError,
 )
 
 _PAUSE = 0.02
@@ -34,6 +39,9 @@ _PAUSE = 0.02
 
 _COPYING = 3600.0
 """Seconds that a copy of a shard may take to give, or to take over, a ledger."""
+
+_SLOWER = 10
+"""How many times as long as giving a ledger taking it over may take, before a copy is silent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +54,10 @@ class MissingShardPolicy:
         Seconds that a block waits for all shards.
     answer_without : bool
         Whether it is then answered from the others, which the answer says; else it is refused.
+    takeover_s : float, optional
+        Seconds that one of two copies of a shard may be away, or damaged, while the other one
+        answers; then it is given up for good, and the other one goes on alone. Less than the
+        deadline, so that a block that finds a copy away is answered. None: a person decides.
 
     Examples
     --------
@@ -56,10 +68,18 @@ class MissingShardPolicy:
 
     deadline: float = 30.0
     answer_without: bool = False
+    takeover_s: float | None = None
 
     def __post_init__(self) -> None:
         _checks.real("deadline", self.deadline, above=0)
         _checks.boolean("answer_without", self.answer_without)
+        if self.takeover_s is not None:
+            _checks.real("takeover_s", self.takeover_s, above=0)
+            if self.takeover_s >= self.deadline:
+                raise InvalidInput(
+                    "The 'takeover_s' parameter must be below the 'deadline' parameter, "
+                    f"{self.deadline:g}. Got {self.takeover_s:g}."
+                )
 
 
 @dataclass(slots=True, eq=False)
@@ -69,22 +89,23 @@ class CheckedTransport:
     A charge or a change is done once all copies have done it and have one chain. Until then nothing
     that it gave is used: what only some of them have done was paid for nothing, and is asked again.
 
-    Attributes
-    ----------
-    transports : sequence of ShardTransport
-        The way to every copy.
-    record : ShardRecord
-        What is known of the shard.
-    cluster : str
-        The cluster's id.
-    clock : callable
-        Returns the coordinator's clock.
+    - `transports`: the way to every copy.
+    - `record`: what is known of the shard.
+    - `cluster`: the cluster's id.
+    - `clock`: returns the coordinator's clock.
+    - `takeover`: gives up a copy that fails while the other one answers.
     """
 
     transports: Sequence[ShardTransport]
     record: ShardRecord
     cluster: str
     clock: Callable[[], int]
+    takeover: Takeover | None = None
+
+    @property
+    def lag(self) -> float:
+        """Seconds that a copy may answer later than the other, before it is asked again."""
+        return math.inf if self.takeover is None else self.takeover.seconds / 2
 
     def message(self, task: Task) -> Message:
         """Return a task in a message for this shard as it was seen last."""
@@ -95,8 +116,8 @@ class CheckedTransport:
 
     def send(self, task: Task) -> CheckedReply:
         """Send a task in a message to all copies, without waiting."""
-        message = self.message(task)
-        return CheckedReply(self, message, [one.send(message) for one in self.transports])
+        message, now = self.message(task), time.monotonic()
+        return CheckedReply(self, message, [one.send(message) for one in self.transports], now)
 
     def close(self) -> None:
         """Let go of the shard."""
@@ -111,32 +132,53 @@ class CheckedTransport:
         """Return what a copy answers, or raise what it raised, with the copy's number."""
         try:
             answer: ShardAnswer = reply.result(seconds)
-        except (ShardUnreachable, StoreDamaged, StoreOutdated) as error:
-            if len(self.transports) == 1:
-                raise
-            raise type(error)(f"{error} {self._which(place)}".strip()) from None
+        except VicinalError as error:
+            raise self._named(place, error) from None
         return answer
 
-    def _which(self, place: int) -> str:
-        """Say which copy it is, and how to do without it."""
+    def note_all(self) -> None:
+        """Note that all copies have answered, and were where the shard was seen."""
+        if self.takeover is not None:
+            self.takeover.note_all()
+
+    def check(self, outcomes: CopyOutcomes) -> None:
+        """Raise what went wrong with a copy, if anything did; give it up if it is time."""
+        errors = outcomes.errors
+        if not errors:
+            return
+        named = [self._named(place, error) for place, error in errors.items()]
+        refusals = [one for one in named if not isinstance(one, COPY_FAILURES)]
+        takeover = self.takeover
+        if refusals or takeover is None or not takeover.may_wait(errors, len(self.transports)):
+            raise (refusals or named)[0]
+        takeover.note_failures(errors, outcomes.answered_at)
+        raise ShardUnreachable(str(named[0]))
+
+    def _named(self, place: int, error: VicinalError) -> VicinalError:
+        """Return what a copy raised, with the copy's number, and how to do without it."""
+        if len(self.transports) == 1 or not isinstance(error, (*COPY_FAILURES, StoreOutdated)):
+            return error
         number = self.record.number
         this, other = self.record.copies[place], self.record.copies[1 - place]
-        return (
-            f"This is copy {this} of shard {number}. If it is gone for good, close the cluster and "
-            f"go on with the other: vicinal promote-copy CLUSTER --shard {number} --copy {other}."
+        return type(error)(
+            f"{error} This is copy {this} of shard {number}. If it is gone for good, close the "
+            "cluster and go on with the other: "
+            f"vicinal promote-copy CLUSTER --shard {number} --copy {other}.".strip()
         )
 
     def align(self, source: int) -> None:
         """Give all copies the ledger of one of them; all were where the coordinator saw them."""
-        seen = self.record.state
-        rows = self._done(source, ReadLedger(seen)).value
+        known, began = self.record.state, time.monotonic()
+        rows = self._done(source, ReadLedger(known)).value
+        patience = _SLOWER * (time.monotonic() - began)
+        seconds = min(_COPYING, max(2 * self.lag, patience))
         for place in range(len(self.transports)):
             if place != source:
-                self._done(place, ReplaceLedger(seen, rows))
+                self._done(place, ReplaceLedger(known, rows), seconds)
 
-    def _done(self, place: int, task: Task) -> ShardAnswer:
+    def _done(self, place: int, task: Task, seconds: float = _COPYING) -> ShardAnswer:
         reply = self.transports[place].send(self.message(task))
-        return self.answer_of(place, reply, _COPYING)
+        return self.answer_of(place, reply, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,28 +188,25 @@ class CheckedReply:
     shard: CheckedTransport
     message: Message
     replies: Sequence[PendingReply]
+    sent: float
 
     def result(self, seconds: float) -> Any:
         """Return what came of the task.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard has done it.
-        ShardUnreachable
-            If the copies went different ways: they have been made the same, to be asked again.
-        StoreDamaged
-            If copies that are the same gave different sums.
+        Raises StoreOutdated if another shard has done it. Raises ShardUnreachable if the copies
+        went different ways: they have been made the same, to be asked again; or if one is away, for
+        which the other waits, or was given up. Raises StoreDamaged if copies that are the same gave
+        different sums.
         """
-        until = time.monotonic() + seconds
-        answers = [
-            self.shard.answer_of(place, reply, max(0.0, until - time.monotonic()))
-            for place, reply in enumerate(self.replies)
-        ]
+        shard, long = self.shard, isinstance(self.message.task, CHANGES)
+        outcomes = outcomes_of(self.replies, self.sent, seconds, shard.lag, long=long)
+        shard.check(outcomes)
+        answers: list[ShardAnswer] = outcomes.values
         links = [answer.links for answer in answers]
-        agree = self.shard.record.accept(self.message.seen, *links)
+        agree = shard.record.accept(self.message.known, *links)
+        shard.note_all()
         if isinstance(self.message.task, CHARGES_AND_CHANGES) and not agree:
-            self.shard.align(max(range(len(links)), key=lambda place: len(links[place])))
+            shard.align(max(range(len(links)), key=lambda place: len(links[place])))
             raise ShardUnreachable("Its copies differed, and are the same now.")
         first, *others = [answer.value for answer in answers]
         if isinstance(self.message.task, SumRequest) and not all(
@@ -213,45 +252,34 @@ TaskTransport = ShardTransport | CheckedTransport | CopyTransport
 class RetriedTask:
     """One shard's task, sent again whenever the shard cannot be reached.
 
-    Attributes
-    ----------
-    shard, task
-        Who is to do what.
-    reason : str
-        Why the shard was last unreachable, in public words; empty if it only took too long.
-    is_damaged : bool
-        Whether asking it again is no help.
+    - `shard`, `task`: who is to do what.
+    - `reason`: why the shard was last unreachable, in public words; empty if it only took too long.
+    - `is_damaged`: whether asking it again is no help.
+    - `has_answered`: whether it has sent `value`.
     """
 
     shard: TaskTransport
     task: Task
     reason: str = ""
     is_damaged: bool = False
+    has_answered: bool = False
+    value: Any = None
     _pending: PendingReply | None = None
 
     def send(self) -> None:
-        """Send the task for the first time."""
+        """Send the task, for the first time or again."""
         self._pending = self.shard.send(self.task)
 
-    def result(self, until: float, work: float) -> tuple[Any, bool]:
-        """Return what the shard sends until then, and whether it did.
-
-        Each time it is sent it may take `work` seconds, if that is longer.
-        """
-        while True:
-            remaining = until - time.monotonic()
-            try:
-                return (self._pending or self.shard.send(self.task)).result(
-                    max(remaining, work)
-                ), True
-            except ShardUnreachable as error:
-                self._pending, self.reason = None, str(error) or self.reason
-            except StoreDamaged as error:
-                self.reason, self.is_damaged = str(error), True
-                return None, False
-            if remaining <= _PAUSE:
-                return None, False
-            time.sleep(_PAUSE)
+    def attempt(self, seconds: float) -> bool:
+        """Wait for what was sent last; return whether there is nothing more to wait for."""
+        assert self._pending is not None  # noqa: S101 (it was sent)
+        try:
+            self.value, self.has_answered = self._pending.result(seconds), True
+        except ShardUnreachable as error:
+            self.reason = str(error) or self.reason
+        except StoreDamaged as error:
+            self.reason, self.is_damaged = str(error), True
+        return self.has_answered or self.is_damaged
 
 
 def gather(
@@ -262,22 +290,13 @@ def gather(
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
-    Parameters
-    ----------
-    shards : mapping of int to transport
-        The shards by number.
-    task : Task, or one for every shard
-        What they are to do.
-    policy : MissingShardPolicy
-        How long to wait, and for whom.
-    work : float
-        Seconds that a shard that can be reached may take, if that is longer.
+    - `shards`: the shards by number.
+    - `task`: what they are to do.
+    - `policy`: how long to wait, and for whom.
+    - `work`: seconds that a shard that can be reached may take, if that is longer.
 
-    Raises
-    ------
-    ShardMissing
-        If a shard is missing and the policy is to refuse, or if all are. It says which, and why.
-        ShardDamaged if one is damaged, for which nobody waits.
+    Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
+    which, and why. ShardDamaged if one is damaged, for which nobody waits.
     """
     tasks = task if isinstance(task, Sequence) else [task] * len(shards)
     until = time.monotonic() + policy.deadline
@@ -299,14 +318,27 @@ def results_of(
 ) -> dict[int, Any]:
     """Return what comes of tasks that were sent, by shard; see :func:`gather`.
 
-    `others` is how many shards have answered besides.
+    Shards that cannot be reached are asked again in turn, so that none waits for another one's
+    end. `others` is how many shards have answered besides.
     """
-    results = {number: one.result(until, work) for number, one in waiting.items()}
-    answered = {number: result for number, (result, came) in results.items() if came}
+    pending = list(waiting.values())
+    while True:
+        last = until - time.monotonic() <= _PAUSE
+        pending = [one for one in pending if not one.attempt(_seconds(until, work))]
+        if last or not pending:
+            break
+        time.sleep(_PAUSE)
+        for one in pending:
+            one.send()
+    answered = {number: one.value for number, one in waiting.items() if one.has_answered}
     missing = {number: waiting[number] for number in waiting if number not in answered}
     if missing and (not policy.answer_without or not (answered or others)):
         raise _refusal(missing, len(waiting) + others, policy)
     return answered
+
+
+def _seconds(until: float, work: float) -> float:
+    return max(until - time.monotonic(), work)
 
 
 def _refusal(

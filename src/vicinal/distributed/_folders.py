@@ -43,12 +43,8 @@ _UNDIGESTED = 1
 class ShardFolder:
     """The folder of one part of a cluster: of a shard, or of the coordinator.
 
-    Attributes
-    ----------
-    folder : Folder
-        Where it lies, who it is, and its witness.
-    cluster : str
-        The id of the cluster, in hexadecimal digits.
+    `folder`: where it lies, who it is, and its witness. `cluster`: the id of the cluster, in
+    hexadecimal digits.
     """
 
     folder: Folder
@@ -82,18 +78,12 @@ class ShardFolder:
 class ClusterDescription:
     """What is public about a cluster.
 
-    Attributes
-    ----------
-    identity : str
-        The cluster's id, in hexadecimal digits.
-    shards : int
-        How many there are.
-    state : str
-        :data:`SPLITTING` until the store that it was made of has retired, then :data:`READY`.
-    source : str
-        That store's folder.
-    clock : int
-        How far that store had come.
+    - `identity`: the cluster's id, in hexadecimal digits.
+    - `shards`: how many there are.
+    - `state`: :data:`SPLITTING` until the store that it was made of has retired, then
+      :data:`READY`.
+    - `source`: that store's folder.
+    - `clock`: how far that store had come.
     """
 
     identity: str
@@ -169,12 +159,8 @@ def _write(path: Path, described: dict[str, Any]) -> None:
 def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
     """Return what a description says.
 
-    Raises
-    ------
-    InvalidInput
-        With the sentence `missing`, if there is none; or if a later version wrote it.
-    StorageFailed
-        If it is damaged.
+    Raises InvalidInput with the sentence `missing`, if there is none; or if a later version wrote
+    it. Raises StorageFailed if it is damaged.
     """
     try:
         content = dict(json.loads(path.read_text(encoding="utf-8")))

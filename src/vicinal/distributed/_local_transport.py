@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ class LocalTransport:
     def close(self) -> None:
         """Close the shard."""
         self.shard.close()
+
+    def abandon(self) -> None:
+        """Close the shard, if it can be closed."""
+        with suppress(VicinalError, OSError):
+            self.shard.close()
 
     def sum_node(self, shards: Sequence[ShardTransport]) -> LocalSums:
         """Return an inner node in this process."""

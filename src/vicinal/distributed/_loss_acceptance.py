@@ -27,14 +27,10 @@ def accept_cluster_loss(path: str | Path) -> None:
     The cluster is closed, and its parts lie together: old ones, or restored ones, but its own. Of a
     shard with two copies the first that is there goes on, alone.
 
-    Raises
-    ------
-    InvalidInput, StorageFailed
-        If a part is not there, or damaged: restore a backup of it first.
-    PrivacyRefused
-        If a part is in use, if a folder is that of another shard, or if parts have different
-        audiences; or if a shard has lost nothing but one of its copies. Nothing is spent then that
-        was not lost already.
+    Raises InvalidInput, StorageFailed if a part is not there, or damaged: restore a backup of it
+    first. Raises PrivacyRefused if a part is in use, if a folder is that of another shard, or if
+    parts have different audiences; or if a shard has lost nothing but one of its copies. Nothing is
+    spent then that was not lost already.
     """
     cluster = ready_cluster(Path(path))
     with ExitStack() as resources:

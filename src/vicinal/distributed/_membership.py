@@ -80,18 +80,11 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
 class ShardRecord:
     """What the coordinator knows of one shard; used by any thread.
 
-    Attributes
-    ----------
-    number : int
-        Its place among the shards.
-    identity : str
-        Its id, in hexadecimal digits.
-    state : ShardState
-        How far it was when it last answered.
-    epochs : tuple of bytes
-        The coordinator's epochs since then, this opening's last.
-    copies : tuple of int
-        Which copies it has.
+    - `number`: its place among the shards.
+    - `identity`: its id, in hexadecimal digits.
+    - `state`: how far it was when it last answered.
+    - `epochs`: the coordinator's epochs since then, this opening's last.
+    - `copies`: which copies it has.
     """
 
     def __init__(
@@ -112,15 +105,9 @@ class ShardRecord:
     def accept(self, state: ShardState, *answers: Sequence[ChainLink]) -> bool:
         """Take note of the answers of all copies: of the links of their chains after `state`.
 
-        Returns
-        -------
-        bool
-            Whether the copies go one way, on which one may be further than the other.
+        Returns bool: whether the copies go one way, on which one may be further than the other.
 
-        Raises
-        ------
-        StoreOutdated
-            If they do not lead through the state that is known.
+        Raises StoreOutdated if they do not lead through the state that is known.
         """
         paths = [state.path(links) for links in answers]
         with self._lock:
@@ -151,10 +138,7 @@ class ShardRecord:
 class ShardRecords:
     """All shards of a cluster, as the coordinator's ledger has them.
 
-    Parameters
-    ----------
-    database : Database
-        The ledger's.
+    `database`: the ledger's.
     """
 
     def __init__(self, database: Database) -> None:
@@ -184,10 +168,7 @@ class ShardRecords:
     def of(cls, database: Database, cluster: ClusterDescription) -> Self:
         """Return the shards that a coordinator knows; none if its version did not keep them.
 
-        Raises
-        ------
-        StoreOutdated
-            If they are not those of the cluster's description, all of them.
+        Raises StoreOutdated if they are not those of the cluster's description, all of them.
         """
         records = cls(database)
         numbers = list(range(cluster.shards))
@@ -212,10 +193,10 @@ class ShardRecords:
         """Write down, inside a transaction, which copies each shard has."""
         self._database.put(_COPIES, " ".join(",".join(map(str, r.copies)) for r in self._records))
 
-    def open(self) -> None:
-        """Begin a new epoch, durably; before any shard is asked."""
+    def open(self, *some: ShardRecord) -> None:
+        """Begin a new epoch, durably, for some shards or all; before any of them is asked."""
         epoch = fresh_key(_EPOCH)
-        for one in self._records:
+        for one in some or self._records:
             one.epochs = (*one.epochs, epoch)
         with self._database.transaction():
             self.write()

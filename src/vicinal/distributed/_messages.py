@@ -39,25 +39,16 @@ _NAME_BYTES = 16
 class VoteRequest:
     """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
 
-    Attributes
-    ----------
-    name : bytes
-        Names the block. However often it comes, it is charged once.
-    clock : int
-        The coordinator's clock when it made the request.
-    audience : str
-        Whose budgets pay.
-    round : str
-        :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
-    queries : int8 or float32 (q, d)
-        Integer features.
-    thresholds : int64 (q,)
-        Radii as similarities.
-    scales : int64 (q,)
-        Noise scales of the votes in grid steps; empty where queries are counted.
-    sequence : int
-        Place of the block in the order of charges since the coordinator was opened. A shard charges
-        no block after one of a higher place; a block that comes again keeps its name.
+    - `name`: names the block. However often it comes, it is charged once.
+    - `clock`: the coordinator's clock when it made the request.
+    - `audience`: whose budgets pay.
+    - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
+    - `queries`, int8 or float32 (q, d): integer features.
+    - `thresholds`, int64 (q,): radii as similarities.
+    - `scales`, int64 (q,): noise scales of the votes in grid steps; empty where queries are
+      counted.
+    - `sequence`: place of the block in the order of charges since the coordinator was opened. A
+      shard charges no block after one of a higher place; a block that comes again keeps its name.
     """
 
     name: bytes
@@ -89,24 +80,14 @@ class VoteRequest:
 class TallyRequest:
     """Charge people of this shard for being evaluated; answered with int64 (all cells,) sums.
 
-    Attributes
-    ----------
-    name : bytes
-        Names the tally, and everything in it by a keyed digest. It is charged once.
-    clock : int
-        The coordinator's clock when it made the request.
-    audience : str
-        Whose answers are evaluated, and whose budgets pay.
-    sizes : tuple of int
-        Cells of each table.
-    share : float
-        Part of a full budget that a person pays at most.
-    scale : int
-        Noise scale in grid steps, which the price follows from.
-    cells : int64 (rows, tables)
-        The cell of every row in every table. Private.
-    subjects : list of int or str
-        Whose each row is. Private.
+    - `name`: names the tally, and everything in it by a keyed digest. It is charged once.
+    - `clock`: the coordinator's clock when it made the request.
+    - `audience`: whose answers are evaluated, and whose budgets pay.
+    - `sizes`: cells of each table.
+    - `share`: part of a full budget that a person pays at most.
+    - `scale`: noise scale in grid steps, which the price follows from.
+    - `cells`, int64 (rows, tables): the cell of every row in every table. Private.
+    - `subjects`: whose each row is. Private.
     """
 
     name: bytes
@@ -145,14 +126,9 @@ class SearchAhead:
     It charges nothing and leaves nothing on the disk. Whether it was done changes no charge and no
     vote: a shard that has not done it, or has other records since, searches when it charges.
 
-    Attributes
-    ----------
-    audience : str
-        Whose budgets will pay.
-    queries : int8 or float32 (q, d)
-        Integer features.
-    thresholds : int64 (q,)
-        Radii as similarities.
+    - `audience`: whose budgets will pay.
+    - `queries`, int8 or float32 (q, d): integer features.
+    - `thresholds`, int64 (q,): radii as similarities.
     """
 
     audience: str
@@ -200,6 +176,39 @@ class Add:
     integers: IntegerMatrix
     rows: npt.NDArray[np.int32]
     subjects: list[SubjectId]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """Prepare records to be added, beside blocks; not waited for. Without ids: forget them.
+
+    It changes nothing, and is forgotten with the next change of the data and with the process.
+    `token` names the batch; the others are those of :class:`Add`.
+    """
+
+    token: bytes
+    integers: IntegerMatrix
+    rows: npt.NDArray[np.int32]
+    subjects: list[SubjectId]
+
+
+NOTHING_STAGED = Stage(b"", np.zeros((0, 0), np.int8), np.zeros((0, 0), np.int32), [])
+"""Has a shard forget what it has prepared."""
+
+
+@dataclass(frozen=True, slots=True)
+class IsStaging:
+    """Say whether a batch is still being prepared."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AddStaged:
+    """Add the records of a batch; refused with InvalidInput if it is not prepared."""
+
+    clock: int
+    token: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,26 +277,30 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class ReadLedger:
-    """Return the rows of all tables, for another copy of the shard; links only after `seen`."""
+    """Return the rows of all tables, for another copy of the shard; links only after `known`."""
 
-    seen: ShardState
+    known: ShardState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplaceLedger:
-    """Go on with the rows of another copy, which was at `seen`, as this one was."""
+    """Go on with the rows of another copy, which was at `known`, as this one was."""
 
-    seen: ShardState
+    known: ShardState
     rows: Mapping[str, Sequence[Row]]
 
 
 Task = (
-    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Erase | OpenAudience | Join
+    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Stage | IsStaging | AddStaged
+    | Erase | OpenAudience | Join
     | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
 )  # fmt: skip
 """What a shard does."""
 
-CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, Add, Erase, OpenAudience)
+CHANGES = (Add, AddStaged, Erase, OpenAudience)
+"""What may take a shard very long."""
+
+CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, *CHANGES)
 """What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 
@@ -325,20 +338,12 @@ class ShardState:
 class Message:
     """A task for one shard.
 
-    Attributes
-    ----------
-    task : Task
-        What to do.
-    cluster, shard : str
-        Ids of the cluster and of the shard, in hexadecimal digits.
-    number : int
-        The shard's place.
-    clock : int
-        The coordinator's clock.
-    epochs : tuple of bytes
-        The coordinator's epochs since the shard last answered, this opening's last.
-    seen : ShardState
-        Where the coordinator saw the shard last.
+    - `task`: what to do.
+    - `cluster`, `shard`: ids of the cluster and of the shard, in hexadecimal digits.
+    - `number`: the shard's place.
+    - `clock`: the coordinator's clock.
+    - `epochs`: the coordinator's epochs since the shard last answered, this opening's last.
+    - `known`: where the coordinator saw the shard last.
     """
 
     task: Task
@@ -347,7 +352,7 @@ class Message:
     number: int
     clock: int
     epochs: tuple[bytes, ...]
-    seen: ShardState
+    known: ShardState
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,14 +21,9 @@ FREE = -1
 class PlacedSubjects:
     """The subjects of a ledger by the shard that they go to. Private.
 
-    Attributes
-    ----------
-    shards : int16 (slots,)
-        The shard of every slot, or :data:`FREE`.
-    new_slots : int32 (slots,)
-        The slot that a subject gets on its shard.
-    ids : list of bytearray
-        By shard: framed ids in the order of the new slots, one after the other.
+    - `shards`, int16 (slots,): the shard of every slot, or :data:`FREE`.
+    - `new_slots`, int32 (slots,): the slot that a subject gets on its shard.
+    - `ids`: by shard: framed ids in the order of the new slots, one after the other.
     """
 
     shards: npt.NDArray[np.int16]

@@ -1,13 +1,16 @@
 """Giving up a copy of a shard, and making a new one: what the coordinator's ledger lists.
 
 Which copies a shard has stands in the coordinator's ledger alone, and one transaction changes it.
-Both are done while the cluster is closed: the ledger's lock is held.
+A person does both while the cluster is closed; the running coordinator gives up copies by the same
+steps. In both cases the ledger's lock is held.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from vicinal import _checks
@@ -18,10 +21,17 @@ from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._messages import Ping
 from vicinal.distributed._shard_copies import write_copies
 from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._takeover import Takeover
 from vicinal.distributed._transport import ShardTransport
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, ShardMissing, ShardUnreachable
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
+
+_LOG = logging.getLogger("vicinal.distributed")
+_GIVEN_UP = (
+    "Copy %d of shard %d was away for %g s and is given up; the other one goes on. Delete what is "
+    "left of it, and make a new one while the cluster is closed: vicinal copy-shard --shard %d"
+)
 
 _PATIENCE = MissingShardPolicy(deadline=30.0)
 
@@ -69,17 +79,50 @@ def promote_copy(
                 f"The 'copy' parameter must be a copy that shard {shard} has: "
                 f"{' or '.join(map(str, record.copies))}."
             )
-        records.open()
         (transport,) = connect([copy_path(place, shard, copy)])
         try:
             cluster, clock = records.cluster or "", parts.ledger.clock
             way = CheckedTransport([transport], record, cluster, lambda: clock)
-            # It writes the new epoch: from here on the other copy is behind what was seen.
-            gather({shard: way}, Ping(), _PATIENCE)
+            go_on_with(parts, records, way, copy, _PATIENCE)
         finally:
             transport.close()
-        record.copies = (copy,)
-        _write(parts, records)
+
+
+def go_on_with(
+    parts: OpenStore,
+    records: ShardRecords,
+    way: CheckedTransport,
+    copy: int,
+    policy: MissingShardPolicy,
+) -> None:
+    """List one copy of a shard alone, in three steps; before each of them nothing is lost.
+
+    Parameters
+    ----------
+    parts
+        The coordinator's, outside a transaction.
+    records
+        What its ledger keeps of all shards.
+    way
+        The way to this copy alone.
+    copy
+        The copy to go on with.
+    policy
+        How long to wait for it.
+
+    Raises
+    ------
+    StoreOutdated
+        If the copy is behind; it stays listed with the other one.
+    ShardMissing
+        If it cannot be reached, or is damaged.
+    """
+    record = way.record
+    records.open(record)
+    # It writes the new epoch: from here on the other copy is behind what was seen.
+    gather({record.number: way}, Ping(), policy)
+    record.copies = (copy,)
+    _write(parts, records)
 
 
 def copy_shard(path: str | Path, shard: int) -> None:
@@ -111,6 +154,60 @@ def copy_shard(path: str | Path, shard: int) -> None:
             raise InvalidInput(f"Shard {shard} has two copies already.")
         write_copies(place, records.cluster or "", [record])
         _write(parts, records)
+
+
+class CopyTakeovers:
+    """Gives up copies of shards for a running coordinator, where its policy says after how long.
+
+    Parameters
+    ----------
+    parts
+        What the coordinator's folder holds.
+    records
+        What its ledger keeps of all shards.
+    policy
+        After how many seconds, and how long a survivor is waited for.
+    ways
+        The ways to all copies of all shards.
+
+    Attributes
+    ----------
+    count : int
+        How many were given up. Public.
+    """
+
+    def __init__(
+        self,
+        parts: OpenStore,
+        records: ShardRecords,
+        policy: MissingShardPolicy,
+        ways: Iterable[CheckedTransport],
+    ) -> None:
+        self._parts, self._records, self._policy = parts, records, policy
+        self.count = 0
+        for way in ways:
+            if policy.takeover_s is not None and len(way.transports) > 1:
+                way.takeover = Takeover(policy.takeover_s, partial(self._give_up, way))
+
+    def _give_up(self, way: CheckedTransport, place: int) -> None:
+        """Go on without the copy in a place, durably.
+
+        Raises
+        ------
+        ShardUnreachable
+            If the other copy cannot be reached either: both stay listed.
+        """
+        record, other = way.record, 1 - place
+        given_up, copy = way.transports[place], record.copies[place]
+        survivor = CheckedTransport([way.transports[other]], record, way.cluster, way.clock)
+        try:
+            go_on_with(self._parts, self._records, survivor, record.copies[other], self._policy)
+        except ShardMissing as error:
+            raise ShardUnreachable(str(error)) from None
+        way.transports, way.takeover = survivor.transports, None
+        given_up.abandon()
+        self.count += 1
+        _LOG.warning(_GIVEN_UP, copy, record.number, self._policy.takeover_s, record.number)
 
 
 @contextmanager

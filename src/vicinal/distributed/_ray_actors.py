@@ -52,10 +52,7 @@ class ShardActor:
 
     The folder is opened by the first call, not here: an actor that cannot be made is not restarted.
 
-    Parameters
-    ----------
-    path : str
-        The shard's folder, on the machine of the actor.
+    `path`: the shard's folder, on the machine of the actor.
     """
 
     def __init__(self, path: str) -> None:

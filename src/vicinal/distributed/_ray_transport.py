@@ -38,17 +38,10 @@ class RayTransport:
     send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
     network is two ways there and back more. So it is cut into arguments that are not large.
 
-    Attributes
-    ----------
-    ray
-        The module.
-    actor
-        Who is called now.
-    start_spare : callable or None
-        Starts a spare. It is called when the shard has answered for the first time: until then its
-        machine has better things to do.
-    start_sums : callable or None
-        Starts an actor that adds for shards, on this shard's machine.
+    - `actor`: who is called now.
+    - `start_spare`: starts a spare. It is called when the shard has answered for the first time:
+      until then its machine has better things to do.
+    - `start_sums`: starts an actor that adds for shards, on this shard's machine.
     """
 
     ray: Any
@@ -66,6 +59,11 @@ class RayTransport:
         for actor in filter(None, (self.actor, self._spare)):
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote(), timeout=_CLOSING)
+            self.ray.kill(actor)
+
+    def abandon(self) -> None:
+        """End the actors; the system closes their files."""
+        for actor in filter(None, (self.actor, self._spare)):
             self.ray.kill(actor)
 
     def sum_node(self, shards: Sequence[RayTransport]) -> RaySums:

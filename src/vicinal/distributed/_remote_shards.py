@@ -37,22 +37,13 @@ class RemoteShards:
     Where scales follow from noise that was lost, of a count or of the block before, the name is
     another one, and the broken block is abandoned with its charge.
 
-    Attributes
-    ----------
-    cluster : bytes
-        The cluster's id.
-    audience : str
-        Whose budgets pay.
-    tree : SumTree
-        The ways to all shards.
-    clock : callable
-        Returns the coordinator's clock.
-    sequence : callable
-        Returns the place of a new block in the order of charges, for all audiences.
-    next_batch : callable
-        Returns what is searched first for the batch that comes next, or None.
-    missing : set of int
-        Shards that blocks since :meth:`begin_batch` were answered without. Public.
+    - `cluster`: the cluster's id.
+    - `audience`: whose budgets pay.
+    - `tree`: the ways to all shards.
+    - `clock`: returns the coordinator's clock.
+    - `sequence`: returns the place of a new block in the order of charges, for all audiences.
+    - `next_batch`: returns what is searched first for the batch that comes next, or None.
+    - `missing`: shards that blocks since :meth:`begin_batch` were answered without. Public.
     """
 
     cluster: bytes

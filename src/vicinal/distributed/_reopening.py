@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from vicinal.distributed._folders import ShardFolder
@@ -20,29 +21,26 @@ from vicinal.errors import (
 class ReopeningShard:
     """The shard in a folder, used by one process.
 
-    Parameters
-    ----------
-    path : Path
-        The folder.
+    `path`: the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._server: ShardServer | None = None
+        self._lock = RLock()
 
     def handle(self, message: Message | Task) -> Any:
-        """Do a task.
+        """Do a task, after those of other threads that came before.
 
-        Raises
-        ------
-        ShardUnreachable
-            If the disk fails, or if another process has the folder: it may not have let go of it
-            yet.
-        StoreDamaged
-            If the folder is missing or damaged: later it would be no better.
-        StoreOutdated
-            If it is another shard's. Any further refusal is the shard's own, and comes as it is.
+        Raises ShardUnreachable if the disk fails, or if another process has the folder: it may not
+        have let go of it yet. Raises StoreDamaged if the folder is missing or damaged: later it
+        would be no better. Raises StoreOutdated if it is another shard's. Any further refusal is
+        the shard's own, and comes as it is.
         """
+        with self._lock:
+            return self._handled(message)
+
+    def _handled(self, message: Message | Task) -> Any:
         if self._server is not None and not self._server.is_consistent:
             self.close()
         try:
@@ -68,6 +66,7 @@ class ReopeningShard:
 
     def close(self) -> None:
         """Let go of the folder; the next message opens it again."""
-        server, self._server = self._server, None
+        with self._lock:
+            server, self._server = self._server, None
         if server is not None:
             server.close()

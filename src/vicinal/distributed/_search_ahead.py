@@ -18,16 +18,13 @@ from vicinal.predictors.ind_knn._shard import LocalShardBase
 class SearchedBlock:
     """The neighbours of a block that is charged next; private, and gone with the process.
 
-    Parameters
-    ----------
-    most : int
-        Hits after which no more are kept.
+    `most`: hits after which no more are kept.
     """
 
     def __init__(self, most: int = MOST_HITS) -> None:
         self._most = most
         self._name: tuple[bytes, int] | None = None
-        self._kept: list[NeighbourLists] = []
+        self._ready: list[NeighbourLists] = []
 
     def search(self, shard: LocalShardBase, search: SearchAhead, version: int) -> None:
         """Search records of a `version`; keep who was found for as many queries as memory allows.
@@ -37,7 +34,7 @@ class SearchedBlock:
         self.forget()
         hits = 0
         for neighbours in shard.parts(search.queries, search.thresholds):
-            self._kept.append(neighbours)
+            self._ready.append(neighbours)
             hits += len(neighbours.rows)
             if hits > self._most:
                 break
@@ -52,8 +49,8 @@ class SearchedBlock:
         """
         start = 0
         if self._name == (search.digest(), version):
-            kept, self._kept, self._name = self._kept, [], None
-            for neighbours in kept:
+            ready, self._ready, self._name = self._ready, [], None
+            for neighbours in ready:
                 yield neighbours
                 start += len(neighbours)
         if start < len(search.queries):
@@ -61,4 +58,4 @@ class SearchedBlock:
 
     def forget(self) -> None:
         """Let go of everything."""
-        self._name, self._kept = None, []
+        self._name, self._ready = None, []

@@ -27,12 +27,8 @@ def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> No
 
     The caller writes the list to the coordinator's ledger.
 
-    Raises
-    ------
-    InvalidInput
-        If there is something in the place of a copy already.
-    PrivacyRefused
-        If a shard is not where the coordinator saw it last.
+    Raises InvalidInput if there is something in the place of a copy already. Raises PrivacyRefused
+    if a shard is not where the coordinator saw it last.
     """
     for record in records:
         have = present_copy(path, record.number, record.copies)

@@ -15,7 +15,6 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._checks import SubjectId
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._copied_ledger import ledger_rows, replace_rows
 from vicinal.distributed._folders import ShardFolder
@@ -31,17 +30,16 @@ from vicinal.distributed._messages import (
     VoteRequest,
 )
 from vicinal.distributed._search_ahead import SearchedBlock
+from vicinal.distributed._shard_staging import ShardStaging, records_of
 from vicinal.distributed._vote_charging import charge, charge_tally, shard_of
 from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.ledger._database import Row
 from vicinal.ledger._memory import ForkSafeLock
-from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import _backups, _erasure
+from vicinal.store._additions import PreparedAddition, prepare_addition
 from vicinal.store._audience_state import AudienceState, open_audience_state
-from vicinal.store._checksums import write_digests
 from vicinal.store._opening import OpenStore, open_folder
-from vicinal.store._record_files import tiles_from
 from vicinal.store._status import curator_facts
 from vicinal.store._verify import Verification, traces, verify
 
@@ -74,9 +72,10 @@ class ShardServer:
     Examples
     --------
     >>> from vicinal.distributed import ShardServer
-    >>> with ShardServer.open("cluster/shard-0") as server:  # doctest: +SKIP
-    ...     server.is_consistent
+    >>> server = ShardServer.open("cluster/shard-0")  # doctest: +SKIP
+    >>> server.is_consistent  # doctest: +SKIP
     True
+    >>> server.close()  # doctest: +SKIP
     """
 
     def __init__(self, parts: OpenStore, cluster: str) -> None:
@@ -86,6 +85,7 @@ class ShardServer:
         self._journal = VoteJournal(parts.database)
         self._ahead = SearchedBlock()
         self._lock = ForkSafeLock()
+        self._staging = ShardStaging(parts, self._serving)
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
         self._audience_states = {name: self._state(name) for name in parts.ledger.audiences}
@@ -143,7 +143,7 @@ class ShardServer:
         if isinstance(task.task, tasks.ReplaceLedger):  # it must be opened again
             return ShardAnswer(value, ())
         with self._serving():
-            return ShardAnswer(value, links_after(self._parts.database, task.seen) or ())
+            return ShardAnswer(value, links_after(self._parts.database, task.known) or ())
 
     def join(self, task: tasks.Join) -> tuple[str, ShardState]:
         """Become a shard of a cluster, unless it is one; return its id and how far it is.
@@ -213,17 +213,45 @@ class ShardServer:
     def known(self, task: tasks.KnownSubjects) -> npt.NDArray[np.int8]:
         """Return the standing of each subject, int8 (subjects,). Private."""
         with self._serving():
-            standings = [self._parts.ledger.standing(subject) for subject in task.subjects]
-            return np.array(standings, dtype=np.int8)
+            return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
 
     def add(self, task: tasks.Add) -> None:
         """Add records durably, once; a subject that is known, or was, keeps what it has left."""
         with self._serving():
             if task.clock > self._changed:
-                with self._parts.ledger.change("add"):
-                    append_records(self._parts, task.integers, task.rows, task.subjects)
-                    self._write_clock(task.clock)
-                self._note_change(task.clock)
+                self._staging.end()
+                self._commit(prepare_addition(self._parts, records_of(self._parts, task)), task)
+
+    def stage(self, task: tasks.Stage) -> None:
+        """Begin to prepare records to be added; blocks are charged meanwhile."""
+        with self._serving():
+            self._staging.begin(task)
+
+    def is_staging(self, task: tasks.IsStaging) -> bool:
+        """Tell whether a batch is still being prepared."""
+        with self._serving():
+            return self._staging.is_busy(task.token)
+
+    def add_staged(self, task: tasks.AddStaged) -> None:
+        """Add the records of a batch that was prepared, durably, once.
+
+        Raises
+        ------
+        InvalidInput
+            If it is not prepared, or the data have changed since. Nothing was done.
+        """
+        with self._serving():
+            if task.clock > self._changed:
+                prepared = self._staging.take(task.token)
+                if prepared is None:
+                    raise InvalidInput("The batch must be staged. Send its records.")
+                self._commit(prepared, task)
+
+    def _commit(self, prepared: PreparedAddition, task: tasks.Add | tasks.AddStaged) -> None:
+        with self._parts.ledger.change("add"):
+            prepared.commit(self._parts)
+            self._write_clock(task.clock)
+        self._note_change(task.clock)
 
     def erase(self, task: tasks.Erase) -> int:
         """Erase subjects from every file, once; return how many records went. Private.
@@ -289,7 +317,7 @@ class ShardServer:
     def read_ledger(self, task: tasks.ReadLedger) -> dict[str, list[Row]]:
         """Return the rows of the ledger, for another copy of this shard. Private."""
         with self._serving():
-            return ledger_rows(self._parts.database, task.seen)
+            return ledger_rows(self._parts.database, task.known)
 
     def replace_ledger(self, task: tasks.ReplaceLedger) -> None:
         """Go on with the ledger of another copy; the shard must be opened again, whatever comes.
@@ -302,7 +330,8 @@ class ShardServer:
         with self._lock:
             self._check_open()
             self._failed = True
-            replace_rows(self._parts, task.seen, task.rows)
+            self._staging.end()
+            replace_rows(self._parts, task.known, task.rows)
 
     # ------------------------------------------------------------ inside
 
@@ -315,7 +344,7 @@ class ShardServer:
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
             raise another_shard(number)
-        if links_after(database, message.seen) is None:
+        if links_after(database, message.known) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "
@@ -331,6 +360,7 @@ class ShardServer:
             with self._durable():
                 write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
+            self._staging.end()
 
     def _write_clock(self, clock: int) -> None:
         """Write, inside a transaction, that a change is made and earlier blocks are over."""
@@ -340,6 +370,7 @@ class ShardServer:
     def _note_change(self, clock: int) -> None:
         self._journal.note_durable(clock)
         self._ahead.forget()  # nothing of an erased record stays, not even that it was near
+        self._staging.end()
         self._changed = clock
         self._parts.mark_change()
 
@@ -412,6 +443,9 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     tasks.SearchAhead: ShardServer.search_ahead,
     tasks.DeleteVotes: ShardServer.delete_votes,
     tasks.Add: ShardServer.add,
+    tasks.Stage: ShardServer.stage,
+    tasks.IsStaging: ShardServer.is_staging,
+    tasks.AddStaged: ShardServer.add_staged,
     tasks.Erase: ShardServer.erase,
     tasks.OpenAudience: ShardServer.open_audience,
     tasks.Join: ShardServer.join,
@@ -423,17 +457,3 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     tasks.ReadLedger: ShardServer.read_ledger,
     tasks.ReplaceLedger: ShardServer.replace_ledger,
 }
-
-
-def append_records(
-    parts: OpenStore,
-    integers: IntegerMatrix,
-    rows: npt.NDArray[np.int32],
-    subjects: list[SubjectId],
-) -> None:
-    """Add records, with what they carry as the file has it, inside a change of a shard's ledger."""
-    before = len(parts.shard)
-    parts.shard.add(integers, parts.schema.target.targets(rows), subjects)
-    parts.record_files.append(before, integers, rows, parts.shard.subject_table.slots[before:])
-    size = len(parts.shard)
-    write_digests(parts.database, parts.record_files, size, tiles_from(before, size))

@@ -29,23 +29,12 @@ def tally_on_shards(
     A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
     that was broken off finds its own sums if the same comes again, and nobody is charged twice.
 
-    Parameters
-    ----------
-    ledger : Ledger
-        The coordinator's.
-    changes : ClusterChanges
-        The way to all shards.
-    audience : Audience
-        Whose answers are evaluated.
-    tally : NoisyTally
-        Adds the noise afterwards.
-    counted : CountedRows
-        Rows that were asked before.
+    - `changes`: the way to all shards.
+    - `audience`: whose answers are evaluated.
+    - `tally`: adds the noise afterwards.
+    - `counted`: rows that were asked before.
 
-    Raises
-    ------
-    ShardMissing
-        If a shard is missing: there is no evaluation of some of the people.
+    Raises ShardMissing if a shard is missing: there is no evaluation of some of the people.
     """
     people = list(dict.fromkeys(counted.subjects))
     shard_of = dict(zip(people, changes.places_of(people).tolist(), strict=True))

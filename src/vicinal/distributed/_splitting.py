@@ -128,10 +128,8 @@ def split(
 def ready_cluster(path: Path) -> ClusterDescription:
     """Return the cluster at `path`, after finishing a split that was broken off.
 
-    Raises
-    ------
-    PrivacyRefused
-        If the store has answered since: its budgets are further than the cluster's.
+    Raises PrivacyRefused if the store has answered since: its budgets are further than the
+    cluster's.
     """
     cluster = ClusterDescription.read(path)
     if cluster.state == READY:

@@ -29,6 +29,7 @@ from vicinal.distributed._messages import (
     Steps,
     VoteRequest,
 )
+from vicinal.distributed._takeover import outcomes_of
 from vicinal.distributed._transport import PendingReply, ShardTransport, SumTransport
 from vicinal.errors import ShardUnreachable, StorageFailed
 from vicinal.predictors._common.parameter_checks import AUTO
@@ -41,10 +42,7 @@ _FEWEST = 16
 class SumNode:
     """An inner node: sends messages on to shards, and adds what they send.
 
-    Parameters
-    ----------
-    shards : sequence of ShardTransport
-        The ways to them, in the order of the messages.
+    `shards`: the ways to them, in the order of the messages.
     """
 
     def __init__(self, shards: Sequence[ShardTransport]) -> None:
@@ -53,12 +51,9 @@ class SumNode:
     def handle(self, messages: Sequence[Message], seconds: float) -> GroupAnswer | None:
         """Send each shard its message; return the sum, and links; None for a search ahead.
 
-        Raises
-        ------
-        ShardUnreachable
-            If a shard cannot be reached, or takes longer. Those that have charged keep their votes.
-        StorageFailed
-            If a shard sends something else than sums. What a shard refuses is raised as it is.
+        Raises ShardUnreachable if a shard cannot be reached, or takes longer. Those that have
+        charged keep their votes. Raises StorageFailed if a shard sends something else than sums.
+        What a shard refuses is raised as it is.
         """
         if len(messages) != len(self._shards):
             raise ShardUnreachable("A process that adds for shards does not know the way to them.")
@@ -81,12 +76,7 @@ def _added(answers: Sequence[ShardAnswer]) -> Steps:
 class ShardGroup:
     """Some shards behind an inner node for each copy; messages and answers are checked here.
 
-    Attributes
-    ----------
-    shards : mapping of int to CheckedTransport
-        The shards, by number.
-    nodes : sequence of SumTransport
-        The way to the node of every copy.
+    `shards`: the shards, by number. `nodes`: the way to the node of every copy.
     """
 
     shards: Mapping[int, CheckedTransport]
@@ -94,8 +84,19 @@ class ShardGroup:
 
     def send(self, task: VoteRequest | SearchAhead, seconds: float) -> GroupReply:
         """Send all shards a task through the nodes, without waiting."""
-        messages = [shard.message(task) for shard in self.shards.values()]
-        return GroupReply(self, messages, [one.send(messages, seconds) for one in self.nodes])
+        messages, now = [shard.message(task) for shard in self.shards.values()], time.monotonic()
+        replies = [one.send(messages, seconds) for one in self.nodes]
+        return GroupReply(self, messages, replies, now)
+
+    @property
+    def has_all_copies(self) -> bool:
+        """Whether every shard still has a copy behind each node."""
+        return all(len(one.transports) == len(self.nodes) for one in self.shards.values())
+
+    def close(self) -> None:
+        """End the nodes."""
+        for node in self.nodes:
+            node.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,23 +106,26 @@ class GroupReply:
     group: ShardGroup
     messages: list[Message]
     replies: Sequence[PendingReply]
+    sent: float
 
     def result(self, seconds: float) -> Steps:
         """Return the sum.
 
-        Raises
-        ------
-        StoreOutdated
-            If another shard took part.
-        ShardUnreachable
-            If copies of a shard differ: asked one by one, they are made the same.
+        Raises StoreOutdated if another shard took part. Raises ShardUnreachable if copies of a
+        shard differ: asked one by one, they are made the same.
         """
-        answers: list[GroupAnswer] = [reply.result(seconds) for reply in self.replies]
+        lag = max(shard.lag for shard in self.group.shards.values())
+        outcomes = outcomes_of(self.replies, self.sent, seconds, lag, long=False)
+        for error in outcomes.errors.values():
+            raise error
+        answers: list[GroupAnswer] = outcomes.values
         shards, links = self.group.shards.values(), zip(*(a.links for a in answers), strict=True)
         agree = [
-            shard.record.accept(message.seen, *its)
+            shard.record.accept(message.known, *its)
             for shard, message, its in zip(shards, self.messages, links, strict=True)
         ]
+        for shard in shards:
+            shard.note_all()
         first, *others = [answer.sums for answer in answers]
         if not (all(agree) and all(np.array_equal(first, other) for other in others)):
             raise ShardUnreachable("Copies of a shard differ.")
@@ -134,15 +138,10 @@ class SumTree:
     Whatever fails behind a node is asked again without it: shards that had charged find their
     votes, so nobody is charged twice, and what is missing is known by its number.
 
-    Parameters
-    ----------
-    shards : sequence of CheckedTransport
-        The ways to all shards.
-    policy : MissingShardPolicy
-        What to do if one is missing.
-    fan_out : int or "auto"
-        Shards behind an inner node. "auto": the root of their number, and no nodes for fewer than
-        16; so are there none for a number that is not smaller than that of the shards.
+    - `shards`: the ways to all shards.
+    - `policy`: what to do if one is missing.
+    - `fan_out`: shards behind an inner node. "auto": the root of their number, and no nodes for
+      fewer than 16; so are there none for a number that is not smaller than that of the shards.
     """
 
     def __init__(
@@ -165,8 +164,7 @@ class SumTree:
     def close(self) -> None:
         """End the inner nodes."""
         for group in self._groups:
-            for node in group.nodes:
-                node.close()
+            group.close()
 
     def search_ahead(self, search: SearchAhead) -> None:
         """Have all shards search a block, without waiting for them."""
@@ -183,26 +181,19 @@ class SumTree:
     ) -> tuple[list[Steps], set[int]]:
         """Have shards charge a block; return sums that add up to theirs, and who is missing.
 
-        Parameters
-        ----------
-        request : VoteRequest
-            What to charge.
-        numbers : iterable of int
-            Which shards.
-        meanwhile : callable, optional
-            What is done while they are at work.
+        - `request`: what to charge.
+        - `numbers`: which shards.
+        - `meanwhile`: what is done while they are at work.
 
-        Raises
-        ------
-        ShardMissing
-            As :func:`vicinal.distributed._fan_out.gather`.
+        Raises ShardMissing as :func:`vicinal.distributed._fan_out.gather`.
         """
+        self._regroup()
         until = time.monotonic() + self._policy.deadline
         half = self._policy.deadline / 2
-        asked = set(numbers)
-        groups = [group for group in self._groups if asked.issuperset(group.shards)]
+        expected = set(numbers)
+        groups = [group for group in self._groups if expected.issuperset(group.shards)]
         replies = [group.send(request, half) for group in groups]
-        alone = self._ask(request, asked.difference(*(group.shards for group in groups)))
+        alone = self._ask(request, expected.difference(*(group.shards for group in groups)))
         if meanwhile is not None:
             meanwhile()
         sums = []
@@ -211,15 +202,25 @@ class SumTree:
                 sums.append(reply.result(half))
             except (ShardUnreachable, StorageFailed):
                 alone |= self._ask(request, group.shards)
-        answered = results_of(alone, until, 0.0, self._policy, len(asked) - len(alone))
+        answered = results_of(alone, until, 0.0, self._policy, len(expected) - len(alone))
         return [*sums, *answered.values()], alone.keys() - answered.keys()
+
+    def _regroup(self) -> None:
+        """Have shards that lost a copy asked directly, and those beside them by other nodes."""
+        for group in [one for one in self._groups if not one.has_all_copies]:
+            group.close()
+            self._groups.remove(group)
+            copies = len(group.nodes)
+            numbers = [n for n, one in group.shards.items() if len(one.transports) == copies]
+            if len(numbers) > 1:
+                self._groups.append(self._group(numbers))
 
     def _ask(self, request: VoteRequest, numbers: Iterable[int]) -> dict[int, RetriedTask]:
         """Send a request to shards one by one."""
-        asked = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
-        for one in asked.values():
+        sent = {number: RetriedTask(self._shards[number], request) for number in sorted(numbers)}
+        for one in sent.values():
             one.send()
-        return asked
+        return sent
 
     def _group(self, numbers: Iterable[int]) -> ShardGroup:
         shards = {number: self._shards[number] for number in numbers}
@@ -231,8 +232,8 @@ class SumTree:
         return len({len(self._shards[number].transports) for number in numbers}) == 1
 
 
-def _fan_out(wanted: int | str, shards: int) -> int:
+def _fan_out(shape: int | str, shards: int) -> int:
     """Return how many shards stand behind an inner node; all of them: there is none."""
-    if wanted != AUTO:
-        return _checks.integer("fan_out", wanted, least=2)
+    if shape != AUTO:
+        return _checks.integer("fan_out", shape, least=2)
     return shards if shards < _FEWEST else math.isqrt(shards - 1) + 1

@@ -27,6 +27,9 @@ class ShardTransport(Protocol):
     def close(self) -> None:
         """Let go of the shard."""
 
+    def abandon(self) -> None:
+        """Let go of a shard that may not answer, and end its process, without waiting for it."""
+
     def sum_node(self, shards: Sequence[Any]) -> SumTransport:
         """Return the way to a new inner node, beside this shard, that adds for some shards.
 

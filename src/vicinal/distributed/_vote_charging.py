@@ -32,12 +32,8 @@ def charge(
     Who was found `ahead` is charged if the records have the same `version` still; else the search
     is now.
 
-    Raises
-    ------
-    InvalidInput
-        If it asks for counts, and those of the audience are public.
-    PrivacyRefused
-        If it asks for the votes of a block that was not counted here.
+    Raises InvalidInput if it asks for counts, and those of the audience are public. Raises
+    PrivacyRefused if it asks for the votes of a block that was not counted here.
     """
     engine, shard = state.engine, shard_of(state)
     if request.round == COUNT:
@@ -56,10 +52,8 @@ def charge(
 def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
     """Charge people for being evaluated, inside a release, and return their sum.
 
-    Raises
-    ------
-    PrivacyRefused
-        If the coordinator's noise is not what they would pay for here. Nobody was charged.
+    Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
+    charged.
     """
     settings = state.settings
     plan = TallyPlan(request.sizes, request.share, settings.spendable, settings.grid_delta)

@@ -28,12 +28,8 @@ _SEQUENCE = "sequence"
 class ChargedVotes:
     """What a request gave; private.
 
-    Attributes
-    ----------
-    sums : int64
-        Votes (q, c), counts (q,) or tables (cells,), in grid steps.
-    payers : bool (hits,)
-        Which hits could pay for being counted; empty for votes.
+    `sums`: votes (q, c), counts (q,) or tables (cells,), in grid steps. `payers`, bool (hits,):
+    which hits could pay for being counted; empty for votes.
     """
 
     sums: Steps
@@ -43,12 +39,8 @@ class ChargedVotes:
 class VoteJournal:
     """The table of charged blocks in a shard's database.
 
-    Attributes
-    ----------
-    clock : int
-        How far the coordinator had come, as far as the shard knows; never goes back.
-    sequence : int
-        Place of the last block that was charged in this epoch of the coordinator.
+    `clock`: how far the coordinator had come, as far as the shard knows; never goes back.
+    `sequence`: place of the last block that was charged in this epoch of the coordinator.
     """
 
     def __init__(self, database: Database) -> None:
@@ -59,10 +51,7 @@ class VoteJournal:
     def find(self, request: SumRequest) -> ChargedVotes | None:
         """Return what a request gave when it came first, or None.
 
-        Raises
-        ------
-        InvalidInput
-            If another request came under this name.
+        Raises InvalidInput if another request came under this name.
         """
         rows = self._database.execute(
             "SELECT digest, sums, part FROM carried WHERE name = ? AND round = ?",

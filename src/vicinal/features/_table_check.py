@@ -27,7 +27,7 @@ class Misfit:
     ----------
     column : str or None
         As the schema names it; None for the table as a whole.
-    what : str
+    fault : str
         The kind of fault, in words.
     rows : int or None
         How many rows it is about. Private.
@@ -44,7 +44,7 @@ class Misfit:
     """
 
     column: str | None
-    what: str
+    fault: str
     rows: int | None
     fix: str
     stops: bool
@@ -52,7 +52,7 @@ class Misfit:
     def __str__(self) -> str:
         where = "the table" if self.column is None else f"column {self.column!r}"
         rows = "" if self.rows is None else f" in {self.rows} {_plural('row', self.rows)}"
-        return f"{where}: {self.what}{rows}. {self.fix}."
+        return f"{where}: {self.fault}{rows}. {self.fix}."
 
 
 def check_table(
@@ -109,8 +109,8 @@ def _faults(table: Any, column: TableColumn) -> list[Misfit]:
     try:
         reading = column.read(table_columns(table, [column.name])[0][column.name])
     except InvalidInput:
-        what, fix = "values of several types, or of one that tables do not have", "Convert it"
-        return [Misfit(column.name, what, None, fix, stops=True)]
+        fault, fix = "values of several types, or of one that tables do not have", "Convert it"
+        return [Misfit(column.name, fault, None, fix, stops=True)]
     misfits = [
         Misfit(column.name, WORDS[kind], int((reading.faults == kind).sum()), FIXES[kind], True)
         for kind in np.unique(reading.faults).tolist()
@@ -130,8 +130,8 @@ def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     fix = "They count as the nearest bound"
     if outside > _SWAMPED * len(known):
         fix += "; so many suggest other units than the schema's"
-    what = "values outside the declared bounds"
-    return [Misfit(column.name, what, outside, fix, stops=False)]
+    fault = "values outside the declared bounds"
+    return [Misfit(column.name, fault, outside, fix, stops=False)]
 
 
 def _without_schema(table: Any, twins: list[str]) -> list[Misfit]:
@@ -144,8 +144,8 @@ def _without_schema(table: Any, twins: list[str]) -> list[Misfit]:
         "no features: empty, constant or identifying": (schema.ignored, "Leave them out"),
     }
     return [
-        Misfit(None, f"{len(of)} {_plural('column', len(of))} with {what}", None, fix, False)
-        for what, (of, fix) in ends.items()
+        Misfit(None, f"{len(of)} {_plural('column', len(of))} with {fault}", None, fix, False)
+        for fault, (of, fix) in ends.items()
         if of
     ]
 

@@ -108,12 +108,12 @@ class TableSchema:
             raise InvalidInput("The schema must declare at least one column that is not ignored.")
         return self
 
-    def refuse(self, names: Iterable[str | None], what: str) -> None:
+    def refuse(self, names: Iterable[str | None], noun: str) -> None:
         """Raise InvalidInput if one of these columns, which are no features, is declared as one."""
         for name in names:
             if name is not None and nfc(name) in self.names:
                 raise InvalidInput(
-                    f"The schema declares {name!r} as a feature, and it is the column of {what}. "
+                    f"The schema declares {name!r} as a feature, and it is the column of {noun}. "
                     'Set its "kind" to "ignored"; drafts leave out what --label and --subject name.'
                 )
 

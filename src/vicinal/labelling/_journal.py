@@ -229,10 +229,10 @@ class FileJournal:
                 "take the budgets as spent."
             ) from None
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _refuse(self, fault: str) -> NoReturn:
         witness = default_witness_path(self.folder)
         raise PrivacyRefused(
-            f"The journal {self._path} {what}: going on could spend budgets that are spent. Put "
+            f"The journal {self._path} {fault}: going on could spend budgets that are spent. Put "
             f"the last journal and {witness} back, or choose another folder and take these budgets "
             "as spent."
         )

@@ -19,14 +19,9 @@ _AT_ONCE = 1 << 16
 class Charges:
     """What changed since the last commit; private.
 
-    Attributes
-    ----------
-    slots : int32 (m,)
-        Subjects that were charged.
-    units : int64 (m,)
-        What each of them has left.
-    spent : int
-        All charges together.
+    - `slots`, int32 (m,): subjects that were charged.
+    - `units`, int64 (m,): what each of them has left.
+    - `spent`: all charges together.
     """
 
     slots: Slots
@@ -41,10 +36,7 @@ class StoredAccount:
     difference of the two is what a commit writes. Nothing can be charged and not be written, as
     nobody needs to say what was charged: the arrays show it.
 
-    Parameters
-    ----------
-    units : int64 (slots,)
-        What the database holds; the account's own from now on.
+    `units`, int64 (slots,): what the database holds; the account's own from now on.
     """
 
     def __init__(self, units: Units) -> None:
@@ -70,11 +62,8 @@ class StoredAccount:
     def charges(self) -> Charges:
         """Return what was charged since the last commit.
 
-        Raises
-        ------
-        PrivacyRefused
-            If a budget grew or fell below zero, or if the mechanisms' sum is another one. Then
-            nothing may be answered.
+        Raises PrivacyRefused if a budget grew or fell below zero, or if the mechanisms' sum is
+        another one. Then nothing may be answered.
         """
         slots = np.flatnonzero(self._remaining != self._durable).astype(np.int32)
         units = self._remaining[slots]

@@ -18,12 +18,8 @@ from vicinal.ledger._database import Value
 class ReuseEntry:
     """Queries that an audience's memory learns from, with the answers of their block.
 
-    Attributes
-    ----------
-    queries : int8 or float32 (q, d)
-        Integer features. Public.
-    asked : bool (q,)
-        Which of them were put to the private records.
+    `queries`, int8 or float32 (q, d): integer features. Public. `asked`, bool (q,): which of them
+    were put to the private records.
     """
 
     queries: npt.NDArray[Any]
@@ -52,25 +48,18 @@ def text_of(numbers: npt.NDArray[Any]) -> str:
 class AnswerBlock:
     """Answers of one audience that are to be released together.
 
-    Attributes
-    ----------
-    audience : Audience
-        Whose account was charged.
-    digests : bytes
-        Digests of the queries, one after the other.
-    answers : float64 (q, c) or int64 (q,)
-        What was released for each; votes that a memory has answered for are -inf, and 0 at its
-        label. Beside a private model (q, 2 c): votes, then probabilities.
-    slack : float
-        What the grid has cost this audience by now.
-    queries_of : mapping of str to int
-        Queries of the block by analyst.
-    reuse_entry : ReuseEntry or None
-        What the block adds to the answers that later queries may reuse.
-    proxies : uint16 (m,) or None
-        How far the public points that are charged along are worn by now.
-    n_asked : int or None
-        Beside a private model: how many queries it has put to the private records by now. Public.
+    - `audience`: whose account was charged.
+    - `digests`: digests of the queries, one after the other.
+    - `answers`, float64 (q, c) or int64 (q,): what was released for each; votes that a memory has
+      answered for are -inf, and 0 at its label. Beside a private model (q, 2 c): votes, then
+      probabilities.
+    - `slack`: what the grid has cost this audience by now.
+    - `queries_of`: queries of the block by analyst.
+    - `reuse_entry`: what the block adds to the answers that later queries may reuse.
+    - `proxies`, uint16 (m,) or None: how far the public points that are charged along are worn by
+      now.
+    - `n_asked`: beside a private model: how many queries it has put to the private records by now.
+      Public.
     """
 
     audience: Audience
@@ -93,12 +82,8 @@ class AnswerBlock:
 class StoredRequest:
     """A request with an idempotency key, and where its answers are.
 
-    Attributes
-    ----------
-    name, body : bytes
-        Digests of audience, analyst and key, and of the queries.
-    seqs, places : int64 (q,)
-        The block that holds the answer to each query, and its place in that block.
+    `name`, `body`: digests of audience, analyst and key, and of the queries. `seqs`, `places`,
+    int64 (q,): the block that holds the answer to each query, and its place in that block.
     """
 
     name: bytes

@@ -42,16 +42,10 @@ def request_name(audience: str, analyst: str, key: str) -> bytes:
 class AnswerLog:
     """Reads released answers of one audience.
 
-    Parameters
-    ----------
-    database : Database
-        Where they are.
-    audience : Audience
-        Whose they are.
-    width : int or None
-        Numbers of an answer; None for a label.
-    version : int
-        The version of the data whose queries are looked up.
+    - `database`: where they are.
+    - `audience`: whose they are.
+    - `width`: numbers of an answer; None for a label.
+    - `version`: the version of the data whose queries are looked up.
     """
 
     def __init__(

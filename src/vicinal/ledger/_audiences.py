@@ -40,27 +40,17 @@ class Analyst:
 class Audience:
     """A group of analysts who may share answers, and the budgets that their answers spend.
 
-    Attributes
-    ----------
-    number, name, plan : int, str, str
-        Who it is; the plan as JSON. Public.
-    account : StoredAccount
-        Budgets. Private.
-    initial_budget : int
-        Units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`, or 0 once the
-        history of charges has been lost.
-    granted : int
-        How often a full budget was given out. Private.
-    used : int
-        Answers that were charged. Public.
-    slack : float
-        delta that the grid has cost. Public.
-    checkpointed, checkpointed_queries : int
-        Charges, and the answers they paid for, that are in the pages only.
-    analysts : dict
-        By name.
-    logged_bytes : int
-        Bytes of charges in the log that are not yet in the pages.
+    - `number`, `name`, `plan`: who it is; the plan as JSON. Public.
+    - `account`: budgets. Private.
+    - `initial_budget`: units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`,
+      or 0 once the history of charges has been lost.
+    - `granted`: how often a full budget was given out. Private.
+    - `used`: answers that were charged. Public.
+    - `slack`: delta that the grid has cost. Public.
+    - `checkpointed`, `checkpointed_queries`: charges, and the answers they paid for, that are in
+      the pages only.
+    - `analysts`: by name.
+    - `logged_bytes`: bytes of charges in the log that are not yet in the pages.
     """
 
     number: int
@@ -89,10 +79,7 @@ class Audience:
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
         """Write all changed pages, and add the charges that they now hold to their sums.
 
-        Parameters
-        ----------
-        spent, queries : int
-            Units and answers of charges that have no row.
+        `spent`, `queries`: units and answers of charges that have no row.
         """
         account = self.account
         pages = [
@@ -127,10 +114,7 @@ def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, in
 def load_audiences(database: Database, size: int) -> dict[str, Audience]:
     """Return all audiences by name, their budgets put together from pages and charges.
 
-    Parameters
-    ----------
-    size : int
-        Number of slots.
+    `size`: number of slots.
     """
     rows = database.execute(f"SELECT {_COLUMNS} FROM audiences ORDER BY number")  # noqa: S608
     return {row[1]: _loaded(database, row, size) for row in rows}

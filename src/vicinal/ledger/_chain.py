@@ -52,16 +52,10 @@ _OTHER_ROWS = "The ledger is not what was written: its rows differ."
 class ChainLink:
     """One link: the row of the table `chain`.
 
-    Attributes
-    ----------
-    number : int
-        How many links there were before.
-    clock : int
-        The ledger's clock.
-    content : bytes
-        The sum; of schema 8 and earlier a digest of one sum a table.
-    head : bytes
-        Digest of this link and, through the head before, of all earlier ones.
+    - `number`: how many links there were before.
+    - `clock`: the ledger's clock.
+    - `content`: the sum; of schema 8 and earlier a digest of one sum a table.
+    - `head`: digest of this link and, through the head before, of all earlier ones.
     """
 
     number: int
@@ -88,10 +82,7 @@ _NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
 class Chain:
     """The sum of all rows' digests and the last link, as of the last commit; see :func:`attach`.
 
-    Parameters
-    ----------
-    key : bytes
-        The store's secret key.
+    `key`: the store's secret key.
     """
 
     def __init__(self, key: bytes) -> None:
@@ -124,12 +115,8 @@ class Chain:
     def replace(self, table: str, key: Key, before: Rows, after: Rows) -> None:
         """Take note of the row of a key that a transaction writes, takes away, or writes anew.
 
-        Parameters
-        ----------
-        before : sequence
-            The row of that key until now, if there is one and its digest is not known.
-        after : sequence
-            The row from now on, if there is one.
+        `before`: the row of that key until now, if there is one and its digest is not known.
+        `after`: the row from now on, if there is one.
         """
         digests = self._replaced.setdefault(table, {})
         old = digests.pop(key, None)
@@ -177,10 +164,7 @@ def attach(database: Database, key: bytes) -> Chain:
 
     A database without digests, new or from before there were any, gets them.
 
-    Raises
-    ------
-    StorageFailed
-        If it holds anything else than what was written.
+    Raises StorageFailed if it holds anything else than what was written.
     """
     if database.chain is not None:
         return database.chain

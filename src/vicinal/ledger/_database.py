@@ -53,10 +53,7 @@ class Database(ABC):
     def execute(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
         """Carry out one statement and return its rows.
 
-        Raises
-        ------
-        StorageFailed
-            If the database refuses, or has failed before.
+        Raises StorageFailed if the database refuses, or has failed before.
         """
         self._check()
         write = self._written(statement)
@@ -124,10 +121,7 @@ class Database(ABC):
     def number(self, name: str) -> int:
         """Return a whole number from the table `meta`; 0 if it is not there.
 
-        Raises
-        ------
-        StorageFailed
-            If something else stands there.
+        Raises StorageFailed if something else stands there.
         """
         text = self.get(name)
         try:

@@ -9,6 +9,8 @@ hash are two subjects.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from contextlib import nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +19,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all, unframed
-from vicinal.ledger._protocols import Slots
+from vicinal.ledger._protocols import Slots, Turn
 from vicinal.ledger._subject_pages import PAGE_SLOTS, Page, read_pages, split_ids
 
 NOBODY = -1
@@ -36,17 +38,26 @@ _NO_ID = b"<id:s>"
 Hashes = npt.NDArray[np.uint64]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotAssignment:
+    """Slots that newcomers are about to get, and the table as it is then. Private.
+
+    - `slots`: the newcomers', int32.
+    - `entries`, `free`, `size`: the table's, with them.
+    """
+
+    slots: Slots
+    entries: Hashes
+    free: Slots
+    size: int
+
+
 class HashedSlotTable:
     """A subject keeps its slot while it has records; freed slots are given out again.
 
     Its look-ups read the database, which must hold what was assigned and freed before.
 
-    Parameters
-    ----------
-    database : Database
-        With the pages of subjects.
-    size : int
-        Number of slots, taken or free.
+    `database`: with the pages of subjects. `size`: number of slots, taken or free.
     """
 
     def __init__(self, database: Database, size: int) -> None:
@@ -77,20 +88,23 @@ class HashedSlotTable:
         """The slot of every subject, as a mapping that reads the database."""
         return SlotsBySubject(self)
 
-    def find(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here."""
-        return self._find(_frames(subjects))
+    def find(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> Slots:
+        """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here.
 
-    def _find(self, ids: Sequence[bytes]) -> Slots:
+        The database is read inside `turn`, a few pages at a time.
+        """
+        return self._find(_frames(subjects), turn)
+
+    def _find(self, ids: Sequence[bytes], turn: Turn = nullcontext) -> Slots:
         """Return the slots of framed ids without their last bracket."""
         slots = np.full(len(ids), NOBODY, dtype=np.int32)
-        hashes = _hashes(ids)
-        first = np.searchsorted(self._entries, hashes)
-        count = np.searchsorted(self._entries, hashes | _SLOT, side="right") - first
-        for turn in range(int(count.max(initial=0))):
-            places = np.flatnonzero(count > turn)
-            at = (self._entries[first[places] + turn] & _SLOT).astype(np.int32)
-            held = self._held(at, [ids[place] for place in places.tolist()])
+        hashes, entries = _hashes(ids), self._entries
+        first = np.searchsorted(entries, hashes)
+        count = np.searchsorted(entries, hashes | _SLOT, side="right") - first
+        for which in range(int(count.max(initial=0))):
+            places = np.flatnonzero(count > which)
+            at = (entries[first[places] + which] & _SLOT).astype(np.int32)
+            held = self._held(at, [ids[place] for place in places.tolist()], turn)
             slots[places[held]] = at[held]
         return slots
 
@@ -124,19 +138,29 @@ class HashedSlotTable:
 
     def assign(self, framed_ids: Sequence[bytes]) -> Slots:
         """Give each newcomer a slot, and return the slots; `size` grows as needed."""
-        more = len(framed_ids) - len(self._free)
+        assignment = self.assignment(framed_ids)
+        self.become(assignment)
+        return assignment.slots
+
+    def assignment(self, framed_ids: Sequence[bytes]) -> SlotAssignment:
+        """Return which slot each newcomer would get, and change nothing."""
+        free, size = self._free, self.size
+        more = len(framed_ids) - len(free)
         if more > 0:
-            fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
-            self._free = np.concatenate([self._free, fresh])
-            self.size += more
-        kept = len(self._free) - len(framed_ids)
-        slots = self._free[kept:][::-1].copy()
-        self._free = self._free[:kept].copy()
+            fresh = np.arange(size + more - 1, size - 1, -1, dtype=np.int32)
+            free, size = np.concatenate([free, fresh]), size + more
+        kept = len(free) - len(framed_ids)
+        slots = free[kept:][::-1].copy()
         new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
-        self._entries = np.concatenate([self._entries, new])
-        self._entries.sort()
+        entries = np.concatenate([self._entries, new])
+        entries.sort()
+        return SlotAssignment(slots, entries, free[:kept].copy(), size)
+
+    def become(self, assignment: SlotAssignment) -> None:
+        """Give newcomers the slots that they were to get; nothing may have changed since."""
+        self._entries, self._free = assignment.entries, assignment.free
+        self.size = assignment.size
         self._recent.clear()
-        return slots
 
     def free(self, slots: Slots) -> None:
         """Take those at `slots`, each once, out of the table."""
@@ -153,7 +177,7 @@ class HashedSlotTable:
             for _, (slots, ids) in read_pages(self._database, range(start, start + _PAGES)):
                 yield from zip((one + b">" for one in ids), slots.tolist(), strict=True)
 
-    def _held(self, slots: Slots, ids: Sequence[bytes]) -> npt.NDArray[np.bool_]:
+    def _held(self, slots: Slots, ids: Sequence[bytes], turn: Turn) -> npt.NDArray[np.bool_]:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
         held = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS
@@ -161,7 +185,9 @@ class HashedSlotTable:
         numbers, starts = np.unique(pages[order], return_index=True)
         places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
         for start in range(0, len(numbers), _PAGES):
-            for number, page in read_pages(self._database, list(places)[start : start + _PAGES]):
+            with turn():
+                read = list(read_pages(self._database, list(places)[start : start + _PAGES]))
+            for number, page in read:
                 at = places[number]
                 found = _standing_at(page, slots[at], number * PAGE_SLOTS)
                 held[at] = [
@@ -183,10 +209,7 @@ class HashedSlotTable:
 class SlotsBySubject(Mapping[SubjectId, int]):
     """The slots of all subjects by id, read from the database as they are asked for. Private.
 
-    Parameters
-    ----------
-    table : HashedSlotTable
-        What it shows.
+    `table`: what it shows.
     """
 
     def __init__(self, table: HashedSlotTable) -> None:

@@ -32,10 +32,7 @@ _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 def framed(subject: SubjectId) -> bytes:
     """Return an id as it is stored, such as ``<id:i7>`` or ``<id:sanna>``.
 
-    Raises
-    ------
-    InvalidInput
-        If it would be longer than :data:`MOST_BYTES`.
+    Raises InvalidInput if it would be longer than :data:`MOST_BYTES`.
     """
     kind, text = "i" if isinstance(subject, int) else "s", str(subject)
     escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)

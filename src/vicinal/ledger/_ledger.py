@@ -8,7 +8,7 @@ both; no answer that anybody saw is without its charge, and no charge is lost or
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,6 +24,7 @@ from vicinal.ledger._audiences import Analyst, Audience, load_audiences
 from vicinal.ledger._chain import attach, descends
 from vicinal.ledger._database import Database
 from vicinal.ledger._departed import EVALUATED, SPELLINGS, Standing, join_departed
+from vicinal.ledger._enrollment import Enrollment, departed_among, has_departed
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import (
     earlier_spellings,
@@ -32,9 +33,9 @@ from vicinal.ledger._id_encoding import (
     keyed_hash,
 )
 from vicinal.ledger._models import PUT, write_parts
-from vicinal.ledger._protocols import Slots
+from vicinal.ledger._protocols import Slots, Turn
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._subject_pages import write_subjects
+from vicinal.ledger._subject_pages import pages_after, put_pages, write_subjects
 
 _CLOSED = "closed audiences"
 
@@ -50,17 +51,11 @@ class LeavingSubjects:
 class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
-    Parameters
-    ----------
-    database : Database
-        With the present schema.
-    key : bytes
-        The secret key of the hashes of those who left.
+    `database`: with the present schema. `key`: the secret key of the hashes of those who left.
 
-    Attributes
-    ----------
-    dated : bool
-        Whether changes are written with the time; not where copies must write the same rows.
+    `dated`: whether changes are written with the time; not where copies must write the same rows.
+    `register_version`: how often, since the opening, it may have changed who is here, or what those
+    have left who are not; answers do not count.
     """
 
     dated = True
@@ -75,6 +70,7 @@ class Ledger:
         self.audiences = load_audiences(database, size)
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
+        self.register_version = 0
         self._other_spellings = database.get(SPELLINGS) == "1"
 
     # ------------------------------------------------------------ the register
@@ -93,22 +89,49 @@ class Ledger:
 
         Newcomers get what each audience gives them, others what they had left when they left.
         """
+        return self.admit(self.enrollment_of(subjects))
+
+    def enrollment_of(self, subjects: Sequence[SubjectId], turn: Turn = nullcontext) -> Enrollment:
+        """Return what enrolling subjects comes to, and change nothing.
+
+        The database is read inside `turn`, a little at a time. What comes between two such moments
+        may change the register; then what is returned is of no use, and is not admitted.
+        """
+        with turn():
+            basis = self.register_version
         distinct = list(dict.fromkeys(subjects))
-        slots_of = self.slot_table.find(distinct)
-        new = slots_of == NOBODY
+        slots = self.slot_table.find(distinct, turn)
+        new = slots == NOBODY
         newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
         ids = framed_all(newcomers)
-        slots_of[new] = slots = self.slot_table.assign(ids)
-        write_subjects(self.database, dict(zip(slots.tolist(), ids, strict=True)))
+        assignment = self.slot_table.assignment(ids)
+        slots[new] = assignment.slots
+        changes = dict(zip(assignment.slots.tolist(), ids, strict=True))
+        pages = list(pages_after(self.database, changes, turn))
+        if len(distinct) < len(subjects):
+            place_of = dict(zip(distinct, slots.tolist(), strict=True))
+            slots = np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
+        returning = self._returning(newcomers, turn)
+        return Enrollment(basis, slots, newcomers, returning, assignment, pages)
+
+    def admit(self, enrollment: Enrollment) -> Slots:
+        """Enroll subjects, inside :meth:`change`; return the slot of each.
+
+        Raises
+        ------
+        PrivacyRefused
+            If the register has changed since :meth:`enrollment_of`.
+        """
+        if enrollment.basis != self.register_version:
+            raise PrivacyRefused("The register has changed since the enrollment was made.")
+        self.slot_table.become(enrollment.assignment)
+        put_pages(self.database, enrollment.pages)
         self.database.put("slots", str(self.size))
-        departed = self._returned(newcomers)
+        departed = self._returned(enrollment)
         for audience in self.audiences.values():
-            _assign_initial_budgets(audience, slots, departed, self.size)
+            _assign_initial_budgets(audience, enrollment.assignment.slots, departed, self.size)
             audience.checkpoint(self.database)
-        if len(distinct) == len(subjects):
-            return slots_of
-        place_of = dict(zip(distinct, slots_of.tolist(), strict=True))
-        return np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
+        return enrollment.slots
 
     def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
         """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
@@ -144,13 +167,26 @@ class Ledger:
         here = self.slot_table.slot(subject) != NOBODY
         return Standing.ENROLLED if here else self._standing_without_slot(subject)
 
-    def standings(self, subjects: Iterable[SubjectId]) -> list[Standing]:
-        """Return :meth:`standing` of many subjects, sooner."""
+    def standings(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[Standing]:
+        """Return :meth:`standing` of many subjects, sooner; `turn` as in :meth:`enrollment_of`."""
         ids = list(subjects)
-        return [
-            self._standing_without_slot(subject) if slot == NOBODY else Standing.ENROLLED
-            for subject, slot in zip(ids, self.slot_table.find(ids).tolist(), strict=True)
-        ]
+        slots = self.slot_table.find(ids, turn)
+        others = [ids[place] for place in np.flatnonzero(slots == NOBODY).tolist()]
+        without_slot = iter(self._standings_without_slot(others, turn))
+        here = (slots != NOBODY).tolist()
+        return [Standing.ENROLLED if one else next(without_slot) for one in here]
+
+    def _standings_without_slot(self, subjects: Sequence[SubjectId], turn: Turn) -> list[Standing]:
+        if not subjects or not has_departed(self.database, turn):
+            return [Standing.UNKNOWN] * len(subjects)
+        if self._other_spellings:
+            with turn():
+                return [self._standing_without_slot(subject) for subject in subjects]
+        least = departed_among(self.database, [self.hash(one) for one in subjects], turn)
+        standings = [Standing.UNKNOWN] * len(subjects)
+        for place, audience in least.items():
+            standings[place] = Standing.EVALUATED if audience == EVALUATED else Standing.ERASED
+        return standings
 
     def _standing_without_slot(self, subject: SubjectId) -> Standing:
         query = "SELECT MIN(audience) FROM departed WHERE hash = ?"
@@ -189,7 +225,7 @@ class Ledger:
     # ------------------------------------------------------------ what becomes durable
 
     @contextmanager
-    def change(self, what: str) -> Iterator[None]:
+    def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
 
         Whatever goes wrong inside, memory may be ahead of the disk, so the ledger is closed.
@@ -197,10 +233,11 @@ class Ledger:
         with self._all_or_nothing():
             yield
             self.version += 1
+            self.register_version += 1
             self.clock += 1
             self.database.execute(
                 "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, _now() if self.dated else "", what, self.version),
+                (self.clock, _now() if self.dated else "", kind, self.version),
             )
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
@@ -211,10 +248,8 @@ class Ledger:
         The block at position i of `blocks` gets the number ``clock + 1 + i``, with the clock as it
         was before.
 
-        Raises
-        ------
-        StorageFailed, PrivacyRefused
-            Nothing may be answered then, and the ledger must be opened again.
+        Raises StorageFailed, PrivacyRefused: nothing may be answered then, and the ledger must be
+        opened again.
         """
         with self._all_or_nothing():
             for block in blocks:
@@ -233,6 +268,7 @@ class Ledger:
         """
         with self._all_or_nothing():
             yield
+            self.register_version += 1
             self.write_charges(audience, 0)
             audience.write(self.database)
             self.database.put("clock", str(self.clock))
@@ -250,10 +286,7 @@ class Ledger:
     def bar_audience_names(self, names: Iterable[bytes]) -> None:
         """Let no audience with one of these names be opened, but those there are; in a change.
 
-        Parameters
-        ----------
-        names : iterable of bytes
-            Digests, see :func:`~vicinal.ledger._rollback_guard.name_digest`.
+        `names`: digests, see :func:`~vicinal.ledger._rollback_guard.name_digest`.
         """
         here = {name_digest(name) for name in self.audiences}
         closed = {*self._closed_names(), *(digest.hex() for digest in names if digest not in here)}
@@ -383,20 +416,27 @@ class Ledger:
             self._broken = True
             raise
 
-    def _returned(self, newcomers: Sequence[SubjectId]) -> dict[int, dict[int, int]]:
-        """Return the units of those who were here before: {place: {audience: units}}."""
-        if not self.database.execute("SELECT hash FROM departed LIMIT 1"):
+    def _returning(self, newcomers: Sequence[SubjectId], turn: Turn) -> dict[int, bytes]:
+        """Return the hashes of those who were here before, or may have been, by place."""
+        if not newcomers or not has_departed(self.database, turn):
             return {}
-        hashes_of: dict[int, dict[int, int]] = {}
-        for place, subject in enumerate(newcomers):
+        hashes = [self.hash(subject) for subject in newcomers]
+        if self._other_spellings:
+            return dict(enumerate(hashes))
+        return {place: hashes[place] for place in departed_among(self.database, hashes, turn)}
+
+    def _returned(self, enrollment: Enrollment) -> dict[int, dict[int, int]]:
+        """Return the units of those who were here before: {place: {audience: units}}."""
+        units_of: dict[int, dict[int, int]] = {}
+        for place, hashed in enrollment.returning.items():
             if self._other_spellings:
-                join_departed(self.database, self.audiences.values(), self._hashes(subject))
-            hashed = (self.hash(subject),)
+                spellings = self._hashes(enrollment.newcomers[place])
+                join_departed(self.database, self.audiences.values(), spellings)
             query = "SELECT audience, units FROM departed WHERE hash = ?"
-            if rows := self.database.execute(query, hashed):
-                hashes_of[place] = dict(rows)
-                self.database.execute("DELETE FROM departed WHERE hash = ?", hashed)
-        return hashes_of
+            if rows := self.database.execute(query, (hashed,)):
+                units_of[place] = dict(rows)
+                self.database.execute("DELETE FROM departed WHERE hash = ?", (hashed,))
+        return units_of
 
     def _hashes(self, subject: SubjectId) -> list[bytes]:
         return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]

@@ -12,17 +12,10 @@ from vicinal.ledger._files import PRIVATE_FILE, guarded
 class Lock:
     """Holds a file locked until :meth:`release`, or until the process ends however it ends.
 
-    Parameters
-    ----------
-    path : Path
-        The file; it may stay, it is the lock on it that counts.
+    `path`: the file; it may stay, it is the lock on it that counts.
 
-    Raises
-    ------
-    StoreInUse
-        If another process has the lock: both could spend the same budgets.
-    MissingExtra
-        If the system has no such locks.
+    Raises StoreInUse if another process has the lock: both could spend the same budgets. Raises
+    MissingExtra if the system has no such locks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,12 +40,8 @@ class Lock:
 def locked(descriptor: int, path: Path, refusal: str) -> None:
     """Lock an open file for as long as it is open.
 
-    Raises
-    ------
-    StoreInUse
-        With the sentence `refusal`, if another process has the lock.
-    MissingExtra
-        If the system has no such locks.
+    Raises StoreInUse with the sentence `refusal`, if another process has the lock. Raises
+    MissingExtra if the system has no such locks.
     """
     try:
         import fcntl

@@ -24,22 +24,12 @@ class PostgresDatabase(Database):
     The advisory lock belongs to the connection: whoever loses the one loses the other, and can
     commit nothing any more.
 
-    Parameters
-    ----------
-    url : str
-        As libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds them
-        in the environment or in ``~/.pgpass``.
-    create : bool
-        Whether to make the schema if it is not there.
+    - `url`: as libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds
+      them in the environment or in ``~/.pgpass``.
+    - `create`: whether to make the schema if it is not there.
 
-    Raises
-    ------
-    MissingExtra
-        If psycopg is not installed.
-    StorageFailed
-        If the server cannot be reached.
-    PrivacyRefused
-        If the server does not flush its commits to the disk.
+    Raises MissingExtra if psycopg is not installed. Raises StorageFailed if the server cannot be
+    reached. Raises PrivacyRefused if the server does not flush its commits to the disk.
     """
 
     kind = "postgres"

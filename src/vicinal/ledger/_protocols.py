@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -12,6 +13,9 @@ from vicinal._checks import SubjectId
 
 Slots = npt.NDArray[np.int32]
 Units = npt.NDArray[np.int64]
+
+Turn = Callable[[], AbstractContextManager[object]]
+"""Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""
 
 
 class Account(Protocol):

@@ -56,18 +56,11 @@ class WitnessEntry:
 class WitnessState:
     """What the file says.
 
-    Attributes
-    ----------
-    identity, epoch : bytes
-        Who the store is, 16 bytes; who has it open, or had it last, 16 bytes.
-    clock : int
-        How far the store had come.
-    head : bytes or None
-        What its history was then; None in a file from before there were heads.
-    entries : bytes
-        All entries, one after the other.
-    of_entries : bytes
-        Their digest.
+    - `identity`, `epoch`: who the store is, 16 bytes; who has it open, or had it last, 16 bytes.
+    - `clock`: how far the store had come.
+    - `head`: what its history was then; None in a file from before there were heads.
+    - `entries`: all entries, one after the other.
+    - `of_entries`: their digest.
     """
 
     identity: bytes
@@ -81,10 +74,7 @@ class WitnessState:
     def read(cls, path: Path) -> Self:
         """Return what the file at `path` says; nothing is locked or written.
 
-        Raises
-        ------
-        StorageFailed
-            If it cannot be read, or is damaged.
+        Raises StorageFailed if it cannot be read, or is damaged.
         """
         with guarded(path):
             content = path.read_bytes()
@@ -161,19 +151,11 @@ def name_digest(audience: str) -> bytes:
 class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
-    Parameters
-    ----------
-    path : Path
-        Where it lies; best on another disk than the store, and in no backup of it.
-    identity : bytes or None
-        The store's id, 16 bytes; None takes the witness of any.
+    `path`: where it lies; best on another disk than the store, and in no backup of it. `identity`:
+    the store's id, 16 bytes; None takes the witness of any.
 
-    Raises
-    ------
-    StorageFailed
-        If it cannot be read, is damaged, or belongs to another store.
-    PrivacyRefused
-        If another process has it open: a copy of the same store.
+    Raises StorageFailed if it cannot be read, is damaged, or belongs to another store. Raises
+    PrivacyRefused if another process has it open: a copy of the same store.
     """
 
     def __init__(self, path: Path, identity: bytes | None = None) -> None:
@@ -234,10 +216,7 @@ class RollbackGuard:
     def advance(self, clock: int, head: bytes) -> None:
         """Remember how far the store has come; call it after the commit.
 
-        Raises
-        ------
-        StorageFailed
-            If the store was opened elsewhere since: another epoch has begun.
+        Raises StorageFailed if the store was opened elsewhere since: another epoch has begun.
         """
         with guarded(self._path):
             present = os.pread(self._descriptor, _EPOCH, len(_MAGIC) + _IDENTITY)

@@ -132,10 +132,7 @@ TABLES = (
 def migrate(database: Database, steps: tuple[str, ...] = STEPS) -> None:
     """Bring a database, new or old, to the present schema, one step a transaction.
 
-    Raises
-    ------
-    InvalidInput
-        If the database was written by a later version of vicinal.
+    Raises InvalidInput if the database was written by a later version of vicinal.
     """
     done = schema_version(database)
     if done > len(steps):

@@ -29,20 +29,12 @@ _SETTINGS = (
 class SQLiteDatabase(Database):
     """A database in one file.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    create : bool
-        Whether to make it if it is not there.
-    reading : bool
-        Whether to read only, until :meth:`settle`. Closed before that, it leaves its files as they
-        were, byte by byte.
+    - `path`: the file.
+    - `create`: whether to make it if it is not there.
+    - `reading`: whether to read only, until :meth:`settle`. Closed before that, it leaves its files
+      as they were, byte by byte.
 
-    Raises
-    ------
-    InvalidInput
-        If there is no such database.
+    Raises InvalidInput if there is no such database.
     """
 
     kind = "sqlite"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from itertools import compress, groupby
 from operator import itemgetter
 
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.ledger._database import Database
+from vicinal.ledger._protocols import Turn
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -34,6 +36,9 @@ Row = tuple[bytes, bytes]
 
 Page = tuple[npt.NDArray[np.int32], list[bytes]]
 """The slots of a page that are not free, and the framed ids there without their last brackets."""
+
+WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
+"""The first and the last of some consecutive pages, whether they had any rows, and their rows."""
 
 
 def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
@@ -67,10 +72,17 @@ def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:
     """Write who stands at some slots, inside a transaction.
 
-    Parameters
-    ----------
-    changes : mapping
-        By slot: the framed id that stands there from now on; None where nobody does.
+    `changes`: by slot: the framed id that stands there from now on; None where nobody does.
+    """
+    put_pages(database, pages_after(database, changes))
+
+
+def pages_after(
+    database: Database, changes: Mapping[int, bytes | None], turn: Turn = nullcontext
+) -> Iterator[WrittenPages]:
+    """Yield the pages that :func:`write_subjects` would write, and write nothing.
+
+    Each page is read inside `turn`.
     """
     by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
@@ -78,16 +90,22 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
     pages = sorted(by_page)
     # Consecutive pages have consecutive places in this order, too.
     for _, run in groupby(enumerate(pages), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)):
-        _write_pages(database, {page: by_page[page] for _, page in run})
+        yield _pages_after(database, {page: by_page[page] for _, page in run}, turn)
+
+
+def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
+    """Write pages in place of what they were, inside a transaction."""
+    for first, last, there, written in pages:
+        if there:
+            query = "DELETE FROM subject_pages WHERE page >= ? AND page <= ?"
+            database.execute(query, (first, last))
+        database.execute_many(_INSERT, written)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
     """Write subjects at the slots 0, 1, ... of a ledger that has none; return how many they are.
 
-    Parameters
-    ----------
-    ids : bytes or bytearray
-        Their framed ids, one after the other. No object is made for each.
+    `ids`: their framed ids, one after the other. No object is made for each.
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
@@ -122,31 +140,35 @@ def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
         yield from rows
 
 
-def _write_pages(database: Database, changes: Mapping[int, Mapping[int, bytes | None]]) -> None:
-    """Write some consecutive pages anew, given what changes in each."""
+def _pages_after(
+    database: Database, changes: Mapping[int, Mapping[int, bytes | None]], turn: Turn
+) -> WrittenPages:
+    """Return some consecutive pages anew, given what changes in each."""
     first, last = min(changes), max(changes)
-    between = "page >= ? AND page <= ?"
-    query = f"SELECT page, slots, ids FROM subject_pages WHERE {between} ORDER BY page, part"  # noqa: S608
+    query = (
+        "SELECT page, slots, ids FROM subject_pages WHERE page >= ? AND page <= ? "
+        "ORDER BY page, part"
+    )
     rows_of: dict[int, list[Row]] = {page: [] for page in changes}
-    for page, slots, ids in database.execute(query, (first, last)):
+    with turn():
+        found = database.execute(query, (first, last))
+    for page, slots, ids in found:
         rows_of[page].append((slots, ids))
-    if any(rows_of.values()):
-        database.execute(f"DELETE FROM subject_pages WHERE {between}", (first, last))  # noqa: S608
     written = [
         (page, part, *row)
         for page, rows in rows_of.items()
         for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, changes[page]))
     ]
-    database.execute_many(_INSERT, written)
+    return first, last, bool(found), written
 
 
 def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
     """Return the rows of the page from slot `first` on after a change."""
-    left = _without(rows, first, list(new))
+    remaining = _without(rows, first, list(new))
     fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if not fresh and not _are_sparse(left):
-        return left
-    slots, stored = _joined(left)
+    if not fresh and not _are_sparse(remaining):
+        return remaining
+    slots, stored = _joined(remaining)
     return _packed({**dict(zip(slots.tolist(), stored, strict=True)), **fresh})
 
 
@@ -159,18 +181,18 @@ def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Ro
     """Return the rows of the page from slot `first` on without some slots, where they were."""
     stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
     stays[np.array(leaving) - first] = False
-    return [row for slots, ids in rows if (row := _kept(slots, ids, first, stays)) is not None]
+    return [row for slots, ids in rows if (row := _remaining(slots, ids, first, stays)) is not None]
 
 
-def _kept(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
+def _remaining(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
     """Return what stays of a row; None for nothing."""
     here = np.frombuffer(slots, dtype="<i4")
-    kept = stays[here - first]
-    if kept.all():
+    remaining = stays[here - first]
+    if remaining.all():
         return slots, ids
-    if not kept.any():
+    if not remaining.any():
         return None
-    return here[kept].tobytes(), b">".join(compress(split_ids(ids), kept.tolist())) + b">"
+    return here[remaining].tobytes(), b">".join(compress(split_ids(ids), remaining.tolist())) + b">"
 
 
 def _packed(page: Mapping[int, bytes]) -> list[Row]:

@@ -41,20 +41,12 @@ class WriteKind(Enum):
 class Write:
     """What a statement does to one table.
 
-    Attributes
-    ----------
-    kind : WriteKind
-        What becomes of the rows.
-    table : str
-        Its name.
-    columns : tuple of str
-        The columns that an insertion names; none if it names none.
-    condition : str or None
-        Which rows it takes away or changes, as SQL; None for an insertion of new rows.
-    places : tuple of int
-        Which of the statement's values the condition takes, or of an insertion the key.
-    keyed : bool
-        Whether these are the primary key of the only row that is written or taken away.
+    - `kind`: what becomes of the rows.
+    - `table`: its name.
+    - `columns`: the columns that an insertion names; none if it names none.
+    - `condition`: which rows it takes away or changes, as SQL; None for an insertion of new rows.
+    - `places`: which of the statement's values the condition takes, or of an insertion the key.
+    - `keyed`: whether these are the primary key of the only row that is written or taken away.
     """
 
     kind: WriteKind
@@ -73,10 +65,7 @@ class Write:
 def write_of(statement: str) -> Write | None:
     """Return what a statement writes; None if it writes no rows.
 
-    Raises
-    ------
-    InvalidInput
-        If it writes rows in a way that is not known here.
+    Raises InvalidInput if it writes rows in a way that is not known here.
     """
     if not _WRITES.match(statement):
         return None

@@ -47,16 +47,10 @@ def charge_neighbours(
 ) -> tuple[Steps, int]:
     """Charge every neighbour for its contribution; return (sums, all charges). Private.
 
-    Parameters
-    ----------
-    neighbours : NeighbourLists
-        Of q queries.
-    subjects : SubjectTable
-        Whose `remaining` is charged.
-    weights, prices : KernelWeights, VotePrices
-        What a neighbour contributes, and what that costs.
-    width : int
-        The number of coordinates c of the sums, int64 (q, c).
+    - `neighbours`: of q queries.
+    - `subjects`: whose `remaining` is charged.
+    - `weights`, `prices`: what a neighbour contributes, and what that costs.
+    - `width`: the number of coordinates c of the sums, int64 (q, c).
     """
     targets: Any = subjects.targets
     single, several = charge_votes, charge_votes_of_several
@@ -73,12 +67,12 @@ def charge_neighbours(
         return kernel(hits, targets, budgets, weights, prices, *share, sums), sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
-    found = _scan.map_in_threads(lambda part: charged(single, part), parts)
-    if any(left_out for (_, _, left_out), _ in found):
+    results = _scan.map_in_threads(lambda part: charged(single, part), parts)
+    if any(left_out for (_, _, left_out), _ in results):
         shares = [(number, threads) for number in range(threads)]
-        found += _scan.map_in_threads(lambda share: charged(several, bounds, share), shares)
-    spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in found)
-    return np.sum([sums for _, sums in found], axis=0), spent
+        results += _scan.map_in_threads(lambda share: charged(several, bounds, share), shares)
+    spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
+    return np.sum([sums for _, sums in results], axis=0), spent
 
 
 def _cuts(tiles: int, threads: int) -> list[npt.NDArray[np.int64]]:

@@ -291,21 +291,21 @@ def _short(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=30).hexdigest() + "+"
 
 
-def _digests(words: npt.NDArray[np.uint32], what: bytes) -> Digests:
-    """Return the digest of every row of words, uint32 (n, w), under the keys of `what`."""
-    keys = _keys(words.shape[1], what)
+def _digests(words: npt.NDArray[np.uint32], purpose: bytes) -> Digests:
+    """Return the digest of every row of words, uint32 (n, w), under the keys of `purpose`."""
+    keys = _keys(words.shape[1], purpose)
     return np.asarray(_summed(words, keys[0, 1:], keys[1, 1:], keys[0, 0], keys[1, 0]))
 
 
 @lru_cache(maxsize=64)
-def _keys(words: int, what: bytes) -> npt.NDArray[np.uint64]:
+def _keys(words: int, purpose: bytes) -> npt.NDArray[np.uint64]:
     """Return the random multipliers for so many words, uint64 (2, words + 1).
 
     The multipliers of a word do not depend on the number of words: zeros at the end change nothing.
     """
     keys = [
         np.frombuffer(
-            hashlib.shake_256(_key() + what + bytes([part])).digest(8 * (words + 1)), dtype="<u8"
+            hashlib.shake_256(_key() + purpose + bytes([part])).digest(8 * (words + 1)), dtype="<u8"
         )
         for part in range(2)
     ]

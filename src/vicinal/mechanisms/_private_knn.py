@@ -108,7 +108,7 @@ class PrivateKNNRelease:
         """
         self._planned.note_releases(len(queries))
         integers = self.kernel.encode(queries)
-        size = max(1, _MOST_HITS // (int(self.nearest.knn.wanted) + self._k + 1))
+        size = max(1, _MOST_HITS // (int(self.nearest.knn.n_expected) + self._k + 1))
         starts = range(0, len(integers), size)
         parts = [self._answered(integers[start : start + size]) for start in starts]
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
@@ -116,13 +116,13 @@ class PrivateKNNRelease:
     def _answered(self, queries: IntegerMatrix) -> tuple[Bools, npt.NDArray[Any]]:
         """Sample and screen; sample again and vote."""
         candidates = self.nearest.candidates(queries)
-        passed = np.full(len(queries), self._voting.quota.left > 0)
+        passed = np.full(len(queries), self._voting.quota.remaining > 0)
         if self._screening is not None and passed.any():
             counts = self._encoding.count(self.nearest.draw(queries, candidates), 1).max(axis=1)
             passed = self._screening.publish(counts)
             self.largest += counts.tolist()
         # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self._voting.quota.left
+        passed &= np.cumsum(passed) <= self._voting.quota.remaining
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
         chosen = self.nearest.draw(queries[passed], candidates)

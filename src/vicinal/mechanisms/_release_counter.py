@@ -12,24 +12,24 @@ class ReleaseCounter:
     The guarantee of a plan is known before its first release and covers `planned` releases. What
     was taken is spent, whether or not the release came to an end.
 
-    `planned`: releases that the plan was priced for. `what`: their name, as in "screenings".
+    `planned`: releases that the plan was priced for. `noun`: their name, as in "screenings".
     """
 
-    def __init__(self, planned: int, what: str) -> None:
+    def __init__(self, planned: int, noun: str) -> None:
         self.planned = _checks.integer("planned", planned, least=0)
         self.used = 0
-        self._what = what
+        self._noun = noun
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """Return how many releases can still be made."""
         return self.planned - self.used
 
     def check(self, size: int) -> None:
         """Raise PrivacyRefused if `size` more releases are not covered."""
-        if size > self.left:
+        if size > self.remaining:
             raise PrivacyRefused(
-                f"The plan covers {self.planned} {self._what}, of which {self.left} are left; "
+                f"The plan covers {self.planned} {self._noun}, of which {self.remaining} are left; "
                 f"{size} more would void the guarantee. Plan with a larger 'n_queries'."
             )
 

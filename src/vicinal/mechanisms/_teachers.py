@@ -187,14 +187,14 @@ class PATERelease:
     def answer(self, queries: FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
         """Take from the quotas; return who is answered, bool (q,), and their answers."""
         self._planned.note_releases(len(queries))
-        passed = np.full(len(queries), self._voting.quota.left > 0)
+        passed = np.full(len(queries), self._voting.quota.remaining > 0)
         votes = count_votes(self.teachers, queries, self._n_classes)
         if self._screening is not None and passed.any():
             largest = votes.max(axis=1)
             self.largest += largest.tolist()
             passed = self._screening.publish(largest)
         # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self._voting.quota.left
+        passed &= np.cumsum(passed) <= self._voting.quota.remaining
         self.votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
         return passed, self._voting.publish(votes[passed] * self._voting.steps)
 

@@ -184,12 +184,8 @@ class BlockRelease(ABC):
         what it can still afford, and is charged for exactly that, query after query. The vector of
         a record with a class is 1 at that class.
 
-        Returns
-        -------
-        votes : int64 (q, c)
-            Sums in grid steps. They must not leave before :meth:`publish` has added noise.
-        spent : int
-            All charges together, in units; private.
+        Returns sums in grid steps, int64 (q, c), which must not leave before :meth:`publish` has
+        added noise, and all charges together, in units; private.
         """
         mechanism, kernel = self.mechanism, self.mechanism.kernel
         weights = KernelWeights(mechanism.weights, kernel.level_origin, kernel.level_shift)

@@ -243,12 +243,18 @@ class PublicCentroids(Index):
         """The width of a stored row."""
         return self.stores[0].stride
 
-    def add(self, integers: IntegerMatrix) -> None:
+    def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+        """Return the cell of every record, int32 (m,)."""
+        return self.cells.of(integers)
+
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         self._reserve(self._size + len(integers))
         for start in range(0, len(integers), _CHUNK):
-            self._add(integers[start : start + _CHUNK])
+            part = slice(start, start + _CHUNK)
+            homes = self.keys(integers[part]) if keys is None else keys[part]
+            self._add(integers[part], homes)
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
         """Erase `rows` physically, cell by cell; `movers` take over the numbers of the holes."""
@@ -271,8 +277,7 @@ class PublicCentroids(Index):
             self._cells = np.concatenate([self._cells, more])
             self._slots = np.concatenate([self._slots, more])
 
-    def _add(self, integers: IntegerMatrix) -> None:
-        homes = self.cells.of(integers)
+    def _add(self, integers: IntegerMatrix, homes: npt.NDArray[np.int32]) -> None:
         names = np.arange(self._size, self._size + len(integers), dtype=np.int32)
         for cell, members in _groups(homes):
             store = self.stores[cell]

@@ -6,8 +6,11 @@ never exists. Memory grows in blocks: adding copies nothing, erasing wipes physi
 
 from __future__ import annotations
 
+import math
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -81,11 +84,19 @@ class Index(ABC):
     def stride(self) -> int:
         """The width of a stored row."""
 
+    def keys(self, integers: IntegerMatrix) -> npt.NDArray[Any] | None:  # noqa: ARG002
+        """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
+
+        It follows from the record and public numbers alone, so it may be worked out ahead.
+        """
+        return None
+
     @abstractmethod
-    def add(self, integers: IntegerMatrix) -> None:
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
-        They become the rows ``len(self)`` and following.
+        They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
+        are known.
 
         Raises
         ------
@@ -214,7 +225,7 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
-    def add(self, integers: IntegerMatrix) -> None:
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
@@ -306,13 +317,23 @@ class GrowableArray:
         self._tail = () if width is None else (width,)
         self._dtype = np.dtype(dtype)
         self._block = block
+        self._used = 0
         self.blocks: list[npt.NDArray] = []  # type: ignore[type-arg]
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Copy the rows that are in use: the rest of a block takes no memory until it is."""
+        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
+        for number, block in enumerate(self.blocks):
+            first = number * self._block
+            copied.write(first, block[: self._used - first])
+        return copied
 
     def write(self, start: int, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
         while len(self.blocks) * self._block < stop:
-            self.blocks.append(np.zeros((self._block, *self._tail), dtype=self._dtype))
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+        self._used = max(self._used, stop)
         at = start
         while at < stop:
             number, first = divmod(at, self._block)
@@ -341,6 +362,7 @@ class GrowableArray:
             first = number * self._block
             block[max(0, size - first) : max(0, used - first)] = 0
         del self.blocks[-(-size // self._block) :]
+        self._used = min(self._used, size)
 
     def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
@@ -348,6 +370,18 @@ class GrowableArray:
         for number in np.unique(numbers).tolist():
             chosen = np.flatnonzero(numbers == number)
             yield chosen, self.blocks[number], positions[chosen] - number * self._block
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return zeros of whose pages only those are there that are written.
+
+    An allocator fills memory that it has had before, megabytes for each small data set.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)
 
 
 class FeatureRows:

@@ -9,11 +9,9 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer length of a unit vector and b the public bound on norms. (Rounding to int8
-leaves unit vectors within about 1 % of length S; dividing by their integer norms changed answers
-less than the rounding itself, see docs/decisions/0022.) Radii are compared on
-similarities, exactly. A kernel value is looked up in a public table of 2^16 levels of similarity,
-rounded towards zero, so that it is the same bits wherever it is computed.
+with S the integer length of a unit vector and b the public bound on norms (docs/decisions/0022).
+Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
+levels of similarity, rounded towards zero, so that it is the same bits wherever it is computed.
 
 Integer features: why a kernel value cannot depend on who else is in the data.
 
@@ -35,7 +33,7 @@ int8       -127..127   from public rows    the same, and what clipping takes; to
 
 Rounding moves a vector of d coordinates by at most sqrt(d)/2 steps, hence a unit vector is given
 the integer length S = N - sqrt(d)/2. Rounding and clipping are functions of one record alone and
-cost no privacy. docs/decisions/0003 and 0022 have the measurements.
+cost no privacy (docs/decisions/0003).
 """
 
 from __future__ import annotations
@@ -109,10 +107,7 @@ class Precision:
     def scale(self, n_features: int) -> float:
         """Return S, the integer length of a unit vector before rounding.
 
-        Raises
-        ------
-        InvalidInput
-            If rounding `n_features` coordinates would leave nothing, or too little, of the norm.
+        Raises InvalidInput if rounding would leave too little of the norm.
         """
         most = min(MAX_FEATURES, (2 * self.norm) ** 2 - 1)
         if n_features > most:
@@ -364,17 +359,13 @@ class RBF(Kernel):
         self.level_shift = _shift_to_levels(self.level_origin - 1)
 
     def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
-        """Return rows in units of the bound, rounded to integers.
-
-        Longer rows are pulled back onto the ball of that radius, each by itself.
-        """
+        """Return rows in units of the bound as integers, longer ones pulled back to it."""
         return _rounded(X, _within(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
         """Return squared norms, exact: each is at most 4095^2 < 2^24."""
         wide = np.float32 if integers.dtype == np.float32 else np.int32
-        squares = np.einsum("ij,ij->i", integers, integers, dtype=wide)
-        return np.asarray(squares, dtype=np.int32)
+        return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
 
     def unit(self, n_features: int) -> float:
         """Return the length of one integer step in the units of the features."""

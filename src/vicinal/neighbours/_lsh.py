@@ -7,6 +7,8 @@ query are the union of its L buckets.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -73,12 +75,15 @@ class HyperplaneLSH(RowIndex):
         self._dtype = np.uint8 if bits <= 8 else np.uint16
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
-    def add(self, integers: IntegerMatrix) -> None:
+    def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+        """Return :meth:`codes`, a good many rows at a time."""
+        chunks = range(0, max(1, len(integers)), _CHUNK)
+        return np.concatenate([self.codes(integers[at : at + _CHUNK]) for at in chunks])
+
+    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
         """Append integer rows (m, d), with their buckets in every table."""
         self._check_integers("integers", integers)
-        size = len(self.store)
-        for start in range(0, len(integers), _CHUNK):
-            self._codes.write(size + start, self.codes(integers[start : start + _CHUNK]))
+        self._codes.write(len(self.store), self.keys(integers) if keys is None else keys)
         super().add(integers)
 
     def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:

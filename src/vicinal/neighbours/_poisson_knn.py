@@ -80,8 +80,8 @@ class PoissonKNN:
         self._index = ExactIndex(kernel, integers.shape[1])
         self._index.add(integers)
         self._several = n_subjects < len(slots)
-        self.wanted = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
-        self.sample_first = not self._several and _DEAR * gamma * len(slots) <= self.wanted
+        self.n_expected = min(candidates(k, gamma) * len(slots) / max(n_subjects, 1), len(slots))
+        self.sample_first = not self._several and _DEAR * gamma * len(slots) <= self.n_expected
         probes = integers[_scattered(len(integers), _PROBES)]
         self._probes = Reference(kernel, probes) if len(probes) else None
 
@@ -128,9 +128,9 @@ class PoissonKNN:
 
     def _radii(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
         no_limit = np.full(len(queries), _EVERYBODY, dtype=np.int64)
-        if self._probes is None or self.wanted > _MOST_SHARE * len(self):
+        if self._probes is None or self.n_expected > _MOST_SHARE * len(self):
             return no_limit
-        expected = self.wanted / len(self) * len(self._probes)
+        expected = self.n_expected / len(self) * len(self._probes)
         rank = math.ceil(expected + _MARGIN * math.sqrt(expected) + 1)
         if rank >= len(self._probes):
             return no_limit

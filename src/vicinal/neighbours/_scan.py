@@ -109,27 +109,22 @@ class HitBudget:
     """
 
     def __init__(self, hits: int) -> None:
-        self.left = np.array([hits], dtype=np.int64)
+        self.remaining = np.array([hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
         """Tell whether nothing has been given up for lack of room."""
-        return bool(self.left[0] >= 0)
+        return bool(self.remaining[0] >= 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
     """Queries with records that each of them meets.
 
-    Attributes
-    ----------
-    starts : int64 (q + 1,)
-        The records of query j stand at ``starts[j]:starts[j + 1]``.
-    rows : int32 (pairs,)
-        Positions of records, ascending for each query.
-    values : int32 (pairs,)
-        What is found about each pair.
-    records, first : ScanRecords, int
-        Consecutive records, and the position of the first of them; pairs with others are left.
+    - `starts`, int64 (q + 1,): the records of query j stand at ``starts[j]:starts[j + 1]``.
+    - `rows`, int32 (pairs,): positions of records, ascending for each query.
+    - `values`, int32 (pairs,): what is found about each pair.
+    - `records`, `first`: consecutive records, and the position of the first of them; pairs with
+      others are left.
     """
 
     starts: npt.NDArray[np.int64]

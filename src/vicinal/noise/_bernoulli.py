@@ -100,14 +100,14 @@ def _sixty_four(words, place, numerator):  # type: ignore[no-untyped-def]
             still &= ~bits
     while still != np.uint64(0):
         lowest = still & (~still + np.uint64(1))
-        if _rest(words, place, numerator):
+        if _later_digits(words, place, numerator):
             true |= lowest
         still ^= lowest
     return true
 
 
 @compiled
-def _rest(words, place, numerator):  # type: ignore[no-untyped-def]
+def _later_digits(words, place, numerator):  # type: ignore[no-untyped-def]
     """Return whether a coin that agrees in its first digits is true: the first difference says."""
     for digit in range(63 - _HEAD, -1, -1):
         digit_of = _digit(numerator, digit)

@@ -37,8 +37,8 @@ def compile_votes() -> None:
     rows, labels = _made_up(0)
     public, _ = _made_up(1)
     subjects = np.maximum(np.arange(_RECORDS), 8)
-    found = np.arange(2, dtype=np.int32)
-    tile_bounds(NeighbourLists(np.array([0, 2]), found, found), _RECORDS, threads=2)
+    places = np.arange(2, dtype=np.int32)
+    tile_bounds(NeighbourLists(np.array([0, 2]), places, places), _RECORDS, threads=2)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
             range(_CLASSES),

@@ -105,9 +105,9 @@ def prepare(
 
 
 def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
-    """Answer all queries with real noise, nothing tuned."""
+    """Answer all queries with real noise, nothing tuned, by neighbours alone."""
     n_queries = len(trial.truth)
-    classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries)
+    classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
     votes = classifier.decision_function(trial.queries, progress=begin("answers", n_queries))
     plan = PublicPlan(

@@ -133,15 +133,10 @@ class FigureInterval:
 class ClassFigures:
     """How good answers are, over all and for every class.
 
-    Attributes
-    ----------
-    overall : Outcome
-        All examples.
-    by_class : dict
-        The outcome for the examples of each class, by its name.
-    auc : FigureInterval or None
-        Area under the ROC curve: of the second of two classes, or the mean of each against all
-        others. None without probabilities, or where a class has no examples.
+    - `overall`: all examples.
+    - `by_class`: the outcome for the examples of each class, by its name.
+    - `auc`: area under the ROC curve: of the second of two classes, or the mean of each against all
+      others. None without probabilities, or where a class has no examples.
 
     Examples
     --------

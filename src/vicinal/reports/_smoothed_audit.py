@@ -192,7 +192,7 @@ _SAMPLERS: dict[str, Callable[..., Any]] = {
 }
 _MECHANISMS: dict[str, Callable[..., Any]] = {
     "histogram": lambda sampler: Histogram(sampler_of(sampler)),
-    "winner": lambda rule, sampler, **rest: Winner(rule, sampler_of(sampler), **rest),
+    "winner": lambda rule, sampler, **options: Winner(rule, sampler_of(sampler), **options),
     "average": Average,
     "radius_votes": RadiusVotes,
     "knn_votes": KNNVotes,

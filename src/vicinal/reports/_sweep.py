@@ -1,4 +1,4 @@
-"""The default at several epsilons, simulated on one trial, beside neighbours without privacy."""
+"""Neighbours alone at several epsilons, simulated on a trial, beside those without privacy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vicinal.reports._trials import (
     yardstick_outcome,
 )
 
-DEFAULT = "vicinal, default"
+DEFAULT = "vicinal, neighbours alone"
 NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
 
 
@@ -23,7 +23,8 @@ NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
 class Sweep:
     """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
 
-    One outcome of the default for every epsilon, and that of a majority vote without privacy.
+    One outcome of neighbours alone, with nothing tuned, for every epsilon, and that of a majority
+    vote without privacy.
     """
 
     epsilons: tuple[float, ...]
@@ -32,7 +33,7 @@ class Sweep:
 
 
 def sweep(trial: Trial, epsilons: Sequence[float], delta: float, step: Step) -> Sweep:
-    """Simulate the default at every epsilon; `step` is told of the queries answered."""
+    """Simulate neighbours alone at every epsilon; `step` is told of the queries answered."""
     n_queries = len(trial.truth)
     default = []
     for epsilon in epsilons:

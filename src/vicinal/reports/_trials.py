@@ -87,25 +87,6 @@ class Benchmark:
     test_labels: npt.NDArray[Any]
     learnt: Mapping[str, Any] = field(default_factory=dict)
 
-    def held_out(self, n_rows: int) -> Benchmark:
-        """Return the same data with the last `n_rows` of the training part in the test part.
-
-        Raises InvalidInput if there are not more rows than that.
-        """
-        n_records = len(self.records) - n_rows
-        if n_records <= 0:
-            raise InvalidInput(
-                f"The training part must have more than {n_rows} rows, of which so many are held "
-                f"out. Got {len(self.records)}."
-            )
-        return replace(
-            self,
-            records=self.records[:n_records],
-            labels=self.labels[:n_records],
-            test=np.concatenate([self.test, self.records[n_records:]]),
-            test_labels=np.concatenate([self.test_labels, self.labels[n_records:]]),
-        )
-
     def trial(self, public_map: PublicMap, parts: Split) -> Trial:
         """Fit the map on the reference of a split, and map everything by it."""
         fitted = public_map.fit(self.test[parts.reference])

@@ -269,6 +269,7 @@ class ProblemResponse(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    """The service can answer."""
+    """The service can answer; and how many copies of shards it has given up since it started."""
 
     status: Literal["ok"]
+    copies_given_up: int

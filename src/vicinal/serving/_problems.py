@@ -80,8 +80,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         return _refused()
     if isinstance(error, KeyReused):
         return _key_used(adding=adding)
-    what = "records, labels or subjects" if adding else "queries"
-    detail = f"The {what} are not what this store takes. GET /v1/status says what it takes."
+    noun = "records, labels or subjects" if adding else "queries"
+    detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)
 
 

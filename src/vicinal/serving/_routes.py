@@ -157,9 +157,10 @@ async def history(request: Request) -> JSONResponse:
 
 async def health(request: Request) -> JSONResponse:
     """Tell whether the service can answer; 503 once the store is closed, whatever closed it."""
-    if not AppState.of(request).metrics.up:
+    state = AppState.of(request)
+    if not state.metrics.up:
         raise Problem(503, "storage-failed", "The store has failed.")
-    return JSONResponse({"status": "ok"})
+    return JSONResponse({"status": "ok", "copies_given_up": state.store.copies_given_up})
 
 
 async def metrics(request: Request) -> PlainTextResponse:
@@ -180,7 +181,7 @@ async def add_records(request: Request) -> JSONResponse:
     if len(carried) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
     work = partial(state.store.add, curator=key.name, idempotency_key=name)
-    version = await state.with_store(work, rows, carried, subjects, adding=True)
+    version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
     return JSONResponse({"done": "added", "version": version})
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ class AppState:
         self.store = store
         self.settings = settings
         self.usage = UsageLog()
-        self.metrics = Metrics(lambda: store.is_consistent)
+        self.metrics = Metrics(lambda: store.is_consistent, lambda: store.copies_given_up)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
         self._keys = KeyCache(KeyFile(folder))
@@ -98,10 +99,15 @@ class AppState:
             return decode()
         return await asyncio.get_running_loop().run_in_executor(self._decoder, decode)
 
-    async def with_store(self, work: Any, *arguments: Any, adding: bool = False) -> Any:
-        """Return what the worker gets of a method of the store; errors become problems."""
+    async def with_store(
+        self, work: Any, *arguments: Any, adding: bool = False, beside: bool = False
+    ) -> Any:
+        """Return what the worker gets of a method of the store; errors become problems.
+
+        What is done `beside` answers takes its turns between them by itself.
+        """
         try:
-            return await self.batcher.run(partial(work, *arguments))
+            return await self.batcher.run(partial(work, *arguments), beside=beside)
         except VicinalError as error:
             raise of_error(error, adding=adding) from None
 
@@ -130,22 +136,35 @@ class _PendingRequest:
     answer: asyncio.Future[Reply]
 
 
+@dataclass(eq=False)
+class _Turn:
+    """A block that the store's thread has, and what comes of it: replies, and the next turn."""
+
+    block: list[_PendingRequest]
+    done: Future[tuple[list[Reply | Exception], _Turn | None]]
+
+
 class RequestBatcher:
     """Puts requests together, and hands out what the store replies.
 
     One thread of this object's uses the store; for a cluster a second one, which waits with the
-    next block as soon as that is full, so that shards search it while the last is answered. No
-    client gets anything before the store has returned, which is after the commit. If a client does
-    not wait for it, what was charged stays stored under its idempotency key.
+    next block as soon as that is full, so that shards search it while the last is answered. The
+    one thread begins the next block of a crowd by itself: the event loop would see that it is free
+    only after it has read and written what there is. One more thread adds records, which takes
+    long and is done beside answers. No client gets anything before the store has returned, which
+    is after the commit. If a client does not wait for it, what was charged stays stored under its
+    idempotency key.
     """
 
     def __init__(self, store: BaseStore, settings: ServiceSettings, metrics: Metrics) -> None:
         self._store = store
         self._settings = settings
         self._metrics = metrics
-        paced = settings.response_interval_ms > 0
-        self._n_under_way = 1 if paced else store.n_under_way
+        self._paced = settings.response_interval_ms > 0
+        self._n_under_way = 1 if self._paced else store.n_under_way
+        self._counting = threading.Lock()
         self._thread = ThreadPoolExecutor(self._n_under_way, thread_name_prefix="vicinal-store")
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="vicinal-additions")
         self._queue: deque[_PendingRequest] = deque()
         self._queued = 0
         self._arrived = asyncio.Event()
@@ -164,6 +183,7 @@ class RequestBatcher:
         self._arrived.set()
         if self._task is not None:
             await self._task
+        self._beside.shutdown(wait=True)
         self._thread.shutdown(wait=True)
 
     async def submit(self, query: Query, size: int) -> Reply:
@@ -176,17 +196,22 @@ class RequestBatcher:
             raise busy()
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._queue.append(_PendingRequest(query, size, answer))
-        self._queued += size
-        self._metrics.waiting += size
+        with self._counting:
+            self._queued += size
+            self._metrics.waiting += size
         self._arrived.set()
         return await answer
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, done by the thread that has the store, between two blocks."""
+    async def run(self, work: Callable[[], T], *, beside: bool = False) -> T:
+        """Return what `work` returns, done by the thread that has the store, between two blocks.
+
+        With `beside` another thread does it, while blocks are answered.
+        """
         if self._closing:
             raise busy()
+        thread = self._beside if beside else self._thread
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
         except OSError as error:
             self._metrics.failed |= _is_failure(error)
             raise
@@ -197,8 +222,10 @@ class RequestBatcher:
         under_way: set[asyncio.Task[None]] = set()
         while await self._wait_for_request():
             under_way = await self._wait_for_turn(under_way)
+            if not self._queue:  # the thread has taken all of it meanwhile
+                continue
             await self._gather()
-            under_way.add(asyncio.create_task(self._serve(self._block())))
+            under_way.add(asyncio.create_task(self._serve(self._begin())))
         await asyncio.gather(*under_way)
 
     async def _wait_for_turn(self, under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
@@ -227,7 +254,7 @@ class RequestBatcher:
 
     async def _gather(self) -> None:
         """Let others join, or wait for the next interval."""
-        if self._settings.response_interval_ms:
+        if self._paced:
             await self._wait_for_interval()
         elif self._company() and not self._closing:
             await asyncio.sleep(self._settings.wait_ms / 1e3)
@@ -246,41 +273,72 @@ class RequestBatcher:
         """Take requests from the front until the block is full, or has its share of a crowd."""
         block: list[_PendingRequest] = []
         size, most = 0, self._settings.block_queries
-        if not self._settings.response_interval_ms:
+        if not self._paced:
             most = min(most, max(_LEAST_SPLIT, (self._metrics.waiting + self._answered) // 2))
         while self._queue and (not block or size + self._queue[0].size <= most):
             block.append(self._queue.popleft())
             size += block[-1].size
-        self._queued -= size
+        with self._counting:
+            self._queued -= size
         return block
 
-    async def _serve(self, block: list[_PendingRequest]) -> None:
-        """Have a block answered; every request of it gets an answer or an error."""
-        self._served = len(block)
-        self._answered = size = sum(waiting.size for waiting in block)
-        self._metrics.blocks.add(size)
-        queries = [waiting.query for waiting in block]
+    def _begin(self) -> _Turn:
+        """Take a block, and have the store's thread answer it."""
+        block = self._block()
+        # Before the thread has it, which goes by these for the next one.
+        self._served, self._answered = len(block), _size(block)
+        return _Turn(block, self._thread.submit(self._answer, block))
+
+    def _answer(self, block: list[_PendingRequest]) -> tuple[list[Reply | Exception], _Turn | None]:
+        """Return the replies to a block, and the next turn if its time has come.
+
+        What others want of the store (:meth:`run`) comes before the next turn.
+        """
         replies: list[Reply | Exception]
         try:
-            work = partial(self._store.predict_many, queries)
-            replies = list(await asyncio.get_running_loop().run_in_executor(self._thread, work))
+            replies = list(self._store.predict_many([waiting.query for waiting in block]))
         except Exception as error:  # noqa: BLE001 (every request of the block gets it)
             self._metrics.failed |= _is_failure(error)
             replies = [error] * len(block)
+        if self._paced:
+            return replies, None
+        self._note_answered(block)
+        alone = self._n_under_way == 1
+        return replies, self._begin() if alone and self._queue and not self._company() else None
+
+    def _note_answered(self, block: list[_PendingRequest]) -> None:
+        with self._counting:
+            self._metrics.waiting -= _size(block)
+
+    async def _serve(self, turn: _Turn | None) -> None:
+        """Hand out what comes of a turn and of those that follow; every request gets its own."""
+        while turn is not None:
+            block = turn.block
+            self._metrics.blocks.add(_size(block))
+            replies, turn = await asyncio.wrap_future(turn.done)
+            self._report(replies)
+            if self._paced:
+                await self._wait_for_interval()
+                self._note_answered(block)
+            for waiting, reply in zip(block, replies, strict=True):
+                _resolve_future(waiting.answer, reply)
+
+    def _report(self, replies: list[Reply | Exception]) -> None:
+        """Tell the operator, once a block, why shards did not answer: which, and why, is public."""
         fault = next((reply for reply in replies if isinstance(reply, _OPERATORS)), None)
-        if fault is not None:  # which shard, and why: both are public
+        if fault is not None:
             self._metrics.missing += isinstance(fault, ShardMissing)
             _LOG.warning("%s", fault)
-        if self._settings.response_interval_ms:
-            await self._wait_for_interval()
-        self._metrics.waiting -= size
-        for waiting, reply in zip(block, replies, strict=True):
-            _resolve_future(waiting.answer, reply)
 
     async def _wait_for_interval(self) -> None:
         """Sleep until the clock shows a multiple of the interval."""
         interval = self._settings.response_interval_ms / 1e3
         await asyncio.sleep(interval - asyncio.get_running_loop().time() % interval)
+
+
+def _size(block: list[_PendingRequest]) -> int:
+    """Return how many queries a block has."""
+    return sum(waiting.size for waiting in block)
 
 
 def _is_failure(error: Exception) -> bool:

@@ -95,7 +95,7 @@ class AudienceState:
         return pace.proxies if isinstance(pace, ProxyNoiseSchedule) else None
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many answers the plan has left. Public."""
         return self.settings.n_queries - self.audience.used
 

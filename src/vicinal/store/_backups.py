@@ -42,6 +42,7 @@ def write_copy(parts: OpenStore, path: Path) -> None:
     Raises InvalidInput if there is something in that place already.
     """
     _make(path)
+    parts.record_files.drop_staged()  # nobody has added them yet
     _copy_files(parts.folder.path, path)
     copy = SQLiteDatabase(path / LEDGER, create=True)
     try:

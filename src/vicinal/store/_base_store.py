@@ -20,6 +20,7 @@ from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_trend import check_enough
+from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
 from vicinal.store._evaluation_charges import CountedRows, Steps
@@ -46,6 +47,7 @@ class BaseStore(ABC):
     _parts: OpenStore
     _audience_states: dict[str, AudienceState]
     _lock: ForkSafeLock
+    _additions: AdditionTurns
     _failed: bool
     _kind: ClassVar[str]
     n_under_way: ClassVar[int] = 1
@@ -61,8 +63,8 @@ class BaseStore(ABC):
         """Take note that the answers of a batch are durable, before they leave."""
 
     @abstractmethod
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        """Add checked records durably."""
+    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
+        """Add checked records durably, and return the version; answers go on meanwhile."""
 
     @abstractmethod
     def _collect(
@@ -86,12 +88,18 @@ class BaseStore(ABC):
         """Finish what was begun before."""
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Take the turn, mark commits, and close everything if the body meets a failure."""
+    def _turn(self) -> Iterator[None]:
+        """Take the turn for a moment, in which nothing is changed."""
         with self._lock:
             if self._failed:
                 raise StorageFailed(f"The {self._kind} is closed, or has failed. Open it again.")
             self._parts.ledger.check()
+            yield
+
+    @contextmanager
+    def _exclusive(self) -> Iterator[None]:
+        """Take the turn, mark commits, and close everything if the body meets a failure."""
+        with self._turn():
             try:
                 with self._parts.marking():
                     self._finish_pending()
@@ -272,8 +280,10 @@ class BaseStore(ABC):
     ) -> int:
         """Add records durably; a subject that is known, or was, keeps what it has left.
 
-        The data get a new version, which is returned: earlier queries are asked anew. In a cluster
-        a subject goes to the shard that knows it, or did; others by a keyed hash of their id.
+        Questions are answered meanwhile, from the data as they were; the records become current
+        together, between two answers. Whoever is erased meanwhile is not added. The data get a new
+        version, which is returned: earlier queries are asked anew. In a cluster a subject goes to
+        the shard that knows it, or did; others by a keyed hash of their id.
 
         Parameters
         ----------
@@ -297,14 +307,14 @@ class BaseStore(ABC):
         name = checked_name("curator", curator)
         key = None if idempotency_key is None else checked_name("idempotency_key", idempotency_key)
         records = StoredRecords.of(schema, schema.vectors(X), y, subjects)
-        with self._exclusive():
-            addition = None if key is None else Addition.of(ledger, name, key, records)
-            done = None if addition is None else addition.done(self._parts.database)
-            if done is not None:
-                return done
-            check_naming(self._parts.database, by_holder=records.ids is not None)
-            self._add(records, addition)
-            return ledger.version
+        addition = None if key is None else Addition.of(ledger, name, key, records)
+        with self._additions.one():
+            with self._exclusive():
+                done = None if addition is None else addition.done(self._parts.database)
+                if done is not None:
+                    return done
+                check_naming(self._parts.database, by_holder=records.ids is not None)
+            return self._add(records, addition)
 
     @abstractmethod
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -387,6 +397,11 @@ class BaseStore(ABC):
     def version(self) -> int:
         """How often the data changed. Public."""
         return self._parts.ledger.version
+
+    @property
+    def copies_given_up(self) -> int:
+        """How many copies of a cluster's shards were given up since it was opened. Public."""
+        return 0
 
     @property
     def is_consistent(self) -> bool:

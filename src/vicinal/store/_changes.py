@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -12,33 +11,9 @@ from vicinal.store._audience_state import (
     pinned_plan,
     settled_plan,
 )
-from vicinal.store._checksums import write_digests
-from vicinal.store._idempotent_adds import Addition
 from vicinal.store._indexes import learnt_index
-from vicinal.store._naming import NEXT_NUMBER, write_naming
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import retrain_model
-from vicinal.store._record_files import tiles_from
-from vicinal.store._records import StoredRecords
-
-
-def add_records(parts: OpenStore, records: StoredRecords, addition: Addition | None = None) -> None:
-    """Add records durably; without ids each is a new subject.
-
-    `addition` is the request's idempotency key, if it has one; it becomes durable with them. Rows
-    that reach the files without the transaction's commit are cut off at the next opening.
-    """
-    before = len(parts.shard)
-    with parts.ledger.change("add"):
-        if addition is not None:
-            addition.write(parts.database, parts.ledger.version + 1)
-        write_naming(parts.database, by_holder=records.ids is not None)
-        subjects = _new_numbers(parts, len(records)) if records.ids is None else records.ids
-        parts.shard.add(records.integers, records.targets, subjects)
-        slots = parts.shard.subject_table.slots[before:]
-        parts.record_files.append(before, records.integers, records.rows, slots)
-        size = len(parts.shard)
-        write_digests(parts.database, parts.record_files, size, tiles_from(before, size))
 
 
 def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:
@@ -72,13 +47,13 @@ def refreshes_left(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no private model. Open another audience "
             "with 'model_share' and 'model_refreshes'."
         )
-    left = state.settings.trainings - state.private_model.trained
-    if left <= 0:
+    refreshes = state.settings.trainings - state.private_model.trained
+    if refreshes <= 0:
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
         )
-    return left
+    return refreshes
 
 
 def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
@@ -111,15 +86,3 @@ def start_index(parts: OpenStore, state: AudienceState) -> None:
     index = learnt_index(schema.index, kernel, schema.public, radius, parts.folder.path)
     if index is not None:
         parts.shard.replace_index(index)
-
-
-def _new_numbers(parts: OpenStore, size: int) -> list[SubjectId]:
-    """Return ids for new subjects: the next numbers that nobody has, or had."""
-    number = int(parts.database.get(NEXT_NUMBER) or 0)
-    numbers: list[SubjectId] = []
-    while len(numbers) < size:
-        if not parts.ledger.standing(number):
-            numbers.append(number)
-        number += 1
-    parts.database.put(NEXT_NUMBER, str(number))
-    return numbers

@@ -13,12 +13,21 @@ def write_digests(
 ) -> None:
     """Write the digests of `tiles` among the first `size` records, inside a transaction."""
     listed = list(tiles_of(size) if tiles is None else tiles)
-    for part, record_file in record_files.parts.items():
-        database.execute_many(
-            "INSERT INTO tiles (part, number, digest) VALUES (?, ?, ?) "
-            "ON CONFLICT (part, number) DO UPDATE SET digest = excluded.digest",
-            [(part, tile, digest) for tile, digest in record_file.digests(size, listed)],
-        )
+    found = [
+        (part, tile, digest)
+        for part, record_file in record_files.parts.items()
+        for tile, digest in record_file.digests(size, listed)
+    ]
+    put_digests(database, size, found)
+
+
+def put_digests(database: Database, size: int, digests: Iterable[tuple[str, int, bytes]]) -> None:
+    """Write part, tile and digest of tiles among the first `size` records, in a transaction."""
+    database.execute_many(
+        "INSERT INTO tiles (part, number, digest) VALUES (?, ?, ?) "
+        "ON CONFLICT (part, number) DO UPDATE SET digest = excluded.digest",
+        digests,
+    )
     database.execute("DELETE FROM tiles WHERE number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
 

@@ -19,7 +19,8 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.store._records import StoredRecords
 
 _NO_AUDIENCE = ""
-_FORGOTTEN = b""
+FORGOTTEN = b""
+"""In place of a digest of records, after an erasure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +71,4 @@ class Addition:
 
 def forget_additions(database: Database) -> None:
     """Forget what was added under which key, inside an erasure's transaction."""
-    database.execute("UPDATE additions SET body = ?", (_FORGOTTEN,))
+    database.execute("UPDATE additions SET body = ?", (FORGOTTEN,))

@@ -11,7 +11,9 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -122,8 +124,15 @@ class RecordFile:
             content, offset = content[written:], offset + written
 
 
+class StagingEndedError(Exception):
+    """Records that were written beyond the end are not wanted there any more."""
+
+
 class RecordFiles:
     """Features, labels and slots of all records.
+
+    Records may be staged: written beyond the end, by another thread than the one that answers.
+    Whatever else changes the files ends that, and the staged records are overwritten or cut off.
 
     - `folder`: where the files lie; made if it is not there.
     - `dtype`: type of integer features, int8 or float32.
@@ -147,6 +156,9 @@ class RecordFiles:
         self.features = RecordFile(folder / "features", dtype, n_features, create=create)
         self.labels = RecordFile(folder / "labels", np.int32, target_width, create=create)
         self.slots = RecordFile(folder / "slots", np.int32, 1, create=create)
+        self._lock = RLock()
+        self._staged: object | None = None
+        self._staged_from = 0
         if create:
             with guarded(folder):
                 sync_folder(folder)
@@ -158,19 +170,71 @@ class RecordFiles:
 
     def append(self, start: int, features: Rows, labels: Rows, slots: Rows) -> None:
         """Write records from position `start` on."""
+        with self._changing():
+            for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
+                column.append(start, rows)
+
+    def begin_staging(self, start: int) -> object:
+        """Let records be written beyond the end, from position `start` on; return their token."""
+        token = object()
+        with self._changing():
+            self._staged, self._staged_from = token, start
+        return token
+
+    def stage(self, token: object, features: Rows, labels: Rows, slots: Rows) -> None:
+        """Write records beyond the end, while others may use the files.
+
+        Raises StagingEndedError if the files were changed since :meth:`begin_staging`.
+        """
         for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
-            column.append(start, rows)
+            step = max(1, _CHUNK // column.bytes)
+            for at in range(0, len(rows), step):
+                with self._staging(token):
+                    column.append(self._staged_from + at, rows[at : at + step])
+
+    def staged_digests(
+        self, token: object, size: int, tiles: Iterable[int]
+    ) -> list[tuple[str, int, bytes]]:
+        """Return part, number and digest of each of `tiles`, with the records that are staged."""
+        found = []
+        for part, column in self.parts.items():
+            for tile in tiles:
+                with self._staging(token):
+                    found += [(part, *one) for one in column.digests(size, [tile])]
+        return found
+
+    def settle(self, token: object) -> None:
+        """Take staged records for records that are there. Raises StagingEndedError."""
+        with self._staging(token):
+            self._staged = None
+
+    def drop_staged(self) -> None:
+        """Wipe records that are staged, if there are any."""
+        with self._lock:
+            if self._staged is not None:
+                self.cut(self._staged_from)
+
+    def is_staged(self, token: object) -> bool:
+        """Tell whether the records of a token still lie beyond the end."""
+        return self._staged is token
+
+    @property
+    def is_longer(self) -> bool:
+        """Whether records may be written beyond the end."""
+        return self._staged is not None
 
     def move(self, holes: Positions, movers: Positions, size: int) -> None:
         """Copy records over others."""
-        for column in self.parts.values():
-            column.move(holes, movers, size)
+        with self._changing():
+            for column in self.parts.values():
+                column.move(holes, movers, size)
 
     def cut(self, size: int) -> None:
         """Wipe everything beyond the first `size` records that is there."""
-        for column in self.parts.values():
-            if column.size() > size * column.bytes:
-                column.cut(size)
+        with self._changing():
+            for column in self.parts.values():
+                if column.size() > size * column.bytes:
+                    column.cut(size)
 
     def features_in_parts(self, size: int) -> Iterator[Rows]:
         """Yield the features of the first `size` records, a good many at a time."""
@@ -184,8 +248,22 @@ class RecordFiles:
 
     def close(self) -> None:
         """Close all files."""
-        for column in self.parts.values():
-            column.close()
+        with self._changing():
+            for column in self.parts.values():
+                column.close()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        with self._lock:
+            self._staged = None
+            yield
+
+    @contextmanager
+    def _staging(self, token: object) -> Iterator[None]:
+        with self._lock:
+            if self._staged is not token:
+                raise StagingEndedError
+            yield
 
 
 def tiles_of(size: int) -> range:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -53,6 +54,15 @@ class StoredRecords:
     def labels(self) -> npt.NDArray[np.int32]:
         """Class indices, (n,), where records have classes."""
         return self.rows[:, 0]
+
+    def without(self, schema: StoreSchema, subjects: Set[SubjectId]) -> Self:
+        """Return those of everybody else; the same if none is of `subjects`."""
+        ids = self.ids or []
+        kept = [place for place, who in enumerate(ids) if who not in subjects]
+        if self.ids is None or len(kept) == len(ids):
+            return self
+        integers, rows = self.integers[kept], self.rows[kept]
+        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in kept])
 
     def __len__(self) -> int:
         """Return how many there are."""

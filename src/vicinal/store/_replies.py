@@ -34,14 +34,9 @@ _QUARTILES = (0.25, 0.5, 0.75)
 class StoredAnswers:
     """The fields of a reply, each with one row an answer, or None.
 
-    Attributes
-    ----------
-    kind : type
-        Which reply they are fields of.
-    fields : dict
-        By the names of the reply.
-    shared : dict
-        Fields that are not by row: the same in every reply.
+    - `kind`: which reply they are fields of.
+    - `fields`: by the names of the reply.
+    - `shared`: fields that are not by row: the same in every reply.
     """
 
     kind: type[Reply]

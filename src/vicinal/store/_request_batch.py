@@ -266,7 +266,7 @@ class RequestBatch:
         for job in jobs:
             part = slice(start, start := start + len(job.seqs))
             missing = self._missing(job.seqs)
-            yield answers.reply(part, charged=job.charged, left=state.left, missing=missing)
+            yield answers.reply(part, charged=job.charged, left=state.remaining, missing=missing)
 
     def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...] | None:  # noqa: ARG002
         """Return which shards some of these blocks were answered without; None without shards."""
@@ -282,8 +282,8 @@ def audience_state(states: Mapping[str, AudienceState], audience: object) -> Aud
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
     """Raise PrivacyRefused before a plan or a quota is exceeded."""
-    if more > state.left - len(fresh.rows):
-        remaining = max(0, state.left - len(fresh.rows))
+    if more > state.remaining - len(fresh.rows):
+        remaining = max(0, state.remaining - len(fresh.rows))
         raise PrivacyRefused(
             f"The audience {state.audience.name!r} has {remaining} of its "
             f"{state.settings.n_queries} answers left, and {more} new ones were asked for. "

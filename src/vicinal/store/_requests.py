@@ -254,11 +254,11 @@ class KeywordReply(Reply):
         }
 
 
-def checked_name(what: str, value: object) -> str:
+def checked_name(noun: str, value: object) -> str:
     """Return a name of an analyst, an audience or a key, or raise InvalidInput."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():
         raise InvalidInput(
-            f"The {what!r} parameter must be text of 1 to {LONGEST_NAME} printable characters."
+            f"The {noun!r} parameter must be text of 1 to {LONGEST_NAME} printable characters."
         )
     return value
 

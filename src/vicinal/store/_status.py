@@ -90,7 +90,9 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     entry = state.audience.analysts.get(analyst or "", Analyst(None, 0))
     remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
-    return Quota(state.settings.n_queries, used, state.left, entry.quota, entry.used, remaining)
+    return Quota(
+        state.settings.n_queries, used, state.remaining, entry.quota, entry.used, remaining
+    )
 
 
 def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
@@ -107,7 +109,7 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "reference_cost": schema.reference_cost,
         "index": schema.index,
         "version": parts.ledger.version,
-        "history": [{"at": at, "what": what, "version": v} for at, what, v in history],
+        "history": [{"at": at, "what": kind, "version": v} for at, kind, v in history],
         "audiences": {name: _audience(parts, state) for name, state in states.items()},
     }
 

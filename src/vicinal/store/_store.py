@@ -21,11 +21,17 @@ from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.store import _backups, _erasure
+from vicinal.store._additions import (
+    ATTEMPTS,
+    AdditionTurns,
+    PreparedAddition,
+    add_records,
+    prepare_addition,
+)
 from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import (
     add_audience,
-    add_records,
     refresh_model,
     refreshes_left,
     start_index,
@@ -35,7 +41,9 @@ from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._idempotent_adds import Addition
+from vicinal.store._naming import write_naming
 from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import StoredRecords
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
@@ -74,6 +82,7 @@ class Store(BaseStore):
     def __init__(self, parts: OpenStore) -> None:
         self._parts = parts
         self._lock = ForkSafeLock()
+        self._additions = AdditionTurns()
         self._failed = False
         self._audience_states: dict[str, AudienceState] = {}
         for name, audience in parts.ledger.audiences.items():
@@ -236,9 +245,44 @@ class Store(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> None:
-        add_records(self._parts, records, addition)
+    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
+        try:
+            for _ in range(ATTEMPTS):
+                prepared = self._prepared(records)
+                with self._exclusive():
+                    if prepared is not None and prepared.is_current(self._parts):
+                        return self._commit(prepared, addition)
+            with self._exclusive():
+                left = self._additions.left_of(self.schema, records)
+                return self._commit(prepare_addition(self._parts, left), addition)
+        except OSError:
+            self._failed = True
+            raise
+        finally:
+            with self._lock:
+                if not self._failed:
+                    self._parts.record_files.drop_staged()
+
+    def _prepared(self, records: StoredRecords) -> PreparedAddition | None:
+        """Prepare records beside answers; None if the data were changed meanwhile."""
+        with self._turn():
+            basis = self._parts.ledger.register_version
+            left = self._additions.left_of(self.schema, records)
+        try:
+            return prepare_addition(self._parts, left, self._turn, basis)
+        except StagingEndedError:
+            return None
+
+    def _commit(self, prepared: PreparedAddition, addition: Addition | None) -> int:
+        """Make prepared records current, in one's turn; return the version."""
+        named, ledger = self._additions.named(addition), self._parts.ledger
+        with ledger.change("add"):
+            if named is not None:
+                named.write(self._parts.database, ledger.version + 1)
+            write_naming(self._parts.database, by_holder=prepared.records.ids is not None)
+            prepared.commit(self._parts)
         self._changed()
+        return ledger.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
         """Erase subjects from every file; return how many records went, which is private.
@@ -257,6 +301,7 @@ class Store(BaseStore):
         ids = _checks.subject_ids("subjects", subjects)
         parts = self._parts
         with self._exclusive():
+            self._additions.note_erased(ids)
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before
             self._changed()
@@ -343,10 +388,10 @@ class Store(BaseStore):
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            left = refreshes_left(state)
+            refreshes = refreshes_left(state)
             self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
             self._changed()
-        return left - 1
+        return refreshes - 1
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""

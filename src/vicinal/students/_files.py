@@ -114,6 +114,7 @@ def about(student: Student) -> dict[str, Any]:
         },
         "ranges": list(student.ranges),
         "guarantee": student.guarantee,
+        "second": None if student.second is None else about(student.second),
     }
 
 
@@ -123,6 +124,10 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
         tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
     )
     classes = tuple(about["classes"])
+    second = None
+    if about.get("second") is not None:
+        second = _student(about["second"], _named(tensors, _SECOND))
+        tensors = {name: part for name, part in tensors.items() if not name.startswith(_SECOND)}
     if about["network"] == KERNEL:
         network = kernel_of(tensors)
     else:
@@ -132,12 +137,26 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
         raise ValueError("weights that are no numbers")
     return Student(
         network.eval(), about["network"], classes, preprocessing, tuple(about["ranges"]),
-        about["guarantee"],
+        about["guarantee"], second,
     )  # fmt: skip
 
 
+_SECOND = "second."
+
+
+def _named(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    """Return the tensors whose names begin so, without the prefix."""
+    return {
+        name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)
+    }
+
+
 def _tensors(student: Student) -> dict[str, torch.Tensor]:
-    return {name: value.contiguous() for name, value in student.network.state_dict().items()}
+    parts = {name: value.contiguous() for name, value in student.network.state_dict().items()}
+    if student.second is None:
+        return parts
+    second = {_SECOND + name: part for name, part in _tensors(student.second).items()}
+    return parts | second
 
 
 _OPSET = 17
@@ -155,7 +174,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written.
+        If the file cannot be written, or the student has a second one.
 
     Examples
     --------
@@ -171,6 +190,11 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 def onnx_model(student: Student) -> onnx.ModelProto:
     """Return a student as an ONNX model, checked."""
+    if student.second is not None:
+        raise InvalidInput(
+            "A student with a second one cannot be written as ONNX, which has no histograms of "
+            "gradients. Train it without 'ensemble'."
+        )
     library = of_extra("students", "onnx", "Writing ONNX")
     graph = _Graph(library.helper)
     last = graph.normalised("examples", student)

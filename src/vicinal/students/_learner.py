@@ -16,6 +16,7 @@ from vicinal import _checks
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures
 from vicinal.labelling._answers import checked_soft_labels
 from vicinal.labelling._labellers import SoftLabels
 from vicinal.students import _files
@@ -87,13 +88,43 @@ def train_student(
             f"{len(chosen)} answers and {len(pool)} examples."
         )
     soft = _soft_labels(soft_labels, recipe, len(pool), len(names))
+    lesson = torch.from_numpy(chosen.astype(np.int64)), places
+    learnt = soft if recipe.soft else None
+    second = _second(pool, lesson, names, recipe, soft) if recipe.ensemble else None
+    return replace(_trained(pool, *lesson, names, recipe, progress, learnt), second=second)
+
+
+def _second(
+    pool: Examples,
+    lesson: tuple[Tensor, Tensor],
+    names: npt.NDArray[Any],
+    recipe: Recipe,
+    soft: Tensor | None,
+) -> Student:
+    """Return the student of images' histograms of gradients, which learns from soft labels."""
+    if np.ndim(pool) < 3:
+        raise InvalidInput("The recipe's 'ensemble' is for images. Got vectors.")
+    features = HOGFeatures(n_jobs=-1).transform(pool)
+    kernel = Recipe("plain", KERNEL, seed=recipe.seed)
+    return _trained(features, *lesson, names, kernel, None, soft)
+
+
+def _trained(
+    pool: Examples,
+    rows: Tensor,
+    labels: Tensor,
+    names: npt.NDArray[Any],
+    recipe: Recipe,
+    progress: Callable[[int], None] | None,
+    soft: Tensor | None,
+) -> Student:
+    """Return one student; `labels`, int64 (a,), are places of classes."""
     preprocessing = Preprocessing.of(pool)
     examples = preprocessing(pool)
-    rows_asked = torch.from_numpy(chosen.astype(np.int64))
-    targets = torch.nn.functional.one_hot(places, len(names)).float()
+    targets = torch.nn.functional.one_hot(labels, len(names)).float()
     if recipe.network == KERNEL:
         network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = fit_head(network, *_targets(examples, rows_asked, targets, soft, recipe.soft))
+        trained = fit_head(network, *_targets(examples, rows, targets, soft, recipe.soft))
         if progress is not None:
             progress(recipe.steps)
     else:
@@ -101,7 +132,7 @@ def train_student(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = build(recipe.network, preprocessing.input_shape, len(names))
-            learnt_from = examples[rows_asked], targets, examples
+            learnt_from = examples[rows], targets, examples
             trained = train(network, *learnt_from, recipe, progress, soft)
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
@@ -111,11 +142,12 @@ def _soft_labels(
     soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
 ) -> Tensor | None:
     """Return the soft labels that a recipe learns from, if it does."""
-    if soft_labels is None and recipe.soft_share:
+    if soft_labels is None and (recipe.soft_share or recipe.ensemble):
         raise InvalidInput(
-            "The recipe's 'soft_share' needs soft labels: a row for each public example."
+            "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
+            "example."
         )
-    if soft_labels is None or not recipe.soft:
+    if soft_labels is None or not (recipe.soft or recipe.ensemble):
         return None
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 
@@ -167,7 +199,8 @@ class StudentLearner:
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
         soft = None
-        if soft_labels is not None and recipe.soft and (recipe.soft_share or soft_labels.released):
+        wanted = recipe.soft_share or recipe.ensemble
+        if soft_labels is not None and (wanted or (recipe.soft and soft_labels.released)):
             soft = soft_labels()
         return train_student(examples, rows, names, self._classes.tolist(), recipe, step, soft)
 

@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 
 from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import Network, Shape
 
 Examples = npt.NDArray[Any]
 Part = Callable[[Tensor], Tensor]
+
+FIRST = 0.7
+"""What a network weighs beside a second student (docs/decisions/0143-two-students.md)."""
+
+_LEAST = 1e-12
+"""A probability where two students are averaged: neither rules a class out."""
 
 _BATCH = 256
 """Examples at a time, to bound memory."""
@@ -113,6 +120,9 @@ class Student:
     guarantee : dict or None
         The guarantee of the answers that it was trained on, as ``Guarantee.to_dict`` gives it. What
         is done with answers weakens no guarantee, so it is the student's too.
+    second : Student or None
+        Of images' histograms of gradients. Its probabilities are joined with the network's, by
+        weighted geometric means.
 
     Examples
     --------
@@ -131,6 +141,7 @@ class Student:
     preprocessing: Preprocessing
     ranges: tuple[float, ...]
     guarantee: dict[str, Any] | None = None
+    second: Student | None = None
 
     def predict_proba(self, examples: Examples) -> npt.NDArray[np.float32]:
         """Return the probability of every class, float32 (n, c), for raw examples."""
@@ -139,7 +150,11 @@ class Student:
             logits: Tensor = self.network(batch)
             return logits.softmax(dim=1)
 
-        return self._passed(examples, part)
+        chances = self._passed(examples, part)
+        if self.second is None:
+            return chances
+        features = HOGFeatures(n_jobs=-1).transform(examples)
+        return _joined(chances, self.second.predict_proba(features))
 
     def predict(self, examples: Examples) -> npt.NDArray[Any]:
         """Return class names (n,) for raw examples."""
@@ -151,7 +166,7 @@ class Student:
 
         Row i depends on example i and on the network, bit for bit: other examples, their number
         and their order change nothing (:mod:`vicinal.students._exact`). So private records may be
-        transformed.
+        transformed. They are the network's own; a second student has no part in them.
 
         Raises
         ------
@@ -169,6 +184,14 @@ class Student:
         if not parts:
             raise InvalidInput("The examples must be at least one. Got none.")
         return np.concatenate(parts)
+
+
+def _joined(
+    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
+) -> npt.NDArray[np.float32]:
+    """Return weighted geometric means of probabilities (n, c), scaled to add up to 1."""
+    means = np.maximum(first, _LEAST) ** FIRST * np.maximum(second, _LEAST) ** (1 - FIRST)
+    return np.asarray(means / means.sum(axis=1, keepdims=True))
 
 
 def _numbers(examples: npt.ArrayLike) -> Examples:

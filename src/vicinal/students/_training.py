@@ -64,6 +64,9 @@ class Recipe:
         example, asked about or not; the rest comes from the averaged student (UDA), or from the
         labels (network "kernel"). None takes what is measured best: all for "kernel", and none for
         other networks.
+    ensemble : bool
+        Whether a second student, of images' histograms of gradients (network "kernel"), learns the
+        soft labels, and is joined with the network.
     seed : int
         Repeats a training exactly, on the same machine with as many threads. No privacy hangs on
         it: what goes in is released already.
@@ -89,6 +92,7 @@ class Recipe:
     sure: float = 0.8
     sharpness: float = 0.5
     soft_share: float | None = None
+    ensemble: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -103,7 +107,9 @@ class Recipe:
         _checks.real("decay", self.decay, least=0)
         _checks.real("reach", self.reach, above=0)
         _checks.real("sharpness", self.sharpness, above=0, most=1)
-        for name in ("average", "trust", "sure", "soft"):
+        if self.soft_share is not None:
+            _checks.real("soft_share", self.soft_share, least=0, most=1)
+        for name in ("average", "trust", "sure"):
             _checks.real(name, getattr(self, name), least=0, most=1)
         if self.method in ("uda", "both") and self.augmentation == "none":
             raise InvalidInput(

@@ -132,34 +132,43 @@ def test_threads_share_no_draws(method):
 
 
 FORKS = """
-import os, sys
+import os
 import numpy as np
 from vicinal.noise import SystemNoise
 
-source = SystemNoise()
-source.discrete_gaussian(1 << 40, 10), source.discrete_gaussian(1 << 40, 10)
-if "broken" in sys.argv:
-    SystemNoise._start_afresh = lambda self: None
-elif "held" in sys.argv:
-    source._lock.acquire()
-reader, writer = os.pipe()
-for _ in range(3):
+def distinct_draws(mode):
+    source = SystemNoise()
+    source.discrete_gaussian(1 << 40, 10), source.discrete_gaussian(1 << 40, 10)
+    if mode == "broken":
+        SystemNoise._start_afresh = lambda self: None
+    elif mode == "held":
+        source._lock.acquire()
+    reader, writer = os.pipe()
+    for _ in range(3):
+        if os.fork() == 0:
+            os.write(writer, source.discrete_gaussian(1 << 40, 100).tobytes())
+            os._exit(0)
+        os.wait()
+    if mode == "held":
+        source._lock.release()
+    draws = [np.frombuffer(os.read(reader, 800), dtype=np.int64) for _ in range(3)]
+    draws.append(source.discrete_gaussian(1 << 40, 100))
+    return len(np.unique(np.concatenate(draws)))
+
+for mode in ("plain", "held", "broken"):
     if os.fork() == 0:
-        os.write(writer, source.discrete_gaussian(1 << 40, 100).tobytes())
+        print(mode, distinct_draws(mode), flush=True)
         os._exit(0)
     os.wait()
-if "held" in sys.argv:
-    source._lock.release()
-draws = [np.frombuffer(os.read(reader, 800), dtype=np.int64) for _ in range(3)]
-draws.append(source.discrete_gaussian(1 << 40, 100))
-print(len(np.unique(np.concatenate(draws))))
 """
 
 
-def distinct_after_forks(mode):
-    command = [sys.executable, "-W", "ignore", "-c", FORKS, mode]
+@pytest.fixture(scope="module")
+def distinct_after_forks():
+    """Return how many of 400 draws differ in each mode, all of them forks of a fresh process."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
     report = subprocess.run(command, capture_output=True, text=True, check=True, timeout=480)
-    return int(report.stdout)
+    return {mode: int(found) for mode, found in map(str.split, report.stdout.splitlines())}
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")
@@ -171,9 +180,9 @@ def distinct_after_forks(mode):
         pytest.param("broken", False, id="pools that survive a fork are caught"),
     ],
 )
-def test_forked_children_draw_their_own_noise(mode, expected):
+def test_forked_children_draw_their_own_noise(distinct_after_forks, mode, expected):
     """Fails if a child repeats draws of its parent or siblings, or waits for a lost lock."""
-    assert (distinct_after_forks(mode) == 400) is expected
+    assert (distinct_after_forks[mode] == 400) is expected
 
 
 def test_only_so_many_laws_are_kept_ready():

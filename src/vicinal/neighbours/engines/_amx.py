@@ -50,14 +50,11 @@ _CACHED = 1 << 18
 class QueryTiles:
     """Queries as the tiles are loaded.
 
-    Attributes
-    ----------
-    rows : int8 (q, stride)
-        The queries.
-    tiles : int8 (groups, steps, 2, 16, 16, 4)
-        Groups of 32 queries, 64 features a step: half, four features, query, feature.
-    limits : int32 (groups * 32,)
-        ceil(floor / factor); the largest int32 for queries that only fill a group.
+    - `rows`, int8 (q, stride): the queries.
+    - `tiles`, int8 (groups, steps, 2, 16, 16, 4): groups of 32 queries, 64 features a step: half,
+      four features, query, feature.
+    - `limits`, int32 (groups * 32,): ceil(floor / factor); the largest int32 for queries that only
+      fill a group.
     """
 
     rows: npt.NDArray[np.int8]
@@ -68,10 +65,8 @@ class QueryTiles:
 class AMXEngine(VNNIEngine):
     """Scans int8 records of any width.
 
-    Raises
-    ------
-    RuntimeError
-        If this processor lacks the instructions, or the kernel does not let the process use them.
+    Raises RuntimeError if this processor lacks the instructions, or the kernel does not let the
+    process use them.
     """
 
     name = "amx"
@@ -103,7 +98,7 @@ class AMXEngine(VNNIEngine):
             return super()._hits(block, stored, room)
         hits: npt.NDArray[np.int32] = _scan_tiles(
             *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
-            self._address, room.left,
+            self._address, room.remaining,
         )  # fmt: skip
         return hits
 

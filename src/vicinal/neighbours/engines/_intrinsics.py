@@ -222,11 +222,11 @@ def _long_sum(builder: Any, step: Any, addresses: list[Any], size: Any, missing:
     one = ir.Constant(_I64, 1)
     mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
     mask = builder.bitcast(mask, _MASK)
-    rest = [
+    further = [
         _masked(builder, each, full, mask, byte)
         for each, byte in zip(addresses, missing, strict=True)
     ]
-    return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *rest)])
+    return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *further)])
 
 
 def _load_register(builder: Any, address: Any, at: Any) -> Any:

@@ -41,7 +41,7 @@ class ProductEngine(ScanEngine):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
             hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
-            room.left -= len(hits[1])
+            room.remaining -= len(hits[1])
             if not room:
                 return None
             parts.append(hits)

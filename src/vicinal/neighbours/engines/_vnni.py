@@ -135,9 +135,9 @@ class VNNIEngine(ScanEngine):
         """Return hits (query, name, value) of the records, as long as there is room."""
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: npt.NDArray[np.int32] = (
-            _scan_few(*stored, rows, block.floors, block.factor, room.left)
+            _scan_few(*stored, rows, block.floors, block.factor, room.remaining)
             if len(block) <= FEW
-            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.left)
+            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.remaining)
         )
         return hits
 

@@ -85,7 +85,7 @@ class ConfidenceGate(AnswerReuse):
     _queries: list[LocatedQueries] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
-    _seen: int = 0
+    _n_sure: int = 0
     _model: PublicModel | None = None
     _neighborhoods: ReferenceNeighborhoods = field(init=False)
 
@@ -100,8 +100,8 @@ class ConfidenceGate(AnswerReuse):
             return answers
         chances = self._model.chances(self._located(queries))
         sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
-        turns = self._seen + np.arange(len(sure))
-        self._seen += len(sure)
+        turns = self._n_sure + np.arange(len(sure))
+        self._n_sure += len(sure)
         free = sure[turns % FLOOR != 0]
         answers[free] = chances[free].argmax(axis=1)
         return answers

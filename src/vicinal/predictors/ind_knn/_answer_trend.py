@@ -43,12 +43,8 @@ _TINY = 1e-12
 class PublicSurroundings:
     """What public points say of where the records around each query lie.
 
-    Attributes
-    ----------
-    queries, points : float64 (q, d), (p, d)
-        The queries, and all public points.
-    shares : csr_array (q, p)
-        The kernel weights of the points inside a query's radius, over their sum.
+    `queries`, `points`, float64 (q, d), (p, d): the queries, and all public points. `shares`,
+    csr_array (q, p): the kernel weights of the points inside a query's radius, over their sum.
     """
 
     queries: Floats
@@ -94,15 +90,11 @@ class PublicSurroundings:
 class AnswerTrend:
     """What averages are expected to be around a centre, for m averages of a query.
 
-    Attributes
-    ----------
-    mean : float64 (d,)
-        Where the intercept is.
-    intercept, slope, excess : float64 (m,), (d, m), (m,)
-        The trend, and the variance of true averages around it.
-    axes, spread, level : float64 (r, d), (r, m), float
-        Of the trend's error: directions of the slope's, its standard deviations along them, and the
-        variance of the intercept's.
+    - `mean`, float64 (d,): where the intercept is.
+    - `intercept`, `slope`, `excess`, float64 (m,), (d, m), (m,): the trend, and the variance of
+      true averages around it.
+    - `axes`, `spread`, `level`, float64 (r, d), (r, m), float: of the trend's error: directions of
+      the slope's, its standard deviations along them, and the variance of the intercept's.
     """
 
     mean: Floats
@@ -136,28 +128,30 @@ class AnswerTrend:
         mean = weights @ centres / weights.sum()
         intercept = weights @ values / weights.sum()
         roots = np.sqrt(weights)[:, None]
-        left, sizes, axes = np.linalg.svd(roots * (centres - mean), full_matrices=False)
+        directions, sizes, axes = np.linalg.svd(roots * (centres - mean), full_matrices=False)
         scaled = roots * (values - intercept)
-        loads = left.T @ scaled
-        kept = _kept(sizes, loads, np.square(scaled).sum(axis=0), len(values))
-        spread = np.divide(kept, sizes[:, None], out=np.zeros_like(kept), where=kept > 0)
+        loads = directions.T @ scaled
+        shrinkage = _shrinkage(sizes, loads, np.square(scaled).sum(axis=0), len(values))
+        spread = np.divide(
+            shrinkage, sizes[:, None], out=np.zeros_like(shrinkage), where=shrinkage > 0
+        )
         slope = axes.T @ (spread * loads)
         residuals = values - intercept - (centres - mean) @ slope
         trend = cls(mean, intercept, slope, excess, axes, spread, float(1 / weights.sum()))
-        return trend, residuals, 1 + kept.sum(axis=0)
+        return trend, residuals, 1 + shrinkage.sum(axis=0)
 
     def applied(
         self, around: PublicSurroundings, values: Floats, variances: Floats
     ) -> tuple[Floats, Floats]:
         """Return values at the queries, (q, m), and the variances of their errors, (q, m)."""
-        kept = self.excess / (self.excess + variances)
+        shrinkage = self.excess / (self.excess + variances)
         away, doubt = around.distances(self.slope)
         here = around.queries - self.mean
         expected = self.intercept + here @ self.slope
-        along = (1 - kept.mean(axis=1, keepdims=True)) * (here @ self.axes.T)
-        own = np.square(1 - kept) * self.level + np.square(along) @ np.square(self.spread)
-        refined = expected + kept * (values - expected - away)
-        return refined, kept * variances + np.square(kept) * doubt + own
+        along = (1 - shrinkage.mean(axis=1, keepdims=True)) * (here @ self.axes.T)
+        own = np.square(1 - shrinkage) * self.level + np.square(along) @ np.square(self.spread)
+        refined = expected + shrinkage * (values - expected - away)
+        return refined, shrinkage * variances + np.square(shrinkage) * doubt + own
 
 
 def check_enough(answers: int) -> None:
@@ -177,7 +171,7 @@ def refined(around: PublicSurroundings, values: Floats, errors: Floats) -> tuple
     return values, np.sqrt(variances)
 
 
-def _kept(sizes: Floats, loads: Floats, totals: Floats, count: int) -> Floats:
+def _shrinkage(sizes: Floats, loads: Floats, totals: Floats, count: int) -> Floats:
     """Return how much of each direction ridge regression keeps, (r, m), by cross-validation.
 
     `loads` (r, m) are values along directions of `sizes` (r,), `totals` (m,) their squared length.
@@ -187,10 +181,10 @@ def _kept(sizes: Floats, loads: Floats, totals: Floats, count: int) -> Floats:
     squares = np.square(sizes)
     best, chosen = np.full(len(totals), np.inf), np.zeros_like(loads)
     for penalty in _PENALTIES:
-        kept = squares / (squares + penalty * max(squares.max(initial=0.0), _TINY))
-        rest = totals - (2 * kept - kept**2) @ np.square(loads)
-        error = rest / max(1 - _CAUTION * (1 + kept.sum()) / count, _TINY) ** 2
+        shrinkage = squares / (squares + penalty * max(squares.max(initial=0.0), _TINY))
+        residual = totals - (2 * shrinkage - shrinkage**2) @ np.square(loads)
+        error = residual / max(1 - _CAUTION * (1 + shrinkage.sum()) / count, _TINY) ** 2
         better = error < best
         best[better] = error[better]
-        chosen[:, better] = kept[:, None]
+        chosen[:, better] = shrinkage[:, None]
     return chosen

@@ -191,11 +191,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         with self._engine.lock:
             return proxies.budget_usage(regions)
 
-    def _proxies(self, what: str) -> ProxyLedger:
+    def _proxies(self, noun: str) -> ProxyLedger:
         schedule = self._engine.schedule
         if not isinstance(schedule, ProxyNoiseSchedule):
             raise InvalidInput(
-                f"{what} on the public reference, with public counts. Pass 'public' to fit, and "
+                f"{noun} on the public reference, with public counts. Pass 'public' to fit, and "
                 "neighbor_count='public'."
             )
         return schedule.proxies

@@ -23,18 +23,11 @@ QUANTILES = (0.5, 0.9, 0.99)
 class BudgetUsage:
     """How much of their budgets subjects have used, estimated from public things; public.
 
-    Attributes
-    ----------
-    used : float
-        Mean share of a budget that is used.
-    quantiles : tuple of float
-        Of that share, at `QUANTILES`.
-    retired : float
-        Share of subjects that have used at least `RETIRED` of their budget.
-    regions : tuple of float
-        Mean share used in each region around a public centroid.
-    points : tuple of int
-        Public points that stand for each region.
+    - `used`: mean share of a budget that is used.
+    - `quantiles`: of that share, at `QUANTILES`.
+    - `retired`: share of subjects that have used at least `RETIRED` of their budget.
+    - `regions`: mean share used in each region around a public centroid.
+    - `points`: public points that stand for each region.
     """
 
     used: float

@@ -95,13 +95,13 @@ class Descent:
         self._rates.append(self._rate)
         self._total, self._averaged = self._total + self.weights, self._averaged + 1
         if self._features.with_products and len(self._rates) == TRIAL:
-            self._rate = self._longest * max(SHORT, product_factor(*self._found()))
+            self._rate = self._longest * max(SHORT, product_factor(*self._estimates()))
 
     def finished(self) -> Floats:
         """Return the mean of the later half of all weights, products shrunk, float64 (D, c)."""
-        return shrunk(*self._found())
+        return shrunk(*self._estimates())
 
-    def _found(self) -> tuple[Floats, ModelFeatures, IntegerRows, Floats, WeightNoise]:
+    def _estimates(self) -> tuple[Floats, ModelFeatures, IntegerRows, Floats, WeightNoise]:
         weights = self._total / self._averaged
         scores = scores_of(self._rows, whole_weights(weights), self._features.unit)
         noise = WeightNoise(self._deviation, tuple(self._rates), MOMENTUM, self._averaged)

@@ -35,22 +35,16 @@ Released = tuple[npt.NDArray[Any], npt.NDArray[np.float64]]
 class QueryAnswers:
     """What leaves for a batch of queries.
 
-    Attributes
-    ----------
-    labels : int64 (q,)
-        Positions of classes.
-    votes : float64 (q, c) or None
-        Noisy votes, where votes leave; NaN for queries that were not asked, or what a private model
-        puts in their place.
-    asked : bool (q,)
-        Whether private records were asked. Where not, the answer was made of earlier ones, for
-        nothing.
-    noise : float64 (q,)
-        Standard deviation of the noise on every vote, in votes; NaN for queries not asked, or
-        beside a private model what it would have been.
-    probabilities : float64 (q, c) or None
-        Beside a private model, where votes leave: its probabilities, and where private records
-        were asked what their votes make of them. Without a model they follow from the votes.
+    - `labels`, int64 (q,): positions of classes.
+    - `votes`, float64 (q, c) or None: noisy votes, where votes leave; NaN for queries that were not
+      asked, or what a private model puts in their place.
+    - `asked`, bool (q,): whether private records were asked. Where not, the answer was made of
+      earlier ones, for nothing.
+    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; NaN for
+      queries not asked, or beside a private model what it would have been.
+    - `probabilities`, float64 (q, c) or None: beside a private model, where votes leave: its
+      probabilities, and where private records were asked what their votes make of them. Without a
+      model they follow from the votes.
     """
 
     labels: Places
@@ -202,9 +196,9 @@ class QueryEngine:
         parts = []
         coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.reuse.block):
-            block, rest = np.split(queries[start:], [self.reuse.block])
-            thresholds, coming = coming.thresholds, NextSearch(self, rest)
-            self.shard.expect(coming if len(rest) else None)
+            block, later = np.split(queries[start:], [self.reuse.block])
+            thresholds, coming = coming.thresholds, NextSearch(self, later)
+            self.shard.expect(coming if len(later) else None)
             if prior is None:
                 parts.append(self._answer_block(block, thresholds))
             else:

@@ -191,15 +191,15 @@ class IndKNNClassifier(
         queries = inputs.features(self, X)
         return None if self._model is None else self._model.shares(self._model.prior(queries))
 
-    def _check_votes_leave(self, what: str) -> None:
+    def _check_votes_leave(self, noun: str) -> None:
         if self._settings.label_only:
             raise PrivacyRefused(
-                f"{what} cannot be given with release='label': only labels are paid for. Fit "
+                f"{noun} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
         if self._settings.reuse_predictions == GATE:
             raise InvalidInput(
-                f"{what} cannot be given with reuse_predictions='gate': most queries are not put "
+                f"{noun} cannot be given with reuse_predictions='gate': most queries are not put "
                 "to the vote. Use predict or query, or fit without the gate."
             )
 

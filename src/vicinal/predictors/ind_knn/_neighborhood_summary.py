@@ -15,12 +15,7 @@ Floats = npt.NDArray[np.float64]
 class NoisyEstimate:
     """A number read off noisy sums.
 
-    Attributes
-    ----------
-    value : float
-        The estimate.
-    error : float
-        Its standard error from the noise alone, which is public.
+    `value`: the estimate. `error`: its standard error from the noise alone, which is public.
     """
 
     value: float
@@ -35,16 +30,11 @@ class NoisyEstimate:
 class NeighborhoodSummary:
     """What the records near one query say together; all of it was paid for, and is public.
 
-    Attributes
-    ----------
-    weight : NoisyEstimate
-        Their summed kernel weight: about how many there are.
-    means : mapping of str to NoisyEstimate
-        Averages of numbers.
-    shares : mapping to NoisyEstimate
-        Shares of classes or labels, between 0 and 1.
-    histograms : mapping of str to (float64 (J + 2,), float64 (J + 1,))
-        Edges of bins, and the share of the numbers in each.
+    - `weight`: their summed kernel weight: about how many there are.
+    - `means`: averages of numbers.
+    - `shares`: shares of classes or labels, between 0 and 1.
+    - `histograms`, mapping of str to (float64 (J + 2,), float64 (J + 1,)): edges of bins, and the
+      share of the numbers in each.
     """
 
     weight: NoisyEstimate

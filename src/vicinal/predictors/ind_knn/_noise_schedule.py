@@ -200,7 +200,7 @@ class ProxyLedger:
             remaining=np.full(size, self._full, dtype=np.int64),
         )
         self._counts = np.zeros(size, dtype=np.int64)
-        self.asked = 0
+        self.n_queries = 0
         self._cells: dict[int, CentroidCells] = {}
 
     def __len__(self) -> int:
@@ -257,7 +257,7 @@ class ProxyLedger:
     def add_query(self, neighbours: NeighbourLists) -> None:
         """Count who takes part in the queries of a block, before it is answered."""
         self._counts += np.bincount(neighbours.rows, minlength=len(self))
-        self.asked += len(neighbours)
+        self.n_queries += len(neighbours)
 
     def charge(self, release: BlockRelease, neighbours: NeighbourLists) -> None:
         """Charge the points for a release as it charges records; their votes are dropped."""
@@ -375,7 +375,7 @@ class UsageNoiseSchedule(ProxyNoiseSchedule):
     def _crowding(self, neighbours: NeighbourLists) -> Floats:
         """Return how much more often than planned the points near each query are asked, (q,)."""
         times = self.proxies.asked_near(neighbours) / self._rate + _PRIOR_QUERIES
-        return np.asarray(times / (self.proxies.asked - 1 + _PRIOR_QUERIES))
+        return np.asarray(times / (self.proxies.n_queries - 1 + _PRIOR_QUERIES))
 
     def _in_steps(self, multipliers: Floats) -> Floats:
         """Round up to a sixteenth of an octave, so that a block has few noise scales."""

@@ -22,7 +22,7 @@ from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows, whole_weights
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
-from vicinal.predictors.ind_knn import _model_rule, _planning
+from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import PLAIN, Descent, training_plan
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import (
@@ -39,10 +39,6 @@ from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSetti
 LOUD, LOUDEST = 0.06, 0.12
 """Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
 larger share, and from where on nothing is learnt."""
-
-QUIET, NEAR, RARE = 0.65, 0.02, 0.5
-"""Noise multiplier and share of all records that vote, up to which neighbours alone of few features
-are as good; and a class's share over an equal one, below which it is rare. Decision 134."""
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
@@ -193,8 +189,6 @@ def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettin
     if obstacle := settings.model_obstacle(n_public):
         return without_model(settings, obstacle)
     settings = ruled(settings, n_features, n_public)
-    if neighbors_suffice(settings, n_features):
-        return without_model(settings, "with so few features neighbours alone are as good here")
     if share := fitting_share(settings, n_features):
         return settings.changed(model_share=share)
     return without_model(
@@ -213,20 +207,6 @@ def ruled(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
     assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
     rule = _model_rule.chosen_rule(n_features, n_public, settings.n_records)
     return settings.changed(settled_rule=rule)
-
-
-def neighbors_suffice(settings: SharedSettings, n_features: int) -> bool:
-    """Tell where neighbours alone are ahead of a model of few features: near, and hardly noisy.
-
-    Not where a class is declared rare: nearest records are too seldom of it.
-    """
-    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    plan = settings.n_records, settings.n_queries, settings.affordable()
-    noise = _planning.typical_noise(*plan)
-    near = _planning.expected_neighbors(*plan, settings.n_groups, settings.n_records)
-    rare = settings.class_shares.min() * len(settings.class_shares) < RARE
-    few = ModelFeatures.planned(n_features).with_products
-    return few and not rare and noise <= QUIET and near <= NEAR * settings.n_records
 
 
 def fitting_share(settings: SharedSettings, n_features: int) -> float:

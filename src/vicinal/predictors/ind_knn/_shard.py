@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -180,6 +180,32 @@ def summed(parts: Iterable[Steps]) -> Steps:
     return total
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexRows:
+    """Records that are about to be added to an index; private.
+
+    `integers`, (m, d): as the index takes them. `keys`: what it has worked out of each.
+    """
+
+    index: Index
+    integers: IntegerMatrix
+    keys: npt.NDArray[Any] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedRecords:
+    """Records that are about to be added, and what a shard will hold of all records; private.
+
+    `rows`: the new ones, for every index. `targets`, `slots`, `counts`: what all records carry, the
+    slot of each, and how many each slot has.
+    """
+
+    rows: list[IndexRows]
+    targets: RecordTargets
+    slots: npt.NDArray[np.int32]
+    counts: npt.NDArray[np.int32]
+
+
 class Shard(LocalShardBase):
     """Holds records, charges them and sums their votes; knows nothing of noise or answers.
 
@@ -231,12 +257,47 @@ class Shard(LocalShardBase):
         carried = joined(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
-            self.index.add(integers)
-            for mapped in self._mapped:
-                mapped.add(integers)
-            self._targets = carried
-            self._slots = np.concatenate([self._slots, slots])
-            self._recount()
+            self._take(self._prepared(integers, carried, slots, self._register.size))
+
+    def prepared(
+        self,
+        integers: IntegerMatrix,
+        targets: RecordTargets,
+        slots: npt.NDArray[np.int32],
+        size: int,
+    ) -> PreparedRecords:
+        """Return all that :meth:`admit` needs to add records, and change nothing.
+
+        `slots`, int32 (n,): where the register will have their subjects, `size` its slots then.
+        """
+        return self._prepared(integers, joined(self._targets, targets), slots, size)
+
+    def admit(self, prepared: PreparedRecords) -> None:
+        """Add records that were prepared; the records must be the same as then."""
+        with self._changing():
+            self._take(prepared)
+
+    def _prepared(
+        self,
+        integers: IntegerMatrix,
+        carried: RecordTargets,
+        slots: npt.NDArray[np.int32],
+        size: int,
+    ) -> PreparedRecords:
+        counts = np.zeros(size, dtype=np.int32)
+        counts[: len(self._records)] = self._records
+        np.add.at(counts, slots, 1)
+        own = IndexRows(self.index, integers, self.index.keys(integers))
+        mapped = [one.rows(integers) for one in self._mapped]
+        return PreparedRecords(
+            [own, *mapped], carried, np.concatenate([self._slots, slots]), counts
+        )
+
+    def _take(self, prepared: PreparedRecords) -> None:
+        for rows in prepared.rows:
+            rows.index.add(rows.integers, rows.keys)
+        self._targets, self._slots = prepared.targets, prepared.slots
+        self._records = prepared.counts
 
     def erase(self, subjects: Sequence[SubjectId]) -> int:
         """Erase all records of `subjects` physically; return how many records went."""
@@ -376,6 +437,11 @@ class MappedIndex:
     def add(self, integers: IntegerMatrix) -> None:
         """Append records given as the shard's integer features."""
         self.index.add(self.made_of(integers))
+
+    def rows(self, integers: IntegerMatrix) -> IndexRows:
+        """Return what :meth:`add` would append."""
+        made = self.made_of(integers)
+        return IndexRows(self.index, made, self.index.keys(made))
 
 
 def moved_index(index: Index, factory: IndexFactory) -> Index:
