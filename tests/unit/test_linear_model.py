@@ -11,7 +11,7 @@ import pytest
 from made_up import NoNoise
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, _linear_model, randomness
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient, _whole
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
@@ -103,18 +103,91 @@ def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
         assert 0.999 * made.steps < math.sqrt(sum(int(v) ** 2 for v in part.ravel())) <= made.steps
 
 
-@pytest.mark.parametrize("left", [0, 1 << 30, UNITS // 10**4])
+@pytest.mark.parametrize("left", [0, 1000, 10**9, UNITS // 10**6])
 def test_training_takes_no_more_than_its_share(left):
     remaining = full()
     reserve = UNITS - math.floor(0.7 * UNITS)
     remaining[:] = reserve + left
-    sums, _ = gradient().release(0.5).collect(WEIGHTS, remaining)
+    gradient().release(0.5).collect(WEIGHTS, remaining)
     assert (remaining >= reserve).all()
-    assert sums.any() == (left > 0)
     remaining[:] = reserve - 5
     sums, spent = gradient().release(0.5).collect(WEIGHTS, remaining)
     assert not sums.any()
     assert spent == 0
+
+
+@pytest.mark.parametrize(("subject", "entries"), [(0, CLASSES), (1, FEATURES * CLASSES)])
+def test_whoever_can_pay_for_a_step_in_every_entry_takes_part(subject, entries):
+    """And who cannot pay for the shortest gradient that there is adds nothing, and pays nothing.
+
+    That is the row times one step for a subject of one record, and one entry for the others.
+    """
+    made = gradient([subject])
+    release, reserve = made.release(0.5), UNITS - math.floor(0.7 * UNITS)
+    shortest = math.ceil((made.squares[0] if subject == 0 else 1) * release.rate)
+    for left, some in ((shortest - 1, False), (math.ceil(1.01 * entries * shortest) + 1, True)):
+        remaining = full() - UNITS + reserve + left
+        sums, spent = release.collect(WEIGHTS, remaining)
+        assert sums.any() == (spent > 0) == some
+        assert (remaining >= reserve).all()
+
+
+def extremes(seed):
+    """Return rows, labels, weights, a clipping bound, a noise, and budgets that are left."""
+    rng = np.random.default_rng(seed)
+    n, d, c = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    rows = rng.integers(-1, 2, (n, d)) * rng.choice([1, 37, 4095])
+    rows[:, 0] = rng.choice([-1, 1, 4730])
+    weights = rng.choice([0, 1e-30, -1, 3.7, 1e4, -1e150, 1e300], (d, c))
+    left = rng.choice([0, 1, 10**4, 10**9, UNITS // 10**5, UNITS], n)
+    labels = rng.integers(0, c, n).astype(np.int32)
+    return rows.astype(np.float32), labels, weights, rng.choice([0.01, 0.7, 50]), left
+
+
+def collected(world, facts, noise):
+    """Return the release, sums and charges of those subjects of `world`, one record each."""
+    rows, labels, weights, clip, left = facts
+    slots = np.arange(len(world), dtype=np.int32)
+    records = SubjectRows(rows[world], labels[world], slots, len(world))
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        records, weights.shape[1], UNIT, clip, noise, 1.0, BUDGET, NoNoise(), meter
+    )
+    release, remaining = made.release(noise), left[world].astype(np.int64)
+    sums, spent = release.collect(weights, remaining)
+    assert spent == (left[world] - remaining).sum()
+    return release, sums, spent
+
+
+def check_every_subject(noise, seeds):
+    """Compare what each adds and pays, in exact numbers, with the bounds, and with all together."""
+    for facts in map(extremes, seeds):
+        total = 0
+        for subject in range(len(facts[0])):
+            release, part, spent = collected([subject], facts, noise)
+            square = sum(int(v) ** 2 for v in part.ravel())
+            assert square <= min(release.mechanism.steps, release.scale) ** 2
+            assert exact_units(part, release.scale) <= spent <= facts[-1][subject]
+            total = total + part
+        assert (collected(list(range(len(facts[0]))), facts, noise)[1] == total).all()
+
+
+@pytest.mark.parametrize("noise", [0.01, 1.0, 40.0, 1e7])
+def test_no_rounding_makes_anybody_longer_or_cheaper(noise):
+    check_every_subject(noise, range(40))
+
+
+def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
+    honest = _linear_model.charge_rows
+
+    def broken(scores, derivatives, *rest):
+        spent = honest(scores, derivatives, *rest)
+        derivatives += np.sign(derivatives)
+        return spent
+
+    monkeypatch.setattr(_linear_model, "charge_rows", broken)
+    with pytest.raises(AssertionError):
+        check_every_subject(1.0, range(40))
 
 
 def test_small_noise_shortens_contributions_to_the_scale():

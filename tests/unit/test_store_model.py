@@ -22,7 +22,9 @@ from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, Storage
 from vicinal.ledger._models import read_parts
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.predictors.ind_knn import _model_rule
+from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_rule import ModelRule
+from vicinal.predictors.ind_knn._private_model import LinearModel
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
@@ -488,6 +490,18 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
         opened.refresh_model()
         assert model_of(opened).model.kernel.width == kernel.width
         assert opened.verify()
+
+
+def test_a_model_of_an_earlier_version_scores_as_it_did(of_components):
+    """Its map has likenesses of 2^16 steps, and says nothing of it."""
+    path, kernel = of_components._parts.folder.path, model_of(of_components).model.kernel
+    earlier = {name: part for name, part in kernel.arrays().items() if name != "bits"}
+    expected = LinearModel(model_of(of_components).model.weights, KernelMap(**earlier)).scores(Q)
+    of_components._parts.database.execute("DELETE FROM models WHERE part = 'bits'")
+    of_components.close()
+    with Store.open(path) as opened:
+        assert (model_of(opened).model.scores(Q) == expected).all()
+        assert (opened.predict(Q).labels == YQ).mean() > 0.9
 
 
 def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):

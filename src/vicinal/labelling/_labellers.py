@@ -391,7 +391,8 @@ def _stored_model(state: State) -> TrainedModel | None:
     rule = ModelRule(*state["model_rule"].tolist()) if "model_rule" in state else FIRST
     kernel = None
     if "model_projection" in state:
-        kernel = KernelMap(**{name: state[f"model_{name}"] for name in KERNEL_ARRAYS})
+        keys = {name: f"model_{name}" for name in KERNEL_ARRAYS}
+        kernel = KernelMap(**{name: state[key] for name, key in keys.items() if key in state})
     weights, used = state["model_weights"], state["model_used"]
     return TrainedModel(share, weights, used, n_asked, kernel, rule)
 

@@ -279,13 +279,15 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
         for i in range(count):
             x = residuals[c, i]
             # Taylor's series of exp up to x^8, for |x| <= log(2) / 2: good to 2e-10.
-            y = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4 * (1 + x / 5 * (1 + x / 6 * (
-                1 + x / 7 * (1 + x / 8)))))))  # fmt: skip
-            residuals[c, i] = y * two[i]
+            y = 1 / 5040 + x * (1 / 40320)
+            y = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * y))
+            residuals[c, i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
             totals[i] += residuals[c, i]
+    for i in range(count):
+        totals[i] = 1.0 / totals[i]
     for c in range(n_classes):
         for i in range(count):
-            residuals[c, i] /= totals[i]
+            residuals[c, i] *= totals[i]
     for i in range(count):
         residuals[labels[i], i] -= 1.0
 

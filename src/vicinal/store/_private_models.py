@@ -185,7 +185,11 @@ def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
     """Return the kernel that :func:`_content` has written; older models have none."""
     if _SHAPE not in parts_of:
         return None
-    arrays = {name: np.frombuffer(bytes_of(parts_of[name]), "<i2") for name in KERNEL_ARRAYS}
+    arrays = {
+        name: np.frombuffer(bytes_of(parts_of[name]), "<i2")
+        for name in KERNEL_ARRAYS
+        if name in parts_of
+    }
     width = int(parts_of[_SHAPE])
     projection = arrays["projection"].reshape(-1, width)
     landmarks = arrays["landmarks"].reshape(len(projection), -1)

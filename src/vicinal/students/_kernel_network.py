@@ -29,7 +29,6 @@ PENALTY = 1e-5
 """On the squared weights of the head; ten times as much loses .008 on CIFAR-10 (decision 135)."""
 
 _ITERATIONS = 100
-_STEPS = 1 << 16  # of a likeness of 1, see KernelMap
 
 
 def build_kernel(pool: npt.NDArray[Any], deviation: npt.ArrayLike, n_classes: int) -> Network:
@@ -45,7 +44,7 @@ def build_kernel(pool: npt.NDArray[Any], deviation: npt.ArrayLike, n_classes: in
     assert public_map.components_ is not None  # noqa: S101 (narrows the type: there are some)
     assert public_map.scale_ is not None  # noqa: S101 (the same)
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
-    columns = arrays["projection"] * 2.0 ** arrays["shifts"].astype(float) * _STEPS
+    columns = arrays["projection"] * 2.0 ** (arrays["shifts"] + arrays["bits"]).astype(float)
     landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
     network = empty_kernel(*mapped.shape, *columns.shape, n_classes)
     state = {"body.0.weight": mapped.T, "body.2.weight": landmarks, "body.4.weight": columns.T}

@@ -259,18 +259,15 @@ panel1, panel2, panel3, panel4 = (
 @compiled
 def _pack(right, packed):  # type: ignore[no-untyped-def]
     """Write dwords of two rows each into (pairs, lanes); zeros for rows that are not there."""
-    nothing = np.zeros(right.shape[1], np.int16)
-    for pair in range(len(packed)):
-        low = right[2 * pair] if 2 * pair < len(right) else nothing
-        high = right[2 * pair + 1] if 2 * pair + 1 < len(right) else nothing
-        _interleave(low, high, packed[pair])
-
-
-@compiled
-def _interleave(low, high, to):  # type: ignore[no-untyped-def]
-    """Write dwords of two int16 each."""
-    for j in range(len(low)):
-        to[j] = (np.int32(high[j]) << np.int32(16)) | (np.int32(low[j]) & np.int32(0xFFFF))
+    whole, width = len(right) // 2, right.shape[1]
+    for pair in range(whole):
+        for j in range(width):
+            high, low = np.int32(right[2 * pair + 1, j]), np.int32(right[2 * pair, j])
+            packed[pair, j] = (high << np.int32(16)) | (low & np.int32(0xFFFF))
+    packed[whole:] = 0
+    if len(right) % 2:
+        for j in range(width):
+            packed[whole, j] = np.int32(right[-1, j]) & np.int32(0xFFFF)
 
 
 @compiled

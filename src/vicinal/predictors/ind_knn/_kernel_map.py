@@ -12,7 +12,7 @@ docs/decisions/0119-kernel-components.md and 0136-int16-training.md have what wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,15 @@ LANDMARKS = 2000
 COMPONENTS = 400
 """Components, at most."""
 
-KERNEL_ARRAYS = ("landmarks", "projection", "shifts")
-"""What a map consists of; names on disk."""
+KERNEL_ARRAYS = ("landmarks", "projection", "shifts", "bits")
+"""What a map consists of; names on disk. Maps of earlier versions have no bits."""
 
-_LIKENESS_STEPS = 1 << 12
-_LARGEST_SUM = (1 << 31) // _LIKENESS_STEPS - 1  # of one sign in a column: int32 holds all sums
-_LEAST_VARIANCE = 1e-4  # of a component, over that of the first; below is rounding
+EARLIER_BITS = 16
+"""Of a likeness, in maps of earlier versions."""
+
+_BITS = 12
+_LARGEST_SUM = (1 << (31 - _BITS)) - 1  # of one sign in a column: int32 holds all sums
+_LEAST_VARIANCE = 1e-5  # of a component, over that of the first; below is rounding
 _ROUNDING = 1e-10  # variance for each landmark that rounding can make up
 _LARGEST = 1 << 14
 _CHUNK = 128  # their likenesses stay in a core's cache
@@ -51,6 +54,8 @@ class KernelMap:
         From likenesses to components, in steps of its column.
     shifts : int16 (D,)
         A step of column j is 2^shifts[j].
+    bits : int16 (1,), optional
+        A likeness of 1 has 2^bits steps: 12, or 16 as in earlier versions.
 
     Examples
     --------
@@ -66,15 +71,17 @@ class KernelMap:
         landmarks: npt.NDArray[np.int16],
         projection: npt.NDArray[np.int16],
         shifts: npt.NDArray[np.int16],
+        bits: npt.NDArray[np.int16] | None = None,
     ) -> None:
-        self._landmarks = landmarks
-        self._projection, self._shifts = _fitting(projection, shifts)
+        self._landmarks, self._projection, self._shifts = landmarks, projection, shifts
+        self._bits = np.array([EARLIER_BITS], dtype=np.int16) if bits is None else bits
         self._products = int16_products()
         self._towards = self._products.prepared(np.ascontiguousarray(landmarks.T))
-        self._along = self._products.prepared(self._projection)
+        self._small = int(self._bits[0]) == _BITS  # the others' sums need float64
+        self._along = self._products.prepared(projection) if self._small else projection * 1.0
         sums = np.zeros(self.width)
         for _, projected in self._projected(landmarks):
-            sums += projected.sum(axis=0, dtype=np.int64)
+            sums += projected.sum(axis=0, dtype=np.float64)
         self._center = np.rint(sums / len(landmarks))
 
     @classmethod
@@ -94,11 +101,12 @@ class KernelMap:
         projection *= (along[0] / along) ** 0.25
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
         whole = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
-        return cls(landmarks.astype(np.int16), whole, shifts)
+        bits = np.array([_BITS], dtype=np.int16)
+        return cls(landmarks.astype(np.int16), *_fitting(whole, shifts), bits)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
         """Return the parameters by name, to be stored: another factorisation would not fit."""
-        parts = self._landmarks, self._projection, self._shifts
+        parts = self._landmarks, self._projection, self._shifts, self._bits
         return dict(zip(KERNEL_ARRAYS, parts, strict=True))
 
     @property
@@ -115,21 +123,28 @@ class KernelMap:
             found[part] *= steps
         return found
 
-    def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[np.int32]]]:
-        """Yield which of some rows, and their exact products with the projection."""
+    def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield which of some rows, and their exact products with the projection.
+
+        Those with likenesses of 2^16 steps are below 2^16 2^14 L, exact in float64 in any order.
+        """
         factor = np.float32(0.5 / FLOAT32.scale(unit.shape[1]) ** 2)
+        steps = np.float32(1 << int(self._bits[0]))
         for start in range(0, len(unit), _CHUNK):
             part = slice(start, start + _CHUNK)
             products = self._products.times(unit[part].astype(np.int16), self._towards)
-            likeness = np.zeros(products.shape, dtype=np.int16)
-            _bend(products, factor, likeness)
-            yield part, self._products.times(likeness, self._along)
+            likeness = np.empty(products.shape, np.int16 if self._small else np.float64)
+            _bend(products, factor, steps, likeness)
+            if self._small:
+                yield part, self._products.times(likeness, self._along)
+            else:
+                yield part, likeness @ self._along
 
 
 def _fitting(projection: Int16Matrix, shifts: Int16Matrix) -> tuple[Int16Matrix, Int16Matrix]:
-    """Return a projection whose products with likenesses fit into int32, and its shifts.
+    """Return a projection, coarse enough for its products with likenesses to fit, and its shifts.
 
-    Those of earlier versions are coarsened here; what fits is returned as it is.
+    Entries of one sign in a column add up to less than 2^19, and likenesses are at most 2^12.
     """
     wide = projection.astype(np.int64)
     sums = np.maximum(np.maximum(wide, 0).sum(axis=0), np.maximum(-wide, 0).sum(axis=0))
@@ -157,10 +172,10 @@ def _largest(
 
 
 @compiled
-def _bend(products, factor, likeness):  # type: ignore[no-untyped-def]
+def _bend(products, factor, steps, likeness):  # type: ignore[no-untyped-def]
     """Write ((1 + cosine) / 2)^8 in whole steps for integer products, both (n, L).
 
-    Elementwise, and rounded alike everywhere.
+    Elementwise, and rounded alike everywhere. `steps`: of a likeness of 1.
     """
     for i in range(len(products)):
         row, to = products[i], likeness[i]
@@ -170,4 +185,4 @@ def _bend(products, factor, likeness):  # type: ignore[no-untyped-def]
             value *= value
             value *= value
             value *= value
-            to[j] = np.int16(value * np.float32(_LIKENESS_STEPS) + np.float32(0.5))
+            to[j] = np.rint(value * steps)
