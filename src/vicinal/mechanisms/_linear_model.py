@@ -263,7 +263,7 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
     Each record by itself: sums and products are elementwise over records, and rounded alike.
     """
     count, n_classes = scores.shape
-    top, two = np.empty(count, np.int64), power.view(np.float64)
+    top = np.empty(count, np.int64)
     for i in range(count):
         top[i] = scores[i, 0]
         totals[i] = 0.0
@@ -271,17 +271,8 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
         for i in range(count):
             top[i] = max(top[i], np.int64(scores[i, c]))
     for c in range(n_classes):
+        _exponentials(scores[:, c], top, per_score, power, residuals[c])
         for i in range(count):
-            x = max(np.float64(scores[i, c] - top[i]) * per_score, -700.0)
-            whole = np.rint(x * _LOG2_E)
-            power[i] = (np.int64(whole) + 1023) << 52
-            residuals[c, i] = x - whole * _LN_2
-        for i in range(count):
-            x = residuals[c, i]
-            # Taylor's series of exp up to x^8, for |x| <= log(2) / 2: good to 2e-10.
-            y = 1 / 5040 + x * (1 / 40320)
-            y = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * y))
-            residuals[c, i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
             totals[i] += residuals[c, i]
     for i in range(count):
         totals[i] = 1.0 / totals[i]
@@ -290,6 +281,22 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
             residuals[c, i] *= totals[i]
     for i in range(count):
         residuals[labels[i], i] -= 1.0
+
+
+@compiled
+def _exponentials(scores, top, per_score, power, found):  # type: ignore[no-untyped-def]
+    """Write exp((scores - top) * per_score), each good to 2e-10; `power` is room to work in."""
+    two = power.view(np.float64)
+    for i in range(len(scores)):
+        x = max(np.float64(scores[i] - top[i]) * per_score, -700.0)
+        whole = np.rint(x * _LOG2_E)
+        power[i] = (np.int64(whole) + 1023) << 52
+        found[i] = x - whole * _LN_2
+    for i in range(len(scores)):
+        x = found[i]
+        # Taylor's series up to x^8, for |x| <= log(2) / 2.
+        y = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040 + x * (1 / 40320))))
+        found[i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
 
 
 @compiled
