@@ -17,8 +17,9 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix
 from vicinal._compiled import compiled
-from vicinal.neighbours._kernels import FLOAT32, FloatMatrix, IntegerMatrix, unit_vectors
+from vicinal.neighbours._kernels import FLOAT32, IntegerMatrix, unit_vectors
 from vicinal.neighbours.engines._int16 import Int16Matrix, int16_products
 
 IntegerRows = npt.NDArray[np.float32]
