@@ -204,6 +204,40 @@ def test_noise_has_the_scale_that_is_paid_for():
     assert abs(draws.std() / release.noise - 1) < 0.04
 
 
+class GivenNoise:
+    """Noise that is the same on every grid, but for its rounding."""
+
+    def __init__(self):
+        self.drawn = np.random.default_rng(8).normal(size=(30, FEATURES, CLASSES))
+        self.left = list(self.drawn)
+
+    def discrete_gaussian(self, scale, size):
+        return np.rint(self.left.pop(0) * scale).astype(np.int64).reshape(size)
+
+
+def test_a_training_follows_gradients_in_floats_under_the_same_noise():
+    """What all whole numbers together take from weights is a thousandth of their largest."""
+    rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
+    labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
+    rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        SubjectRows(rows, labels, slots, n), CLASSES, UNIT, 0.5, 8.0, 1.0, 10.0, noise, meter
+    )
+    release, remaining = made.release(8.0), np.full(n, UNITS, dtype=np.int64)
+    weights, floats = np.zeros((2, FEATURES, CLASSES))
+    for drawn in noise.drawn:
+        sums, _ = release.collect(weights, remaining)
+        weights = weights - rate * release.publish(sums) * (made.clip / n)
+        grown = np.exp(rows / UNIT @ floats)
+        residuals = grown / grown.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]
+        lengths = np.linalg.norm(residuals, axis=1) * np.linalg.norm(rows, axis=1) / UNIT
+        residuals *= np.minimum(1, made.clip / lengths)[:, None]
+        floats = floats - rate / n * (rows.T @ residuals / UNIT + drawn * release.noise * made.clip)
+    assert np.abs(weights).max() > 1
+    np.testing.assert_allclose(weights, floats, atol=1e-3 * np.abs(floats).max())
+
+
 def test_huge_noise_gets_a_coarser_grid():
     made = gradient(sigma=1e8)
     assert made.steps < gradient().steps

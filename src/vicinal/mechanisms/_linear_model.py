@@ -35,8 +35,7 @@ _FINEST = (1 << 31) // MOST_TOGETHER
 """Steps in a clipping bound, at most: so many contributions together fit into int32."""
 
 _CHUNK = 1024  # rows that both products find in a core's cache
-_LARGEST_NORM = 1 << 13  # of a row
-_LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: products with rows are at most 2^30
+_LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 products reach 2^30
 _FINEST_WEIGHT = 18
 _PEOPLE = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
