@@ -33,10 +33,8 @@ from vicinal.distributed._staged_additions import StagedAddition, StagedFile, st
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._protocols import Turn
-from vicinal.store._idempotent_adds import Addition
-from vicinal.store._naming import NEXT_NUMBER, write_naming
 from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import NEXT_NUMBER, Addition, StoredRecords, write_naming
 
 PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""

@@ -45,9 +45,9 @@ from vicinal.mechanisms import fresh_key
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import copy_file, read_config, write_config
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
-from vicinal.store._indexes import CELLS
-from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._records import NAMING, NEXT_NUMBER
+from vicinal.store._store_schema import CELLS
 
 Place = Callable[[SubjectId], int]
 _MODELS = "models"

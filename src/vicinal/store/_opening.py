@@ -11,21 +11,19 @@ from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreIn
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
+from vicinal.ledger._files import Lock
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._lock import Lock
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
-from vicinal.store._checksums import record_file_faults
-from vicinal.store._digests import check_files, note_files
+from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
 from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
-from vicinal.store._indexes import index_of
 from vicinal.store._record_files import RecordFiles
-from vicinal.store._store_schema import StoreSchema
+from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
 

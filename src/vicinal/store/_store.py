@@ -36,15 +36,13 @@ from vicinal.store._changes import (
     refreshes_left,
     start_index,
 )
-from vicinal.store._digests import note_files
+from vicinal.store._checksums import note_files
 from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
-from vicinal.store._idempotent_adds import Addition
-from vicinal.store._naming import write_naming
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import Addition, StoredRecords, write_naming
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
