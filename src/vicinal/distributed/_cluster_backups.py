@@ -19,7 +19,6 @@ from vicinal.distributed._folders import (
     copy_path,
     part_paths,
     present_copy,
-    private_folder,
     witness_of,
 )
 from vicinal.distributed._membership import ShardRecord, ShardRecords, member_of, write_epoch
@@ -27,10 +26,10 @@ from vicinal.distributed._messages import ShardState
 from vicinal.distributed._shard_copies import is_current, write_copies
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger._files import guarded
 from vicinal.store import _backups
-from vicinal.store._folder import CONFIG, Folder, read_config
+from vicinal.store._folder import CONFIG, Folder, check_new, private_folder, read_config
 from vicinal.store._opening import LOST, OpenStore, open_folder
 
 
@@ -47,26 +46,23 @@ def accept_cluster_loss(path: str | Path) -> None:
     """
     cluster = ready_cluster(Path(path))
     with ExitStack() as resources:
-        coordinator = _opened(ShardFolder.read(Path(path) / COORDINATOR), resources)
+        folder = ShardFolder.read(Path(path) / COORDINATOR)
+        coordinator = resources.enter_context(open_folder(folder.folder, accept_loss=True))
         records = ShardRecords.of(coordinator.database, cluster)
         copies = [_chosen_copy(Path(path), cluster, one) for one in records]
         copies = copies or [1] * cluster.shards
         others = [ShardFolder.read(copy_path(Path(path), n, copy)) for n, copy in enumerate(copies)]
         for number, folder in enumerate(others):
             _check_folder(records, cluster, number, folder)
-        shards = [_opened(folder, resources) for folder in others]
+        shards = [
+            resources.enter_context(open_folder(one.folder, accept_loss=True)) for one in others
+        ]
         for number, parts in enumerate(shards):
             _check_member(cluster, number, coordinator, parts)
         _spend(coordinator, shards)
         with coordinator.database.transaction():
             records.replace_all(cluster.identity, map(_record, range(len(shards)), shards, copies))
         coordinator.mark_change()
-
-
-def _opened(folder: ShardFolder, resources: ExitStack) -> OpenStore:
-    parts = open_folder(folder.folder, accept_loss=True)
-    resources.callback(parts.resources.close)
-    return parts
 
 
 def _chosen_copy(path: Path, cluster: ClusterDescription, record: ShardRecord) -> int:
@@ -132,8 +128,7 @@ def _record(number: int, parts: OpenStore, copy: int) -> ShardRecord:
 
 def pack_part(parts: OpenStore, path: Path) -> None:
     """Write the backup of the coordinator, the first part of a new backup."""
-    if path.parent.exists() and (not path.parent.is_dir() or any(path.parent.iterdir())):
-        raise InvalidInput(f"{path.parent} must be a new folder, or an empty one.")
+    check_new(path.parent)
     private_folder(path.parent)
     _backups.pack(parts, path)
 
@@ -201,12 +196,9 @@ def _unpacked(
 
 def _write_copies(path: Path, cluster: ClusterDescription) -> None:
     """Write the other copies of shards that had two."""
-    parts = open_folder(ShardFolder.read(path / COORDINATOR).folder)
-    try:
+    with open_folder(ShardFolder.read(path / COORDINATOR).folder) as parts:
         records = ShardRecords.of(parts.database, cluster)
         write_copies(path, cluster.identity, (one for one in records if len(one.copies) > 1))
-    finally:
-        parts.resources.close()
 
 
 def _lost(folders: list[Folder]) -> bool:
@@ -221,8 +213,5 @@ def _lost(folders: list[Folder]) -> bool:
 
 def _go_on(folder: Folder) -> None:
     """Make the folder that a part was restored from an old copy."""
-    parts = open_folder(folder)
-    try:
+    with open_folder(folder) as parts:
         parts.supersede()
-    finally:
-        parts.resources.close()

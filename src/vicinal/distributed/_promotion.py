@@ -215,8 +215,7 @@ def _opened(path: Path, shard: int) -> Iterator[tuple[OpenStore, ShardRecords, S
     """Open the coordinator's folder, and nothing else."""
     cluster = ready_cluster(path)
     number = _checks.integer("shard", shard, least=0, most=MOST_SHARDS - 1)
-    parts = open_folder(ShardFolder.read(path / COORDINATOR).folder)
-    try:
+    with open_folder(ShardFolder.read(path / COORDINATOR).folder) as parts:
         records = ShardRecords.of(parts.database, cluster)
         if not len(records) or parts.database.get(ONE_FORM_EVERYWHERE) != "1":
             raise InvalidInput(
@@ -225,8 +224,6 @@ def _opened(path: Path, shard: int) -> Iterator[tuple[OpenStore, ShardRecords, S
         if number >= len(records):
             raise InvalidInput(f"The 'shard' parameter must be below {len(records)}. Got {shard}.")
         yield parts, records, list(records)[number]
-    finally:
-        parts.resources.close()
 
 
 def _write(parts: OpenStore, records: ShardRecords) -> None:

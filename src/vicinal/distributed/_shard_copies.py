@@ -15,7 +15,6 @@ from vicinal.distributed._folders import (
     ShardFolder,
     copy_path,
     present_copy,
-    private_folder,
     witness_of,
 )
 from vicinal.distributed._membership import ShardRecord, links_after, member_of
@@ -28,7 +27,7 @@ from vicinal.ledger._rollback_guard import RollbackGuard
 from vicinal.ledger._schema import TABLES
 from vicinal.store import _backups
 from vicinal.store._checksums import check_files, record_file_faults
-from vicinal.store._folder import Folder
+from vicinal.store._folder import Folder, private_folder
 from vicinal.store._opening import OpenStore, open_folder
 
 _CHAIN = "chain"
@@ -58,9 +57,7 @@ def replace_rows(parts: OpenStore, known: ShardState, rows: Mapping[str, Sequenc
         for table in TABLES:
             if table != _CHAIN:
                 database.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
-            if rows[table]:
-                marks = ", ".join("?" * len(rows[table][0]))
-                database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows[table])  # noqa: S608
+            _backups.insert_rows(database, table, rows[table])
         faults = [
             *chain_faults(database, parts.folder.key()),
             *record_file_faults(database, parts.record_files, database.number("records")),
@@ -84,8 +81,7 @@ def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> No
     for record in records:
         have = present_copy(path, record.number, record.copies)
         source = ShardFolder.read(copy_path(path, record.number, have))
-        parts = open_folder(source.folder)
-        try:
+        with open_folder(source.folder) as parts:
             if not _was_seen(parts, cluster, record):
                 raise PrivacyRefused(
                     f"Copy {have} of shard {record.number} is not where the coordinator saw it "
@@ -94,8 +90,6 @@ def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> No
             for copy in COPIES:
                 if copy != have:
                     _write(parts, cluster, path, copy_path(path, record.number, copy))
-        finally:
-            parts.resources.close()
         record.copies = COPIES
 
 
@@ -105,10 +99,8 @@ def is_current(path: Path, cluster: str, record: ShardRecord, copy: int) -> bool
         parts = open_folder(ShardFolder.read(copy_path(path, record.number, copy)).folder)
     except (InvalidInput, PrivacyRefused, StorageFailed):
         return False
-    try:
+    with parts:
         return _was_seen(parts, cluster, record)
-    finally:
-        parts.resources.close()
 
 
 def _was_seen(parts: OpenStore, cluster: str, record: ShardRecord) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
@@ -40,6 +41,14 @@ class OpenStore:
     record_files: RecordFiles
     shard: Shard
     resources: ExitStack
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of everything."""
+        self.resources.close()
 
     def mark(self) -> None:
         """Tell the witness how far the ledger is."""
