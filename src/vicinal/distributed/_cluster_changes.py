@@ -51,11 +51,7 @@ _WORK = 3600.0
 class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
-    - `folder`: the coordinator's.
-    - `ledger`: the coordinator's.
-    - `transports`: the ways to all shards.
-    - `records`: what the ledger keeps of them.
-    - `deadline`: seconds that a change waits for them.
+    Folder, ledger and records are the coordinator's; a change waits `deadline` seconds for shards.
     """
 
     def __init__(
@@ -149,14 +145,9 @@ class ClusterChanges:
     def stage(self, records: StoredRecords, basis: int, turn: Turn) -> StagedAddition:
         """Have shards prepare records to be added, while blocks are charged.
 
-        `basis` is the version of the coordinator's register that it is for.
-
-        Raises
-        ------
-        StagingEndedError
-            If the data have changed meanwhile.
-        ShardMissing
-            If a shard is missing: it may know one of the subjects.
+        `basis` is the version of the coordinator's register that it is for. Raises
+        StagingEndedError if the data have changed meanwhile; ShardMissing, as a shard that is away
+        may know a subject.
         """
 
         @contextmanager

@@ -32,12 +32,10 @@ _SQLITE = "sqlite"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a store lies.
+    """Where a store lies: its folder, its id in hexadecimal digits, its ledger and its witness.
 
-    - `path`: the folder.
-    - `identity`: the store's id, in hexadecimal digits.
-    - `ledger`: "sqlite", or the URL of a PostgreSQL database.
-    - `witness`: the file outside the folder that remembers how far the store had come.
+    `ledger`: "sqlite", or the URL of a PostgreSQL database. `witness`: the file outside the folder
+    that remembers how far the store had come.
     """
 
     path: Path

@@ -108,7 +108,7 @@ def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
 
 
 def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> OpenStore:
-    """Return the parts that lie in a known folder, see :func:`open_parts`.
+    """Return the parts that lie in a known folder, see :func:`open_store`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
     With `merging` also a store is opened in which one person has two budgets.
@@ -141,11 +141,10 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
 def _checked(
     folder: Folder, database: Database, witness: RollbackGuard | None, *, accept_loss: bool
 ) -> tuple[Ledger | None, WitnessState | None]:
-    """Check the ledger, its history and the small files.
+    """Check the ledger, its history and the small files; raises as :func:`open_folder`.
 
-    Returns Ledger or None: the ledger; None if it has an older schema. WitnessState or None: what
-    the witness says, if the ledger does not go on from there and that is accepted. Raises
-    StorageFailed, PrivacyRefused as :func:`open_parts`.
+    Returns the ledger, None if it has an older schema; and what the witness says, if the ledger
+    does not go on from there and that is accepted.
     """
     faults = database.faults()
     if faults:

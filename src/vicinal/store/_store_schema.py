@@ -213,11 +213,9 @@ class StoreSchema:
 def new_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
 ) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
-    """Return the schema of a new store, and the features of its first records.
+    """Return the schema of a new store, and the features of its raw first records.
 
-    `X`, `public`: raw private records; features of public points. `extractor`: what makes features
-    of raw records. `parameters`: of the estimator whose targets they declare. Raises InvalidInput
-    if anything is unusable.
+    `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.
     """
     target = TargetSchema.of(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
