@@ -287,12 +287,12 @@ class Coordinator(BaseStore):
             for _ in range(ATTEMPTS):
                 with self._exclusive():
                     basis = self._ledger.register_version
-                    left = self._additions.left_of(self.schema, records)
+                    remaining = self._additions.left_of(self.schema, records)
                 with suppress(StagingEndedError):
-                    staged = self._changes.stage(left, basis, self._turn)
+                    staged = self._changes.stage(remaining, basis, self._turn)
                     with self._exclusive():
                         if added := self._ledger.register_version == basis:
-                            return self._commit(left, addition, staged)
+                            return self._commit(remaining, addition, staged)
             with self._exclusive():
                 added = True
                 return self._commit(self._additions.left_of(self.schema, records), addition)

@@ -55,12 +55,12 @@ def write_digests(
 ) -> None:
     """Write the digests of `tiles` among the first `size` records, inside a transaction."""
     listed = list(tiles_of(size) if tiles is None else tiles)
-    found = [
+    digests = [
         (part, tile, digest)
         for part, record_file in record_files.parts.items()
         for tile, digest in record_file.digests(size, listed)
     ]
-    put_digests(database, size, found)
+    put_digests(database, size, digests)
 
 
 def put_digests(database: Database, size: int, digests: Iterable[tuple[str, int, bytes]]) -> None:

@@ -184,12 +184,12 @@ class RecordFiles:
         self, token: object, size: int, tiles: Iterable[int]
     ) -> list[tuple[str, int, bytes]]:
         """Return part, number and digest of each of `tiles`, with the records that are staged."""
-        found = []
+        digests = []
         for part, column in self.parts.items():
             for tile in tiles:
                 with self._staging(token):
-                    found += [(part, *one) for one in column.digests(size, [tile])]
-        return found
+                    digests += [(part, *one) for one in column.digests(size, [tile])]
+        return digests
 
     def settle(self, token: object) -> None:
         """Take staged records for records that are there. Raises StagingEndedError."""

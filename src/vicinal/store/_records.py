@@ -98,11 +98,11 @@ class StoredRecords:
     def without(self, schema: StoreSchema, subjects: Set[SubjectId]) -> Self:
         """Return those of everybody else; the same if none is of `subjects`."""
         ids = self.ids or []
-        kept = [place for place, who in enumerate(ids) if who not in subjects]
-        if self.ids is None or len(kept) == len(ids):
+        others = [place for place, who in enumerate(ids) if who not in subjects]
+        if self.ids is None or len(others) == len(ids):
             return self
-        integers, rows = self.integers[kept], self.rows[kept]
-        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in kept])
+        integers, rows = self.integers[others], self.rows[others]
+        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in others])
 
     def __len__(self) -> int:
         """Return how many there are."""

@@ -251,8 +251,8 @@ class Store(BaseStore):
                     if prepared is not None and prepared.is_current(self._parts):
                         return self._commit(prepared, addition)
             with self._exclusive():
-                left = self._additions.left_of(self.schema, records)
-                return self._commit(prepare_addition(self._parts, left), addition)
+                remaining = self._additions.left_of(self.schema, records)
+                return self._commit(prepare_addition(self._parts, remaining), addition)
         except OSError:
             self._failed = True
             raise
@@ -265,9 +265,9 @@ class Store(BaseStore):
         """Prepare records beside answers; None if the data were changed meanwhile."""
         with self._turn():
             basis = self._parts.ledger.register_version
-            left = self._additions.left_of(self.schema, records)
+            remaining = self._additions.left_of(self.schema, records)
         try:
-            return prepare_addition(self._parts, left, self._turn, basis)
+            return prepare_addition(self._parts, remaining, self._turn, basis)
         except StagingEndedError:
             return None
 
