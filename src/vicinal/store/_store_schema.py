@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file
 from vicinal.mechanisms._record_vectors import RecordTargets
@@ -28,7 +29,6 @@ from vicinal.neighbours import (
     learn_cells,
 )
 from vicinal.neighbours._centroids import CentroidCells
-from vicinal.neighbours._kernels import FloatMatrix
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, EXACT, first_index, options_of
