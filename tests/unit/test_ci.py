@@ -52,7 +52,7 @@ def test_every_step_runs_and_prints_its_log_whole(tmp_path):
     [
         ("*test", "test", set()),
         ("*lint", "lint", set()),
-        ("*docs JOBS=1", "docs", {"links"}),
+        ("*docs", "docs", {"links"}),
         ("*tools", "tools", {"lint", "docs", "links", "dist", "test", "bench"}),
         ("*install", "install", set(STEPS) - {"install"}),
     ],
