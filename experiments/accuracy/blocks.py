@@ -80,7 +80,8 @@ def blocks(scores: Mapping[Place, Score], rival: str, runs: Iterable[int]) -> li
     if rival not in CONTENDERS or CONTENDERS[rival].by_queries:
         steady = ", ".join(name for name, each in CONTENDERS.items() if not each.by_queries)
         raise InvalidInput(f"Blocks of queries need one rival of {steady}. Got {rival!r}.")
-    wanted, found = set(runs), {}
+    wanted = set(runs)
+    found: dict[tuple[str, float], dict[int, dict[str, _Shares]]] = {}
     for place, score in scores.items():
         if place.run in wanted and place.method in (MODEL, rival) and place.epsilon is not None:
             alone = score.accuracy if place.method == rival else score.detail.get("model_alone")
@@ -88,7 +89,7 @@ def blocks(scores: Mapping[Place, Score], rival: str, runs: Iterable[int]) -> li
                 key = place.data, place.epsilon
                 of_run = found.setdefault(key, {}).setdefault(place.run, {})
                 of_run.setdefault(place.method, {})[place.n_queries] = float(alone)
-    made = [_blocks(*key, found[key], rival) for key in sorted(found)]
+    made = [_blocks(data, epsilon, found[data, epsilon], rival) for data, epsilon in sorted(found)]
     return [block for part in made for block in part]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +12,10 @@ from experiments.commands.options import OUT, Out, with_notes, write_table
 from vicinal.cli._options import Json
 from vicinal.cli._output import output_folder
 from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from experiments.accuracy.blocks import Block
+    from experiments.accuracy.losses import Standing
 
 NAME = "losses"
 
@@ -63,13 +68,16 @@ def losses(
     scores = {
         place: score for path in files for place, score in Cells.at(path, resume=True).items()
     }
+    rows: Sequence[Block | Standing]
     if blocks:
-        parts = queries.blocks(scores, blocks, wanted)
-        text, note, rows = queries.text_table(parts, contender_of(blocks).words), BLOCKS, parts
+        rows = parts = queries.blocks(scores, blocks, wanted)
+        text, note = queries.text_table(parts, contender_of(blocks).words), BLOCKS
     else:
-        found = made.standings(scores, ours, rivals.split(","), wanted, by_other_runs=by_other_runs)
+        rows = found = made.standings(
+            scores, ours, rivals.split(","), wanted, by_other_runs=by_other_runs
+        )
         text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}" if found else ""
-        note, rows = (OTHER_RUNS if by_other_runs else NOTE), found
+        note = OTHER_RUNS if by_other_runs else NOTE
     if not rows:
         raise InvalidInput("The files must hold results of the method and of a rival.")
     result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in rows]}
