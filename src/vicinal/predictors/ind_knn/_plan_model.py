@@ -34,13 +34,13 @@ class PlayedModel:
     - `reference`: the points in the learnt metric.
     - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
     - `sure`, bool (m,): where the model would answer alone.
-    - `left`: share of a budget that training leaves around points that are asked about.
+    - `budget_share`: share of a budget that training leaves around points that are asked about.
     """
 
     reference: Reference
     prior: Floats
     sure: Bools
-    left: float
+    budget_share: float
 
 
 def played_model(
