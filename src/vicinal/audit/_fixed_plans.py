@@ -232,11 +232,11 @@ def private_knn_screening(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKN
     return _unanimous(2, gamma, 1e6, world, ["everybody sampled"], delta, screen=screen)
 
 
-def private_knn_screened(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
+def private_knn_screened(delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on a screening and the votes of what it lets pass, both telling."""
     world, screen = "screening, then votes of what passed", (2 - 1.5 * 1.5, 1.5)
     broken = "noise halved", "everybody sampled"
-    return _unanimous(2, gamma, _SIGMA, world, broken, delta, screen=screen)
+    return _unanimous(2, 0.15, _SIGMA, world, broken, delta, screen=screen)
 
 
 # ---------------------------------------------------------------- PATE

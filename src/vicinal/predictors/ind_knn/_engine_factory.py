@@ -267,11 +267,7 @@ class _PublicFacts:
         return ClassDecision(self.settings.class_shares, self.settings.class_costs, total)
 
     def votes(
-        self,
-        least: float,
-        decision: ClassDecision,
-        noise: NoiseSource,
-        slack: DeltaSlackAccountant,
+        self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> VoteMechanism:
         """Return what makes answers, on a grid that fits the least noise scale."""
         settings, width = self.settings, self.settings.n_coordinates

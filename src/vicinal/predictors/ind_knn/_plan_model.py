@@ -20,11 +20,7 @@ from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import Descent, training_plan
 from vicinal.predictors.ind_knn._model_features import ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-from vicinal.predictors.ind_knn._private_model import (
-    LinearModel,
-    PrivateModel,
-    release_cost,
-)
+from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel, release_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
