@@ -166,7 +166,7 @@ def engine_on(
     budget_share = 1.0
     if model is not None:
         budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
-    facts = _PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
+    facts = PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
     k, radius = facts.radius()
     if settings.index["kind"] == CENTROIDS:
         cells = learn_cells(facts.points, radius, **options_of(settings.index))
@@ -194,7 +194,7 @@ def engine_on(
 
 
 @dataclass(frozen=True, slots=True)
-class _PublicFacts:
+class PublicFacts:
     """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
 
     settings: SharedSettings
