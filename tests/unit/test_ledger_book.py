@@ -12,6 +12,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._departed import Standing
 from vicinal.ledger._id_encoding import (
     MOST_BYTES,
@@ -172,6 +173,30 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
         before.account.remaining
     )
     assert after.checkpointed_queries + queries == 40
+
+
+def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
+    """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
+    book = filled(tmp_path / "db", people=PAGE + 20)
+    charged(book, "one", [3, 4, PAGE + 5], 1000)
+    with book.change("erase"):
+        book.remove([4])
+    charged(book, "one", [3, 5, PAGE + 5], 77)
+    with book.change("add"):
+        slots = book.enroll(["first", "second"])
+    assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
+    assert len(book.database.execute("SELECT seq FROM charges")) == 1, "the log is left"
+    charged(book, "one", [3, 4], 5)
+    before = book.audiences["one"].account.remaining.tolist()
+    assert before[3:6] == [UNITS - 1082, UNITS - 5, UNITS - 77]
+    book = reopened(book, tmp_path / "db")
+    audience = book.audiences["one"]
+    assert audience.account.remaining.tolist() == before
+    assert not list(budget_faults(book.database, audience, free_slots(book)))
+    with book.change("erase"):
+        book.remove(["second"])
+    assert not book.database.execute("SELECT seq FROM charges")
+    assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
 
 
 def test_coming_back_refills_nothing_for_any_audience(tmp_path):

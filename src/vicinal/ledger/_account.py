@@ -80,7 +80,7 @@ class StoredAccount:
         """Take note that `charges` are on the disk."""
         self._durable[charges.slots] = charges.units
         self._spent = 0
-        self.unwritten_pages.update(np.unique(charges.slots // PAGE).tolist())
+        self.unwritten_pages.update(pages_of(charges.slots))
 
     def recount(self) -> bool:
         """Go by what was charged since the last commit, said or not; return whether any was.
@@ -96,11 +96,16 @@ class StoredAccount:
         self._durable = grown(self._durable, size)
         self._remaining[slots] = units
         self._durable[slots] = units
-        self.unwritten_pages.update(np.unique(slots // PAGE).tolist())
+        self.unwritten_pages.update(pages_of(slots))
 
     def page(self, number: int) -> bytes:
         """Return the units of one page as they are stored."""
         return self._durable[number * PAGE : (number + 1) * PAGE].astype("<i8").tobytes()
+
+
+def pages_of(slots: Slots) -> list[int]:
+    """Return the numbers of the pages that hold some slots, each once, ascending."""
+    return list(np.flatnonzero(np.bincount(slots // PAGE)).tolist())
 
 
 def exact_sum(units: Units) -> int:
