@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _audiences
+from vicinal.ledger import _account, _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._conservation import budget_faults, free_slots
@@ -97,6 +97,20 @@ def test_charges_are_what_differs():
     assert charges.spent == 75
     stored.mark_committed(charges)
     assert not len(stored.charges().slots)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 100])
+def test_threads_find_every_charge_once(monkeypatch, size):
+    """Fails if a piece of the budgets is compared twice, or by nobody."""
+    monkeypatch.setattr(_account, "_COMPARED", 3)
+    stored = account(range(size, 2 * size))
+    assert not len(stored.charges().slots)
+    charged = np.arange(0, size, 3)
+    stored.remaining[charged] -= 1
+    stored.note_charged_total(len(charged))
+    charges = stored.charges()
+    assert charges.slots.dtype == np.int32
+    assert charges.slots.tolist() == charged.tolist()
 
 
 @pytest.mark.parametrize(
