@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints, Ints32, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
@@ -29,8 +30,7 @@ MOST_HITS = 1 << 24
 _FARTHEST = 1 << 40
 """Beyond this, either way, a threshold means everybody or nobody."""
 
-Thresholds = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.int64]
+Thresholds = Ints
 
 IndexFactory = Callable[[Kernel, int], "Index"]
 """Makes an empty index for a kernel and a number of features."""
@@ -86,7 +86,7 @@ class Index(ABC):
     def stride(self) -> int:
         """The width of a stored row."""
 
-    def keys(self, integers: IntegerMatrix) -> npt.NDArray[Any] | None:  # noqa: ARG002
+    def keys(self, integers: IntegerMatrix) -> AnyArray | None:  # noqa: ARG002
         """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
 
         It follows from the record and public numbers alone, so it may be worked out ahead.
@@ -100,7 +100,7 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
         They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
@@ -113,7 +113,7 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
 
         See :func:`vicinal.neighbours._scan.fill_holes` for how the two are chosen. Nothing of an
@@ -237,13 +237,13 @@ class RowIndex(Index):
         """Have memory for so many more records."""
         self.store.reserve(more)
 
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
         self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
 
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size, names=False)
@@ -292,9 +292,7 @@ class ExactIndex(RowIndex):
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
 
-    def of_pairs(
-        self, queries: IntegerMatrix, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int32]
-    ) -> NeighbourLists:
+    def of_pairs(self, queries: IntegerMatrix, starts: Ints, rows: Ints32) -> NeighbourLists:
         """Return the similarities of queries, (q, d), with records of their own.
 
         The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
@@ -365,14 +363,14 @@ class GrowableArray:
             self.blocks[number][first : first + len(some)] = some
             at += len(some)
 
-    def take(self, positions: Positions) -> npt.NDArray:  # type: ignore[type-arg]
+    def take(self, positions: Places) -> npt.NDArray:  # type: ignore[type-arg]
         """Return a copy of the rows at `positions`."""
         out = np.empty((len(positions), *self._tail), dtype=self._dtype)
         for chosen, block, places in self._where(positions):
             out[chosen] = block[places]
         return out
 
-    def put(self, positions: Positions, values: npt.NDArray) -> None:  # type: ignore[type-arg]
+    def put(self, positions: Places, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Overwrite the rows at `positions`."""
         for chosen, block, places in self._where(positions):
             block[places] = values[chosen]
@@ -388,7 +386,7 @@ class GrowableArray:
         del self.blocks[-(-size // self._block) :]
         self._used = min(self._used, size)
 
-    def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
+    def _where(self, positions: Places) -> Iterator[tuple[Places, npt.NDArray, Places]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
         numbers = positions // self._block
         for number in np.unique(numbers).tolist():
@@ -396,7 +394,7 @@ class GrowableArray:
             yield chosen, self.blocks[number], positions[chosen] - number * self._block
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     """Return zeros of whose pages only those are there that are written.
 
     An allocator fills memory that it has had before, megabytes for each small data set.
@@ -415,7 +413,7 @@ _TOUCHED = 1 << 20
 """Bytes that the system is asked for at a time, as the interpreter waits."""
 
 
-def _touch(block: npt.NDArray[Any], first: int, stop: int) -> None:
+def _touch(block: AnyArray, first: int, stop: int) -> None:
     """Have the pages of some rows there, where the system can do it; a write needs them later."""
     pages = getattr(getattr(block.base, "base", None), "obj", None)
     if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
@@ -459,7 +457,7 @@ class FeatureRows:
         for column in (self._features, self._offsets, self._names):
             column.reserve(self._size, self._size + more)
 
-    def add(self, integers: IntegerMatrix, names: npt.NDArray[np.int32]) -> None:
+    def add(self, integers: IntegerMatrix, names: Ints32) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
@@ -470,7 +468,7 @@ class FeatureRows:
             self._names.write(at, names[start : start + step])
             self._size += len(part)
 
-    def remove(self, holes: Positions, movers: Positions, new_size: int, *, names: bool) -> None:
+    def remove(self, holes: Places, movers: Places, new_size: int, *, names: bool) -> None:
         """Move the records at `movers` into `holes`, then wipe everything from `new_size` on.
 
         With `names` the records take their names along; without, the names stay with the places.
@@ -481,11 +479,11 @@ class FeatureRows:
             column.cut(new_size, self._size)
         self._size = new_size
 
-    def name(self, positions: Positions) -> npt.NDArray[np.int32]:
+    def name(self, positions: Places) -> Ints32:
         """Return the names of the records at `positions`."""
         return self._names.take(positions)
 
-    def rename(self, positions: Positions, names: npt.NDArray[np.int32]) -> None:
+    def rename(self, positions: Places, names: Ints32) -> None:
         """Give the records at `positions` other names."""
         self._names.put(positions, names)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._arrays import FloatMatrix
 from vicinal.errors import StorageFailed, StoreDamaged
 from vicinal.ledger._files import guarded, replace_file
 from vicinal.neighbours import IndexFactory, Kernel, PublicCentroids, Radius, Reference, learn_cells
 from vicinal.neighbours._centroids import CentroidCells
-from vicinal.neighbours._kernels import FloatMatrix
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, EXACT, first_index, options_of
 
 CELLS = "cells.npz"

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._answer_blocks import bytes_of, text_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
-from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model, slack_meter
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Places
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
@@ -28,8 +29,6 @@ from vicinal.students._training import Recipe, train
 
 _RANGED = 1000
 """Public examples that tell how large a layer's inputs are."""
-
-Places = npt.NDArray[np.int64]
 
 
 def train_student(
@@ -97,7 +96,7 @@ def train_student(
 def _second(
     pool: Examples,
     lesson: tuple[Tensor, Tensor],
-    names: npt.NDArray[Any],
+    names: AnyArray,
     recipe: Recipe,
     soft: Tensor | None,
 ) -> Student:
@@ -113,7 +112,7 @@ def _trained(
     pool: Examples,
     rows: Tensor,
     labels: Tensor,
-    names: npt.NDArray[Any],
+    names: AnyArray,
     recipe: Recipe,
     progress: Callable[[int], None] | None,
     soft: Tensor | None,

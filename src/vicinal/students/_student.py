@@ -11,12 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vicinal._arrays import AnyArray, Floats32
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import Network, Shape
 
-Examples = npt.NDArray[Any]
+Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
 
 FIRST = 0.7
@@ -143,7 +144,7 @@ class Student:
     guarantee: dict[str, Any] | None = None
     second: Student | None = None
 
-    def predict_proba(self, examples: Examples) -> npt.NDArray[np.float32]:
+    def predict_proba(self, examples: Examples) -> Floats32:
         """Return the probability of every class, float32 (n, c), for raw examples."""
 
         def part(batch: Tensor) -> Tensor:
@@ -156,12 +157,12 @@ class Student:
         features = HOGFeatures(n_jobs=-1).transform(examples)
         return _joined(chances, self.second.predict_proba(features))
 
-    def predict(self, examples: Examples) -> npt.NDArray[Any]:
+    def predict(self, examples: Examples) -> AnyArray:
         """Return class names (n,) for raw examples."""
         best = self.predict_proba(examples).argmax(axis=1)
         return np.asarray(np.array(self.classes)[best])
 
-    def transform(self, examples: Examples) -> npt.NDArray[np.float32]:
+    def transform(self, examples: Examples) -> Floats32:
         """Return the features of the last layer but one, float32 (n, f), for raw examples.
 
         Row i depends on example i and on the network, bit for bit: other examples, their number
@@ -175,7 +176,7 @@ class Student:
         """
         return self._passed(examples, ExactBody(self.network.body, self.ranges))
 
-    def _passed(self, examples: Examples, part: Part) -> npt.NDArray[np.float32]:
+    def _passed(self, examples: Examples, part: Part) -> Floats32:
         parts = []
         with torch.no_grad():
             for start in range(0, len(examples), _BATCH):
@@ -186,9 +187,7 @@ class Student:
         return np.concatenate(parts)
 
 
-def _joined(
-    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]
-) -> npt.NDArray[np.float32]:
+def _joined(first: Floats32, second: Floats32) -> Floats32:
     """Return weighted geometric means of probabilities (n, c), scaled to add up to 1."""
     means = np.maximum(first, _LEAST) ** FIRST * np.maximum(second, _LEAST) ** (1 - FIRST)
     return np.asarray(means / means.sum(axis=1, keepdims=True))
