@@ -117,10 +117,7 @@ class Ledger:
     def admit(self, enrollment: Enrollment) -> Slots:
         """Enroll subjects, inside :meth:`change`; return the slot of each.
 
-        Raises
-        ------
-        PrivacyRefused
-            If the register has changed since :meth:`enrollment_of`.
+        Raises PrivacyRefused if the register has changed since :meth:`enrollment_of`.
         """
         if enrollment.basis != self.register_version:
             raise PrivacyRefused("The register has changed since the enrollment was made.")
