@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -26,16 +28,28 @@ class GrowableArray:
     def __deepcopy__(self, _: object) -> Self:
         """Copy the rows that are in use: the rest of a block takes no memory until it is."""
         copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
-        for number, block in enumerate(self.blocks):
-            first = number * self._block
-            copied.write(first, block[: self._used - first])
+        for first in range(0, self._used, self._block):
+            copied.write(first, self.blocks[first // self._block][: self._used - first])
         return copied
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Have memory for the rows from `start` to before `stop`; they stay what they are.
+
+        Others may read, write and cut rows meanwhile: nothing is written here.
+        """
+        self._make_room(stop)
+        for first in range(start // self._block * self._block, stop, self._block):
+            for block in self.blocks[first // self._block : first // self._block + 1]:
+                _touch(block, max(0, start - first), min(self._block, stop - first))
+
+    def _make_room(self, stop: int) -> None:
+        while len(self.blocks) * self._block < stop:
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
 
     def write(self, start: int, values: AnyArray) -> None:
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+        self._make_room(stop)
         self._used = max(self._used, stop)
         at = start
         while at < stop:
@@ -85,3 +99,22 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
         return np.zeros(shape, dtype)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(pages, dtype).reshape(shape)
+
+
+_POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE, which Python has no name for."""
+
+_TOUCHED = 1 << 20
+"""Bytes that the system is asked for at a time, as the interpreter waits."""
+
+
+def _touch(block: AnyArray, first: int, stop: int) -> None:
+    """Have the pages of some rows there, where the system can do it; a write needs them later."""
+    pages = getattr(getattr(block.base, "base", None), "obj", None)
+    if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
+        return
+    row = block.nbytes // len(block)
+    start = first * row // mmap.PAGESIZE * mmap.PAGESIZE
+    with suppress(OSError):
+        for at in range(start, stop * row, _TOUCHED):
+            pages.madvise(_POPULATE_WRITE, at, min(_TOUCHED, stop * row - at))

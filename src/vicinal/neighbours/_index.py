@@ -88,6 +88,12 @@ class Index(ABC):
         """
         return None
 
+    def reserve(self, more: int) -> None:  # noqa: B027 (not every index can)
+        """Have memory for so many more records, so that adding them takes less time.
+
+        May be called while others search, add or remove records.
+        """
+
     @abstractmethod
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
@@ -222,6 +228,10 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        self.store.reserve(more)
+
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
@@ -332,6 +342,11 @@ class FeatureRows:
         """A copy of all integer features, (n, d)."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        for column in (self._features, self._offsets, self._names):
+            column.reserve(self._size, self._size + more)
+
     def add(self, integers: IntegerMatrix, names: Ints32) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
@@ -364,9 +379,9 @@ class FeatureRows:
 
     def parts(self, rows: int) -> Iterator[ScanRecords]:
         """Yield all records, at most `rows` at a time, in order of position."""
-        columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
-        for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
+        columns = self._features.blocks, self._offsets.blocks, self._names.blocks
+        for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)
-            records = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(*(blocks[number][:size] for blocks in columns))
             for start in range(0, size, rows):
                 yield records[start : min(start + rows, size)]

@@ -99,6 +99,8 @@ def prepare_addition(
         records.integers, records.targets, slots, enrollment.assignment.size
     )
     digests = parts.record_files.staged_digests(token, size, tiles_from(before, size))
+    with turn():
+        parts.database.shorten_log()
     return PreparedAddition(records, enrollment, prepared, token, size, digests, next_number)
 
 
