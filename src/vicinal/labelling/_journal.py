@@ -29,8 +29,7 @@ from vicinal._arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._labellers import State
 from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
-from vicinal.ledger._lock import Lock
+from vicinal.ledger._files import PRIVATE_FOLDER, Lock, guarded, replace_file
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.mechanisms import fresh_key
 

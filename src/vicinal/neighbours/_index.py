@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -90,6 +92,12 @@ class Index(ABC):
         It follows from the record and public numbers alone, so it may be worked out ahead.
         """
         return None
+
+    def reserve(self, more: int) -> None:  # noqa: B027 (not every index can)
+        """Have memory for so many more records, so that adding them takes less time.
+
+        May be called while others search, add or remove records.
+        """
 
     @abstractmethod
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
@@ -225,6 +233,10 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        self.store.reserve(more)
+
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
@@ -321,16 +333,28 @@ class GrowableArray:
     def __deepcopy__(self, _: object) -> Self:
         """Copy the rows that are in use: the rest of a block takes no memory until it is."""
         copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
-        for number, block in enumerate(self.blocks):
-            first = number * self._block
-            copied.write(first, block[: self._used - first])
+        for first in range(0, self._used, self._block):
+            copied.write(first, self.blocks[first // self._block][: self._used - first])
         return copied
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Have memory for the rows from `start` to before `stop`; they stay what they are.
+
+        Others may read, write and cut rows meanwhile: nothing is written here.
+        """
+        self._make_room(stop)
+        for first in range(start // self._block * self._block, stop, self._block):
+            for block in self.blocks[first // self._block : first // self._block + 1]:
+                _touch(block, max(0, start - first), min(self._block, stop - first))
+
+    def _make_room(self, stop: int) -> None:
+        while len(self.blocks) * self._block < stop:
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
 
     def write(self, start: int, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+        self._make_room(stop)
         self._used = max(self._used, stop)
         at = start
         while at < stop:
@@ -382,6 +406,25 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
+_POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE, which Python has no name for."""
+
+_TOUCHED = 1 << 20
+"""Bytes that the system is asked for at a time, as the interpreter waits."""
+
+
+def _touch(block: AnyArray, first: int, stop: int) -> None:
+    """Have the pages of some rows there, where the system can do it; a write needs them later."""
+    pages = getattr(getattr(block.base, "base", None), "obj", None)
+    if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
+        return
+    row = block.nbytes // len(block)
+    start = first * row // mmap.PAGESIZE * mmap.PAGESIZE
+    with suppress(OSError):
+        for at in range(start, stop * row, _TOUCHED):
+            pages.madvise(_POPULATE_WRITE, at, min(_TOUCHED, stop * row - at))
+
+
 class FeatureRows:
     """Integer features with offsets and names, ready to be scanned.
 
@@ -408,6 +451,11 @@ class FeatureRows:
     def features(self) -> IntegerMatrix:
         """A copy of all integer features, (n, d)."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
+
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        for column in (self._features, self._offsets, self._names):
+            column.reserve(self._size, self._size + more)
 
     def add(self, integers: IntegerMatrix, names: Ints32) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
@@ -441,9 +489,9 @@ class FeatureRows:
 
     def parts(self, rows: int) -> Iterator[ScanRecords]:
         """Yield all records, at most `rows` at a time, in order of position."""
-        columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
-        for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
+        columns = self._features.blocks, self._offsets.blocks, self._names.blocks
+        for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)
-            records = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(*(blocks[number][:size] for blocks in columns))
             for start in range(0, size, rows):
                 yield records[start : min(start + rows, size)]

@@ -28,6 +28,9 @@ _FEW = 64
 """Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
+_FEW_PAIRS = 1 << 13
+"""Up to so many similarities are looked at sooner than a second search is made."""
+
 _PROBES = 1000
 _UNUSUAL = 0.05
 _LEAST_QUERIES = 20
@@ -89,7 +92,8 @@ class Reference:
     def _guess(self, queries: IntegerMatrix, rank: int) -> Ints | None:
         """Return thresholds that most likely let `rank` points in, and few more; None for none."""
         deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
-        if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+        few = len(queries) * len(self) < _FEW_PAIRS
+        if few or len(self) < _LARGE or deeper > len(self) // _SAMPLED:
             return None
         return self._sample.ranked(queries, deeper)
 

@@ -150,6 +150,7 @@ class QueryEngine:
     - `reuse`: what earlier answers do for later queries.
     - `slack`: what the grid of counts and votes costs.
     - `decision`: how noisy votes become labels and probabilities.
+    - `plain`: whether the class with the most votes always wins, so that nothing has to decide.
     - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
     - `sequential`: whether queries are answered one by one where counts are private.
     - `interaction`: the claim on the records; None where none is needed, or the store remembers.
@@ -170,6 +171,10 @@ class QueryEngine:
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.decision.plain)
 
     def answer(
         self,
@@ -218,7 +223,9 @@ class QueryEngine:
         if self.votes.label_only:
             labels[queried] = votes
         else:
-            labels[queried] = self.decision.labels(votes, noise)
+            labels[queried] = (
+                votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
+            )
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[queried] = votes
         observe(self.reuse, self.schedule, block, queried, labels)
@@ -241,7 +248,7 @@ class QueryEngine:
             chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
             votes[queried] = released
             labels[queried] = released.argmax(axis=1)
-            labels = labels if self.decision.plain else self.decision.chosen(chances)
+            labels = labels if self.plain else self.decision.chosen(chances)
         observe(self.reuse, self.schedule, block, queried, labels)
         if self.votes.label_only:
             return QueryAnswers(labels, None, queried, noise)

@@ -278,10 +278,10 @@ class Shard(LocalShardBase):
         counts[: len(self._records)] = self._records
         np.add.at(counts, slots, 1)
         own = IndexRows(self.index, integers, self.index.keys(integers))
-        mapped = [one.rows(integers) for one in self._mapped]
-        return PreparedRecords(
-            [own, *mapped], carried, np.concatenate([self._slots, slots]), counts
-        )
+        rows = [own, *(one.rows(integers) for one in self._mapped)]
+        for one in rows:
+            one.index.reserve(len(integers))
+        return PreparedRecords(rows, carried, np.concatenate([self._slots, slots]), counts)
 
     def _take(self, prepared: PreparedRecords) -> None:
         for rows in prepared.rows:
