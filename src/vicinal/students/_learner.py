@@ -29,6 +29,11 @@ from vicinal.students._training import Recipe, train
 _RANGED = 1000
 """Public examples that tell how large a layer's inputs are."""
 
+_WIDE = Recipe(
+    "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
+)
+"""The second student of vectors (docs/decisions/0149-students-of-two-kinds.md)."""
+
 Places = npt.NDArray[np.int64]
 
 
@@ -101,9 +106,10 @@ def _second(
     recipe: Recipe,
     soft: Tensor | None,
 ) -> Student:
-    """Return the student of images' histograms of gradients, which learns from soft labels."""
+    """Return the student that learns from soft labels alone: of gradients, or of vectors."""
     if np.ndim(pool) < 3:
-        raise InvalidInput("The recipe's 'ensemble' is for images. Got vectors.")
+        wide = replace(_WIDE, seed=recipe.seed)
+        return _trained(pool, *lesson, names, wide, None, soft)
     features = HOGFeatures(n_jobs=-1).transform(pool)
     kernel = Recipe("plain", KERNEL, seed=recipe.seed)
     return _trained(features, *lesson, names, kernel, None, soft)
@@ -122,9 +128,12 @@ def _trained(
     preprocessing = Preprocessing.of(pool)
     examples = preprocessing(pool)
     targets = torch.nn.functional.one_hot(labels, len(names)).float()
+    learnt_from = examples[rows], targets
+    if recipe.method == "plain":
+        learnt_from = _joined_targets(examples, rows, targets, soft, recipe.soft)
     if recipe.network == KERNEL:
         network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = fit_head(network, *_targets(examples, rows, targets, soft, recipe.soft))
+        trained = fit_head(network, *learnt_from)
         if progress is not None:
             progress(recipe.steps)
     else:
@@ -132,8 +141,7 @@ def _trained(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = build(recipe.network, preprocessing.input_shape, len(names))
-            learnt_from = examples[rows], targets, examples
-            trained = train(network, *learnt_from, recipe, progress, soft)
+            trained = train(network, *learnt_from, examples, recipe, progress, soft)
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
 
@@ -152,10 +160,10 @@ def _soft_labels(
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 
 
-def _targets(
+def _joined_targets(
     examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return what a head is fitted to: soft labels of all examples joined with the answers."""
+    """Return examples and their targets: soft labels of all examples joined with the answers."""
     if soft is None:
         return examples[rows], targets
     joined = soft.clone()
