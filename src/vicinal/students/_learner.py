@@ -21,7 +21,14 @@ from vicinal.labelling._answers import checked_soft_labels
 from vicinal.labelling._labellers import SoftLabels
 from vicinal.students import _files
 from vicinal.students._exact import ranges
-from vicinal.students._kernel_network import KERNEL, build_kernel, fit_head
+from vicinal.students._kernel_network import (
+    FIT_OF_GRADIENTS,
+    FIT_OF_VECTORS,
+    KERNEL,
+    HeadFit,
+    build_kernel,
+    fit_head,
+)
 from vicinal.students._networks import build
 from vicinal.students._student import Examples, Preprocessing, Student
 from vicinal.students._training import Recipe, train
@@ -112,7 +119,7 @@ def _second(
         return _trained(pool, *lesson, names, wide, None, soft)
     features = HOGFeatures(n_jobs=-1).transform(pool)
     kernel = Recipe("plain", KERNEL, seed=recipe.seed)
-    return _trained(features, *lesson, names, kernel, None, soft)
+    return _trained(features, *lesson, names, kernel, None, soft, FIT_OF_GRADIENTS)
 
 
 def _trained(
@@ -123,6 +130,7 @@ def _trained(
     recipe: Recipe,
     progress: Callable[[int], None] | None,
     soft: Tensor | None,
+    fit: HeadFit = FIT_OF_VECTORS,
 ) -> Student:
     """Return one student; `labels`, int64 (a,), are places of classes."""
     preprocessing = Preprocessing.of(pool)
@@ -133,7 +141,7 @@ def _trained(
         learnt_from = _joined_targets(examples, rows, targets, soft, recipe.soft)
     if recipe.network == KERNEL:
         network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = fit_head(network, *learnt_from)
+        trained = fit_head(network, *learnt_from, fit)
         if progress is not None:
             progress(recipe.steps)
     else:
