@@ -19,6 +19,7 @@ DOCS := $(VENV)/.docs-installed
 # share is made once and drawn from in one order. A worker multiplies on one thread. Three fill two
 # cores: a quarter of the time they wait, for processes that start, are killed, or serve.
 WORKERS ?= 3
+JOBS ?= auto
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 SPREAD = --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compiles every module
@@ -32,7 +33,7 @@ help: ## list the targets
 
 install: $(CORE) ## install vicinal and its core dependencies into .venv
 
-tools: $(DOCS) ## install all that tests, lint and the site need, too
+tools: $(DEV) ## install all that tests and lint need, too
 
 demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in out/demo
 	@$(BIN)/vicinal demo $(ARGS)
@@ -61,8 +62,9 @@ bench: $(CORE) ## measure speed on this machine (ARGS=--short: a minute or less)
 reproduce: $(CORE) ## print a table of the documentation (ARGS="indknn-mnist --runs 1"; no ARGS: list them)
 	@$(BIN)/python -m experiments $(or $(ARGS),--help)
 
+# Beside other work -j 1: each process reads the package anew, and all hand in what they have read.
 docs: $(DOCS) ## build the site into out/docs: every tutorial runs, a warning is an error
-	@MPLBACKEND=agg $(BIN)/python -m sphinx -W --keep-going -q -j auto -b html docs out/docs $(ARGS)
+	@MPLBACKEND=agg $(BIN)/python -m sphinx -W --keep-going -q -j $(JOBS) -b html docs out/docs $(ARGS)
 	@echo "open out/docs/index.html"
 
 docs-check: docs ## run every example and command of the pages, and check every link of the site

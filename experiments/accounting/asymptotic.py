@@ -53,7 +53,7 @@ import math
 
 import numpy as np
 
-from vicinal.accounting._divergence import Array
+from vicinal._arrays import Floats
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
@@ -61,12 +61,12 @@ _LARGEST_EXPONENT = 1.0
 _SAFETY = 1 + 1e-12
 
 
-def leading_rdp(screening: Screening, orders: Array) -> Array:
+def leading_rdp(screening: Screening, orders: Floats) -> Floats:
     """Return alpha gamma^2 / (pi sigma^2) at `orders` (m,): the leading term alone, no bound."""
     return np.asarray(orders * screening.gamma**2 / (math.pi * screening.sigma**2))
 
 
-def exponent(screening: Screening, orders: Array) -> Array:
+def exponent(screening: Screening, orders: Floats) -> Floats:
     """Return z at `orders` (m,): the bound is e^z times the leading term."""
     largest = max(abs(screening.threshold), abs(screening.k - screening.threshold))
     reach = largest / screening.sigma
@@ -76,7 +76,7 @@ def exponent(screening: Screening, orders: Array) -> Array:
     return np.asarray(y + screening.gamma * np.maximum(up, (orders + 1) * y))
 
 
-def asymptotic_rdp(screening: Screening, orders: Array) -> Array:
+def asymptotic_rdp(screening: Screening, orders: Floats) -> Floats:
     """Return the closed bound on the RDP of a screening at `orders` (m,), rounded up.
 
     Raises

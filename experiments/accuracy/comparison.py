@@ -13,8 +13,8 @@ from experiments.accuracy.search import ParameterGrid, Point, best_first, publis
 from experiments.spread import mean_and_spread
 from vicinal._progress import Step
 from vicinal.features import PublicMap
+from vicinal.reports._demo import DEFAULT, NOT_PRIVATE
 from vicinal.reports._outcomes import Outcome
-from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE
 from vicinal.reports._trials import (
     Benchmark,
     Setting,

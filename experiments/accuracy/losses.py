@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.accuracy.methods import contender_of
 from experiments.accuracy.result_cache import Place, Score
@@ -39,7 +40,7 @@ class Standing:
     ours, best : float
         Mean accuracies.
     rival : str
-        Name of the best rival.
+        Name of the best rival; of the one that is best for most runs.
     error : float or None
         Standard error of the difference; None for one run.
     """
@@ -62,7 +63,12 @@ class Standing:
 
 
 def standings(
-    scores: Mapping[Place, Score], ours: str, rivals: Sequence[str], runs: Iterable[int]
+    scores: Mapping[Place, Score],
+    ours: str,
+    rivals: Sequence[str],
+    runs: Iterable[int],
+    *,
+    by_other_runs: bool = False,
 ) -> list[Standing]:
     """Return every setting in which the method and any of its rivals were measured.
 
@@ -76,6 +82,9 @@ def standings(
         Methods that it is compared with.
     runs : iterable of int
         Runs that count.
+    by_other_runs : bool
+        Whether the rival of each run is the best of the other runs, and not of all in hindsight:
+        then it has no luck in the runs that it is shown on. Settings of one run are left out.
     """
     wanted = set(runs)
     found: dict[Setting, dict[str, dict[int, float]]] = {}
@@ -84,23 +93,34 @@ def standings(
             setting = Setting(*place[:3], place.epsilon, place.n_queries)
             method = found.setdefault(setting, {}).setdefault(place.method, {})
             method[place.run] = score.accuracy
-    made = [_standing(setting, found[setting], ours) for setting in sorted(found)]
+    made = [_standing(each, found[each], ours, by_other_runs) for each in sorted(found)]
     return [standing for standing in made if standing is not None]
 
 
 def _standing(
-    setting: Setting, methods: Mapping[str, Mapping[int, float]], ours: str
+    setting: Setting,
+    methods: Mapping[str, Mapping[int, float]],
+    ours: str,
+    by_other_runs: bool,
 ) -> Standing | None:
     shared = sorted(set.intersection(*(set(runs) for runs in methods.values())))
-    if ours not in methods or len(methods) < 2 or not shared:
+    if ours not in methods or len(methods) < 2 or len(shared) < 1 + by_other_runs:
         return None
     rows = {name: np.array([runs[run] for run in shared]) for name, runs in methods.items()}
     own = rows.pop(ours)
-    rival = max(rows, key=lambda name: rows[name].mean())
-    away = own - rows[rival]
+    chosen = _chosen(rows, by_other_runs)
+    its = np.array([rows[name][place] for place, name in enumerate(chosen)])
+    away = own - its
     error = float(away.std(ddof=1) / np.sqrt(len(away))) if len(away) > 1 else None
-    best = float(rows[rival].mean())
-    return Standing(setting, len(shared), float(own.mean()), rival, best, error)
+    rival = max(rows, key=chosen.count)
+    return Standing(setting, len(shared), float(own.mean()), rival, float(its.mean()), error)
+
+
+def _chosen(rows: Mapping[str, npt.NDArray[np.float64]], by_other_runs: bool) -> list[str]:
+    """Return the name of the best rival for each run."""
+    n_runs = len(next(iter(rows.values())))
+    counted = ~np.eye(n_runs, dtype=bool) if by_other_runs else np.ones((n_runs, n_runs), bool)
+    return [max(rows, key=lambda name: rows[name][which].mean()) for which in counted]
 
 
 def summary(found: Sequence[Standing]) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal.audit import AuditTrial
-from vicinal.audit._bounds import Floats
 from vicinal.errors import InvalidInput
 
 _WORLDS = {True: "present", False: "absent"}

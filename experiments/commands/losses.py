@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +13,28 @@ from vicinal.cli._options import Json
 from vicinal.cli._output import output_folder
 from vicinal.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from experiments.accuracy.blocks import Block
+    from experiments.accuracy.losses import Standing
+
 NAME = "losses"
 
 NOTE = (
     "Of the runs that the method and all its rivals have. The best rival is the one with the best "
     "mean among them, chosen in hindsight for every cell. Error: standard error of the difference "
     "over runs. Simulated with seeded noise on public data, without a guarantee."
+)
+
+OTHER_RUNS = (
+    "Of the runs that the method and all its rivals have. The rival of each run is the best one of "
+    "the other runs, so that choosing it takes no luck of the run itself. Error: standard error of "
+    "the difference over runs. Simulated with seeded noise on public data, without a guarantee."
+)
+
+BLOCKS = (
+    "Both were trained once, for any number of queries: T says which queries are counted. Without "
+    "votes. Error: standard error of the difference over runs. Simulated with seeded noise on "
+    "public data, without a guarantee."
 )
 
 RIVALS = "labels,labels-gate,noisy-sgd,least-squares"
@@ -29,11 +46,19 @@ def losses(
     rivals: Annotated[str, typer.Option(help="Methods, comma-separated.")] = RIVALS,
     runs: Annotated[str, typer.Option(help="Runs that count, comma-separated.")] = "0,1,2,3,4",
     every: Annotated[bool, typer.Option("--every", help="All cells, not the lost ones.")] = False,
+    by_other_runs: Annotated[
+        bool, typer.Option("--by-other-runs", help="A run's rival is the best of the other runs.")
+    ] = False,
+    blocks: Annotated[
+        str, typer.Option(help="The model alone beside this rival, on blocks of queries.")
+    ] = "",
     json: Json = False,
     out: Out = OUT,
 ) -> None:
     """Where a method is behind the best private rival, and by how much."""
+    from experiments.accuracy import blocks as queries
     from experiments.accuracy import losses as made
+    from experiments.accuracy.methods import contender_of
     from experiments.accuracy.result_cache import Cells
 
     try:
@@ -43,9 +68,17 @@ def losses(
     scores = {
         place: score for path in files for place, score in Cells.at(path, resume=True).items()
     }
-    found = made.standings(scores, ours, rivals.split(","), wanted)
-    if not found:
+    rows: Sequence[Block | Standing]
+    if blocks:
+        rows = parts = queries.blocks(scores, blocks, wanted)
+        text, note = queries.text_table(parts, contender_of(blocks).words), BLOCKS
+    else:
+        rows = found = made.standings(
+            scores, ours, rivals.split(","), wanted, by_other_runs=by_other_runs
+        )
+        text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}" if found else ""
+        note = OTHER_RUNS if by_other_runs else NOTE
+    if not rows:
         raise InvalidInput("The files must hold results of the method and of a rival.")
-    text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}"
-    result = {"experiment": NAME, "note": NOTE, "rows": [each.to_dict() for each in found]}
-    write_table(output_folder(out), NAME, result, with_notes(text, NOTE), json=json)
+    result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in rows]}
+    write_table(output_folder(out), NAME, result, with_notes(text, note), json=json)

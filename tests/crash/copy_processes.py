@@ -11,7 +11,7 @@ import struct
 import time
 from contextlib import suppress
 
-from vicinal.distributed._reopening import ReopeningShard
+from vicinal.distributed._local_transport import ReopeningShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
 _DEATH_OF_PARENT = 1
@@ -50,7 +50,7 @@ class CopyProcess:
         except OSError:
             self.fail()
             if self._restarts:
-                os.waitpid(self.pid, 0)
+                self.close()
                 self._start()
         return reply
 

@@ -23,8 +23,8 @@ from vicinal.distributed import (
     restore_cluster,
     split,
 )
+from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
-from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.accuracy import (
+    blocks,
     calibrated,
     figures,
     grid,
@@ -464,6 +465,62 @@ def test_losses_are_against_the_best_rival_of_a_cell():
     assert "+0.0100" not in losses.text_table([lost, won])
     assert "| 2     | 1  " in losses.summary([lost, won])
     assert losses.standings(scores, "model", ["pate"], range(5)) == []
+
+
+def test_a_rival_by_other_runs_has_no_luck_of_its_own_run():
+    rights = {"model": (0.80, 0.80), "labels": (0.90, 0.60), "noisy-sgd": (0.65, 0.75)}
+    scores = {
+        PLACE._replace(method=method, run=run): Score(right, 1.0, 0.0, 0.1)
+        for method, each in rights.items()
+        for run, right in enumerate(each)
+    }
+    rivals = ["labels", "noisy-sgd"]
+    (hindsight,) = losses.standings(scores, "model", rivals, range(5))
+    assert (hindsight.rival, hindsight.best) == ("labels", pytest.approx(0.75))
+    (unlucky,) = losses.standings(scores, "model", rivals, range(5), by_other_runs=True)
+    assert unlucky.best == pytest.approx((0.65 + 0.60) / 2)  # what was best in the other run
+    assert unlucky.ahead == pytest.approx(0.175)
+    assert losses.standings(scores, "model", rivals, [0], by_other_runs=True) == []
+
+
+def block_scores():
+    """Right answers to the first 100, and to the first 300 queries: of a model and of NoisySGD."""
+    rights = {("model", 0): (80, 200), ("model", 1): (90, 220), ("noisy-sgd", 0): (90, 190)}
+    rights["noisy-sgd", 1] = (90, 210)
+    for (method, run), each in rights.items():
+        for count, right in zip((100, 300), each, strict=True):
+            place = PLACE._replace(method=method, run=run, n_queries=count)
+            detail = {"model_alone": right / count} if method == "model" else {}
+            yield place, Score(0.1 if detail else right / count, 1.0, 0.0, 0.1, detail)
+
+
+def test_blocks_are_disjoint_parts_of_the_same_queries():
+    scores = dict(block_scores())
+    first, second, together = blocks.blocks(scores, "noisy-sgd", range(5))
+    assert [first.last, second.first, second.last, together.first] == [100, 101, 300, 1]
+    assert (first.ours, first.rival) == (pytest.approx(0.85), pytest.approx(0.90))
+    assert (second.ours, second.rival) == (pytest.approx(0.625), pytest.approx(0.55))
+    assert together.ahead == pytest.approx((200 - 190 + 220 - 210) / 600)
+    assert first.error == pytest.approx(0.05)
+    assert blocks.blocks(scores, "noisy-sgd", [7]) == []
+    assert blocks.blocks(scores, "noisy-sgd", [0])[0].error is None
+    for rival in ("labels", "nobody"):
+        with pytest.raises(InvalidInput, match="one rival of noisy-sgd"):
+            blocks.blocks(scores, rival, range(5))
+
+
+def test_the_losses_command_shows_blocks_and_rivals_of_other_runs(tmp_path):
+    cells = Cells.at(tmp_path / "a.cells.jsonl", resume=False)
+    for place, score in block_scores():
+        cells.put(place, score)
+    start = ["losses", str(tmp_path / "a.cells.jsonl"), "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(experiments, [*start, "--blocks", "noisy-sgd"])
+    assert done.exit_code == 0, done.output
+    assert "101 to 300" in done.stdout
+    assert "+0.0750" in done.stdout
+    done = CliRunner().invoke(experiments, [*start, "--by-other-runs", "--json"])
+    assert "of the other runs" in " ".join(json.loads(done.stdout)["note"].split())
+    assert CliRunner().invoke(experiments, [*start, "--blocks", "labels"]).exit_code == 2
 
 
 def test_the_losses_command_merges_files(tmp_path):

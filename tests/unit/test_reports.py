@@ -16,7 +16,7 @@ from vicinal import Guarantee
 from vicinal.accounting import _budget as budgets
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import _plots, _sweep, _trials
+from vicinal.reports import _demo, _plots, _trials
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DemoAnswers, PublicPlan
 from vicinal.reports._demo_page import Page, html_page
@@ -188,7 +188,7 @@ def a_page():
     guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
     plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
     outcomes = (Outcome(50, 60), Outcome(55, 60))
-    sweep = _sweep.Sweep(EPSILONS, outcomes, Outcome(58, 60))
+    sweep = _demo.Sweep(EPSILONS, outcomes, Outcome(58, 60))
     return Page(
         data=NASTY,
         answers=DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
@@ -396,14 +396,14 @@ def compared(benchmark_data):
 def test_a_comparison_has_a_row_for_every_method_and_setting(compared):
     _, rows, _ = compared
     assert [(row.method, row.n_queries) for row in rows] == [
-        (_sweep.DEFAULT, 50),
+        (_demo.DEFAULT, 50),
         (comparison.LABELS, 50),
         (comparison.PUBLISHED, 50),
-        (_sweep.DEFAULT, 20),
+        (_demo.DEFAULT, 20),
         (comparison.LABELS, 20),
         (comparison.PUBLISHED, 20),
-        (_sweep.NOT_PRIVATE, 50),
-        (_sweep.NOT_PRIVATE, 20),
+        (_demo.NOT_PRIVATE, 50),
+        (_demo.NOT_PRIVATE, 20),
     ]
     assert all(len(row.accuracies) == 2 for row in rows)
     assert all((row.point is not None) == (row.method == comparison.PUBLISHED) for row in rows)
@@ -426,6 +426,6 @@ def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compar
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
     told = []
-    swept = _sweep.sweep(trial, (2.0, 8.0), 1e-5, told.append)
+    swept = _demo.sweep(trial, (2.0, 8.0), 1e-5, told.append)
     assert len(swept.default) == 2
     assert told == [50, 50]

@@ -24,9 +24,9 @@ from vicinal.distributed import (
     promote_copy,
     restore_cluster,
 )
+from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import CheckedTransport
 from vicinal.distributed._folders import copy_path, witness_of
-from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecords
 from vicinal.errors import (
     InvalidInput,

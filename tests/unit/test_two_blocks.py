@@ -16,8 +16,7 @@ import store_tools as tools
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import COUNT, VOTES, SearchAhead, VoteRequest
-from vicinal.distributed._search_ahead import SearchedBlock
-from vicinal.distributed._vote_journal import VoteJournal
+from vicinal.distributed._vote_charging import SearchedBlock, VoteJournal
 from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
 from vicinal.neighbours import NeighbourLists
 from vicinal.store import Query

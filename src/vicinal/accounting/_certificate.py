@@ -25,7 +25,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, log_ndtr, ndtr
 
-from vicinal.accounting._divergence import Array, mixed_ratio, tail_ratios
+from vicinal._arrays import Floats
+from vicinal.accounting._divergence import mixed_ratio, tail_ratios
 from vicinal.accounting._pld import chernoff_window, fast_length, spectral_power
 
 _POINTS = (1 << 15, 1 << 18)
@@ -45,8 +46,8 @@ class WorstCasePair:
     `masses` may sum to less than 1; `losses` are log(probability with / probability without).
     """
 
-    masses: Array
-    losses: Array
+    masses: Floats
+    losses: Floats
     count: int
 
 
@@ -64,7 +65,7 @@ def gaussian_worst_case(mu: float, gamma: float, count: int) -> WorstCasePair:
     return WorstCasePair(np.exp(log_without + losses), losses, count)
 
 
-def _log_cells(edges: Array) -> Array:
+def _log_cells(edges: Floats) -> Floats:
     """Return log of the normal mass between consecutive `edges`, precise in both tails."""
     left, right = edges[:-1], edges[1:]
     flip = left > 0
@@ -90,7 +91,7 @@ def threshold_worst_case(position: float, shift: float, gamma: float, count: int
     return WorstCasePair(_binomial(wins, count, passed), total, 1)
 
 
-def _binomial(wins: Array, count: int, passed: float) -> Array:
+def _binomial(wins: Floats, count: int, passed: float) -> Floats:
     """Return the binomial probabilities of `wins`, rounded down: gammaln errs by 1e-15."""
     choices = gammaln(count + 1) - gammaln(wins + 1) - gammaln(count - wins + 1)
     log_mass = choices + wins * math.log(passed) + (count - wins) * math.log1p(-passed)
@@ -121,7 +122,7 @@ def _finite(witness: WorstCasePair) -> WorstCasePair:
     return WorstCasePair(witness.masses[usable], witness.losses[usable], witness.count)
 
 
-def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Array, float]:
+def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float, Floats, float]:
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)

@@ -34,13 +34,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.accounting import _budget, _screening_batch
 from vicinal.accounting._divergence import Pair
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
 MAX_COUNT = 10**9
@@ -64,7 +63,7 @@ class PricedRelease(Protocol):
     dominating pair of laws, or None where only the RDP curve is known.
     """
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,) > 1 as (m,), rounded up, never NaN."""
 
     def pair(self) -> Pair | None:
@@ -86,7 +85,7 @@ class Zcdp:
     def __post_init__(self) -> None:
         _checks.real("rho", self.rho, least=0)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return rho alpha."""
         return self.rho * orders
 
@@ -123,7 +122,7 @@ class Composition:
         terms = tuple((release, count * times) for release, times in self.terms)
         return Composition(terms if count else ())
 
-    def rdp(self, orders: npt.ArrayLike) -> Array:
+    def rdp(self, orders: npt.ArrayLike) -> Floats:
         """Return the RDP of everything together at `orders` (m,), as (m,)."""
         orders = np.atleast_1d(np.asarray(orders, dtype=np.float64))
         if not (np.isfinite(orders).all() and (orders > 1).all()):
@@ -200,7 +199,7 @@ class Composition:
                 others.append((release, count))
         return [*batched, *Composition(tuple(others))._pairs()]
 
-    def _minimum(self, value: Callable[[Array, Array], Array]) -> tuple[float, float]:
+    def _minimum(self, value: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
         """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""
         known = [getattr(release, "order", None) for release, _ in self.terms]
         orders = np.union1d(_COARSE, [order for order in known if order is not None])
@@ -215,7 +214,7 @@ class Composition:
 
 
 @functools.lru_cache(maxsize=4096)
-def _rdp(release: PricedRelease, orders: bytes) -> Array:
+def _rdp(release: PricedRelease, orders: bytes) -> Floats:
     """Return the curve of one release; the orders of a search begin alike for all of them."""
     return release.rdp(np.frombuffer(orders, dtype=np.float64))
 
@@ -228,14 +227,14 @@ def compose(parts: Iterable[Composition]) -> Composition:
     return total
 
 
-def _ordered_sum(parts: list[Array]) -> Array:
+def _ordered_sum(parts: list[Floats]) -> Floats:
     """Return the sum in an order that depends on the values alone."""
     return np.asarray(np.sort(np.stack(parts), axis=0).sum(axis=0))
 
 
-def _mironov(orders: Array, delta: float) -> Array:
+def _mironov(orders: Floats, delta: float) -> Floats:
     return -math.log(delta) / (orders - 1)
 
 
-def _balle(orders: Array, delta: float) -> Array:
+def _balle(orders: Floats, delta: float) -> Floats:
     return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)

@@ -24,10 +24,9 @@ import numpy.typing as npt
 from scipy.special import erfcx, log_ndtr
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.accounting import _kernels
 from vicinal.errors import InvalidInput
-
-Array = npt.NDArray[np.float64]
 
 LARGEST_ORDER = 1e12
 """Largest Rényi order that is accepted."""
@@ -37,7 +36,7 @@ _ROOT_HALF = math.sqrt(0.5)
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-def checked_orders(orders: npt.ArrayLike) -> Array:
+def checked_orders(orders: npt.ArrayLike) -> Floats:
     """Return Rényi orders (n,) as float64, 1 + 1e-6 <= alpha <= 1e12."""
     values = np.atleast_1d(np.asarray(orders))
     if values.dtype.kind not in "iuf" or values.ndim != 1 or not len(values):
@@ -47,7 +46,7 @@ def checked_orders(orders: npt.ArrayLike) -> Array:
     )
 
 
-def log_gap(power: Array, log_ratio: Array) -> Array:
+def log_gap(power: Floats, log_ratio: Floats) -> Floats:
     """Return log G_b(L) elementwise, b = `power` (> 1 or < 0), L = `log_ratio`; broadcasts.
 
     G_b grows with the size of L on either side of 0.
@@ -57,7 +56,7 @@ def log_gap(power: Array, log_ratio: Array) -> Array:
     return np.asarray(flat.reshape(power.shape), dtype=np.float64)
 
 
-def tail_ratios(start: Array, shift: float) -> tuple[Array, Array]:
+def tail_ratios(start: Floats, shift: float) -> tuple[Floats, Floats]:
     """Return log Phi(a+m)/Phi(a) and log Phi(-a-m)/Phi(-a) for a = `start`, m = `shift` > 0.
 
     The first is positive and falls with a; the second is negative and falls with a.
@@ -74,25 +73,25 @@ def tail_ratios(start: Array, shift: float) -> tuple[Array, Array]:
     return np.asarray(up), np.asarray(down)
 
 
-def _log_tail_ratio(x: Array, y: Array) -> Array:
+def _log_tail_ratio(x: Floats, y: Floats) -> Floats:
     """Return log Phi(y) - log Phi(x); through erfcx where both are in the left tail."""
     both_negative = np.log(erfcx(-y * _ROOT_HALF) / erfcx(-x * _ROOT_HALF)) - (y - x) * (y + x) / 2
     return np.asarray(np.where((x < 0) & (y < 0), both_negative, log_ndtr(y) - log_ndtr(x)))
 
 
-def hazard(a: Array) -> Array:
+def hazard(a: Floats) -> Floats:
     """Return phi(a) / Phi(a): positive, decreasing, convex (Sampford 1953)."""
     return np.asarray(_ROOT_2_OVER_PI / erfcx(-a * _ROOT_HALF))
 
 
-def _area(a: Array, shift: float) -> Array:
+def _area(a: Floats, shift: float) -> Floats:
     """Return the integral of exp(-a x - x^2/2) over 0 <= x <= shift, for (|a|+shift) shift < 1."""
     x = (_NODES + 1) * (shift / 2)
     values = np.exp(-a[..., None] * x - x**2 / 2)
     return np.asarray(values @ (_WEIGHTS * (shift / 2)))
 
 
-def mixed_ratio(log_ratio: Array, gamma: float) -> Array:
+def mixed_ratio(log_ratio: Floats, gamma: float) -> Floats:
     """Return log(1 - gamma + gamma e^L): what Poisson sampling leaves of the log ratio L."""
     if gamma == 1:
         return log_ratio
@@ -112,7 +111,7 @@ class Pair(Protocol):
     def symmetric(self) -> bool:
         """Whether (Q, P) has the same divergences as (P, Q)."""
 
-    def excess(self, losses: Array) -> Array:
+    def excess(self, losses: Floats) -> Floats:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0."""
 
     def gaussian(self) -> float | None:
@@ -136,12 +135,12 @@ class GaussianPair(Pair):
         """Return mu where there is no sampling."""
         return self.mu if self.gamma == 1 else None
 
-    def excess(self, losses: Array) -> Array:
+    def excess(self, losses: Floats) -> Floats:
         """Return the excess in closed form, (l,), sampled or not."""
         return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
 
 
-def sampled_excess(base: Callable[[Array], Array], gamma: float, losses: Array) -> Array:
+def sampled_excess(base: Callable[[Floats], Floats], gamma: float, losses: Floats) -> Floats:
     """Return the excess under Poisson sampling of a pair whose own excess is `base`.
 
     With x = e^eps, H_x((1-g) Q + g P | Q) = g H_{x'}(P|Q) for x' = (x - 1 + g)/g > 0, and
@@ -159,7 +158,7 @@ def sampled_excess(base: Callable[[Array], Array], gamma: float, losses: Array) 
     return result
 
 
-def gaussian_excess(mu: float, losses: Array) -> Array:
+def gaussian_excess(mu: float, losses: Floats) -> Floats:
     """Return the excess of N(mu, 1) against N(0, 1) at `losses` (m,).
 
     At eps >= 0 it is the hockey-stick divergence, phi(x) times the integral of 1 - y R(y) from x to
@@ -173,7 +172,7 @@ def gaussian_excess(mu: float, losses: Array) -> Array:
         # Four nodes err by about 1e-12 mu^8 relative.
         rule, weights = _RULES[4 if mu < 0.1 else 12]
         nodes = x[:, None] + (rule + 1) * (mu / 2)
-        mills: Array = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
+        mills: Floats = math.sqrt(math.pi / 2) * erfcx(nodes * math.sqrt(0.5))
         slopes = 1 - nodes * mills
         log_density = -(x**2) / 2 - math.log(2 * math.pi) / 2
         value = np.exp(log_density) * (slopes @ (weights * (mu / 2)))

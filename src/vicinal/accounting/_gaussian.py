@@ -51,8 +51,9 @@ from functools import lru_cache
 import numpy as np
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, GaussianPair, Pair, mixed_ratio
+from vicinal.accounting._divergence import GaussianPair, Pair, mixed_ratio
 from vicinal.accounting._pate import lnmax_rdp
 
 
@@ -88,7 +89,7 @@ class Laplace:
     def __post_init__(self) -> None:
         _checks.real("scale", self.scale, least=1e-3, most=1e6)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,), half of LNMax (Mironov 2017, Table II)."""
         return np.asarray(lnmax_rdp(self.scale, orders) / 2)
 
@@ -104,7 +105,7 @@ class LaplacePair(Pair):
     distance: float
     symmetric = True
 
-    def excess(self, losses: Array) -> Array:
+    def excess(self, losses: Floats) -> Floats:
         """Return the excess at `losses` (m,): 1 - e^{(eps - distance)/2} at 0 <= eps <= distance.
 
         Source: Balle, Barthe & Gaboardi 2018, Theorem 3.
@@ -133,13 +134,13 @@ class SubsampledGaussian:
         _checks.real("sigma", self.sigma, least=1e-3, most=1e9)
         _checks.real("gamma", self.gamma, above=0, most=1)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,): exact, or at extreme orders the bound by convexity."""
         if self.gamma == 1:
             return orders / (2 * self.sigma**2)
         return np.minimum(self._convex_bound(orders), [self._rdp_at(float(o)) for o in orders])
 
-    def _convex_bound(self, orders: Array) -> Array:
+    def _convex_bound(self, orders: Floats) -> Floats:
         """Return log(1 - gamma + gamma E[w^alpha]) / (alpha - 1): u -> u^alpha is convex."""
         full_costs = orders * (orders - 1) / (2 * self.sigma**2)
         return np.asarray(mixed_ratio(full_costs, self.gamma) / (orders - 1))
@@ -166,7 +167,7 @@ class SubsampledGaussian:
 
 
 @lru_cache(maxsize=32)
-def _nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Array, Array]:
+def _nodes(mu: float, gamma: float, step: float, size: int) -> tuple[Floats, Floats]:
     """Return log(weight * density) and log ratio at the nodes of the trapezoidal rule."""
     z = np.asarray(-_TAIL + step * np.arange(size + 1), dtype=np.float64)
     log_density = math.log(step) - z**2 / 2 - math.log(2 * math.pi) / 2

@@ -7,18 +7,16 @@ are float64, shapes as stated; nothing is checked here.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-Array = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
+from vicinal._arrays import Floats, Places
 
 _SERIES_BELOW = 0.05
 _NEGLIGIBLE = 1e-18
 _FAR = 30.0
 
 
-def log_gaps(power: Array, log_ratio: Array) -> Array:
+def log_gaps(power: Floats, log_ratio: Floats) -> Floats:
     """Return log G_b(L) elementwise, b = `power` > 1 or < 0; see `_divergence`. Broadcasts."""
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
     scaled = power * log_ratio
@@ -35,7 +33,7 @@ def log_gaps(power: Array, log_ratio: Array) -> Array:
     return np.asarray(result)
 
 
-def _gap(power: Array, log_ratio: Array) -> Array:
+def _gap(power: Floats, log_ratio: Floats) -> Floats:
     """Return e^bL - 1 - b (e^L - 1), written so that no b near 1 or 0 costs precision."""
     less = power - 1
     from_one = np.exp(log_ratio) * np.expm1(less * log_ratio) - less * np.expm1(log_ratio)
@@ -43,7 +41,7 @@ def _gap(power: Array, log_ratio: Array) -> Array:
     return np.where(power > 1, from_one, from_zero)
 
 
-def _divided_gap(power: Array, log_ratio: Array, top: Array) -> Array:
+def _divided_gap(power: Floats, log_ratio: Floats, top: Floats) -> Floats:
     """Return the same divided by e^top, top = max(bL, L), before it can overflow."""
     less = power - 1
     from_one = -np.expm1(-less * log_ratio) - less * np.exp(-less * log_ratio)
@@ -51,7 +49,7 @@ def _divided_gap(power: Array, log_ratio: Array, top: Array) -> Array:
     return np.where(power > 1, from_one, from_zero) + less * np.exp(-top)
 
 
-def _log_gap_series(power: Array, log_ratio: Array) -> Array:
+def _log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
     """Return log of (1+u)^b - 1 - b u by its power series in u = e^L - 1, for small b u (m,)."""
     u = np.expm1(log_ratio)
     term, total, j = np.ones_like(u), np.ones_like(u), 2
@@ -63,7 +61,7 @@ def _log_gap_series(power: Array, log_ratio: Array) -> Array:
         return np.asarray(np.log(power * (power - 1) / 2) + 2 * np.log(np.abs(u)) + np.log(total))
 
 
-def log_expected_gap(power: float, log_mass: Array, log_ratio: Array) -> float:
+def log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats) -> float:
     """Return log of the sum of mass * G_b(log ratio) over nodes (m,)."""
     terms = log_mass + log_gaps(np.full_like(log_ratio, power), log_ratio)
     top = float(terms.max())
@@ -72,7 +70,7 @@ def log_expected_gap(power: float, log_mass: Array, log_ratio: Array) -> float:
     return top + float(np.log(np.exp(terms - top).sum()))
 
 
-def largest_sums(powers: Array, laws: tuple[Array, ...], block: int) -> Array:
+def largest_sums(powers: Floats, laws: tuple[Floats, ...], block: int) -> Floats:
     """Return, for every power b (m,), the largest log(q G_b(U) + (1-q) G_b(V)) over positions.
 
     `laws` are log q, log(1 - q), U and V at the n positions, see `_screening.Screening.laws`.
@@ -93,12 +91,14 @@ def largest_sums(powers: Array, laws: tuple[Array, ...], block: int) -> Array:
     return np.asarray(answer)
 
 
-def _log_sums(power: Array, log_q: Array, log_miss: Array, up: Array, down: Array) -> Array:
+def _log_sums(power: Floats, log_q: Floats, log_miss: Floats, up: Floats, down: Floats) -> Floats:
     """Return log(q G_b(up) + (1 - q) G_b(down)); broadcasts."""
     return np.logaddexp(log_q + log_gaps(power, up), log_miss + log_gaps(power, down))
 
 
-def largest_profiles(own: Array, cells: Indices, near: Array, far: Array, reach: Indices) -> Array:
+def largest_profiles(
+    own: Floats, cells: Places, near: Floats, far: Floats, reach: Places
+) -> Floats:
     """Return C_0 ... C_m of `_screening_batch`, as (m + 1, 2 h + 1).
 
     `own` (o, 2 h + 1) is the excess of every option alone. `cells`, `near`, `far` (o, k) are, for

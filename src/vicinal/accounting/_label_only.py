@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal.accounting._divergence import LARGEST_ORDER, Array, GaussianPair, checked_orders
+from vicinal._arrays import Floats
+from vicinal.accounting._divergence import LARGEST_ORDER, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._three_way_divergence import ThreeWayComparison
 from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
@@ -76,7 +77,7 @@ class ChargeTable:
     target: LabelBudget
     classes: int | None
     density: float
-    shares: Array
+    shares: Floats
 
     @property
     def zcdp(self) -> float:
@@ -88,7 +89,7 @@ class ChargeTable:
         return float(self.shares[int(min(mu * self.density, len(self.shares) - 1))])
 
 
-def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = None) -> Array:
+def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = None) -> Floats:
     """Return D_alpha (n,) of a label when one subject moves one class by `mu`, rounded up.
 
     Valid for any votes of all others, in both directions; within a share of 2e-5 of the supremum
@@ -111,7 +112,7 @@ def one_coordinate_rdp(mu: float, orders: npt.ArrayLike, classes: int | None = N
 
 def two_coordinate_rdp(
     sigma: float, gamma: float, orders: npt.ArrayLike, classes: int | None = None
-) -> Array:
+) -> Floats:
     """Return D_alpha (n,) of a noisy argmax of counts under Poisson sampling, rounded up.
 
     One subject, sampled with probability gamma, adds one vote to its class and takes one from
@@ -209,7 +210,7 @@ def _plane_excess(order: float, mu: float) -> float:
     return math.expm1(4 * cell + offset * (depth + 2) + (2 + order * gain) * ratio)
 
 
-def _line(narrow: float, gamma: float, alphas: Array, mu: float) -> Array:
+def _line(narrow: float, gamma: float, alphas: Floats, mu: float) -> Floats:
     """Return D_alpha of threshold tests of shift `narrow`, grid included."""
     excess = np.array([grid_excess(LINE_GRID, alpha, mu) for alpha in alphas])
     log_g = Thresholds(narrow, gamma, alphas, reverse=False).log_supremum()
@@ -218,11 +219,11 @@ def _line(narrow: float, gamma: float, alphas: Array, mu: float) -> Array:
     return np.asarray(_divergence(log_g, alphas) * (1 + excess))
 
 
-def _two_classes(mu: float, gamma: float, alphas: Array) -> Array:
+def _two_classes(mu: float, gamma: float, alphas: Floats) -> Floats:
     return _line(math.sqrt(2) * mu, gamma, alphas, math.sqrt(2) * mu)
 
 
-def _plane(mu: float, gamma: float, alphas: Array) -> Array:
+def _plane(mu: float, gamma: float, alphas: Floats) -> Floats:
     """Return D_alpha of three-way comparisons, orders of like magnitude searched together."""
     bound = np.empty_like(alphas)
     octave = np.maximum(np.ceil(np.log2(alphas * mu)), 0)
@@ -238,7 +239,7 @@ def _plane(mu: float, gamma: float, alphas: Array) -> Array:
     return np.asarray(bound * (1 + np.array([_plane_excess(alpha, mu) for alpha in alphas])))
 
 
-def _divergence(log_g: Array, alphas: Array) -> Array:
+def _divergence(log_g: Floats, alphas: Floats) -> Floats:
     return np.asarray(np.logaddexp(0, log_g) / (alphas - 1) * (1 + _SAFETY))
 
 
@@ -269,7 +270,7 @@ class NoisyLabel:
     gamma: float = 1.0
     classes: int | None = None
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,), rounded up.
 
         The label is a function of the noisy votes, so their RDP is a bound as well: at the highest
@@ -304,7 +305,7 @@ class LabelFilter:
         target = label_budget(epsilon, delta)
         return cls(target.order, target.budget)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the budget up to the filter's order, infinity above."""
         return np.where(orders <= self.order, self.budget, np.inf)
 

@@ -24,16 +24,15 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp
 
 from vicinal import _checks
-from vicinal.accounting._divergence import Array, checked_orders
+from vicinal._arrays import Bools, Floats
+from vicinal.accounting._divergence import checked_orders
 from vicinal.errors import InvalidInput
-
-Bools = npt.NDArray[np.bool_]
 
 _SAFETY = 1e-9
 _SMALLEST = -1e300
 
 
-def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
+def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Floats:
     """Return D_alpha (n,) of LNMax, the class with the most votes after Laplace noise, rounded up.
 
     Two Laplace releases of sensitivity 1 (Mironov 2017, Table II). That is never above what pure
@@ -52,7 +51,7 @@ def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Array:
     return np.asarray(2 * vector / (alphas - 1) * _up())
 
 
-def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
+def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Floats:
     """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
 
     Also covers the release of all noisy counts. When only the label leaves,
@@ -61,7 +60,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Array:
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
 
-def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Array:
+def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Floats:
     """Return the log of a bound on P[LNMax does not return the top class] (P17, Lemma 4).
 
     PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
@@ -72,7 +71,7 @@ def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Array:
     return _capped(logsumexp(terms, axis=1), gaps.shape[1])
 
 
-def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
+def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     """Return the log of a bound on P[GNMax does not return the top class] (P18, Prop. 7).
 
     PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
@@ -81,7 +80,7 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Array:
     return _capped(logsumexp(log_ndtr(-gaps), axis=1), gaps.shape[1])
 
 
-def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Array:
+def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Floats:
     """Return the data-dependent D_alpha (q, n) of LNMax queries, never above :func:`lnmax_rdp`.
 
     PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
@@ -95,7 +94,7 @@ def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayL
     return _data_dependent(log_error, valid, np.minimum(general, _raised(bound, excess)), general)
 
 
-def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Array:
+def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Floats:
     """Return the data-dependent D_alpha (q, n) of GNMax queries, never above :func:`gnmax_rdp`.
 
     PRIVATE. P18, Theorem 6 at the orders mu_2 = sigma sqrt(-log q), mu_1 = mu_2 + 1 of its Prop.
@@ -116,19 +115,21 @@ def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayL
     return _data_dependent(log_error, valid, usable, general)
 
 
-def _raised(bound: Array, excess: Array) -> Array:
+def _raised(bound: Floats, excess: Floats) -> Floats:
     """Return a cost rounded up."""
     return np.asarray(np.maximum(bound, 0) * _up() + 1e-15 / excess)
 
 
-def _data_dependent(log_error: npt.ArrayLike, valid: Bools, bound: Array, general: Array) -> Array:
+def _data_dependent(
+    log_error: npt.ArrayLike, valid: Bools, bound: Floats, general: Floats
+) -> Floats:
     """Return `bound` (q, n) where `valid` (q,), nothing for an error of 0, else `general` (n,)."""
     free = _log_errors(log_error) == -np.inf
     rows = np.where(valid[:, None], bound, np.where(free[:, None], 0.0, general))
     return np.asarray(rows if np.ndim(log_error) else rows[0])
 
 
-def _conditions(log_q: Array, sigma: float) -> Bools:
+def _conditions(log_q: Floats, sigma: float) -> Bools:
     """Return where P18's Theorem 6 holds and increases in q at the orders of its Prop. 10."""
     second = sigma * np.sqrt(-log_q)
     safe = np.where(second > 1, second, 2.0)
@@ -138,7 +139,7 @@ def _conditions(log_q: Array, sigma: float) -> Bools:
     return np.asarray(holds & (second > 1))
 
 
-def gaps_behind(votes: npt.ArrayLike) -> Array:
+def gaps_behind(votes: npt.ArrayLike) -> Floats:
     """Return how far all other classes lie behind the top one, (q, c - 1). PRIVATE.
 
     `votes` is array_like (q, c) of finite counts >= 0, refused without being quoted.
@@ -154,12 +155,12 @@ def gaps_behind(votes: npt.ArrayLike) -> Array:
     return np.asarray(ordered[:, -1:] - ordered[:, :-1])
 
 
-def _capped(log_error: Array, others: int) -> Array:
+def _capped(log_error: Floats, others: int) -> Floats:
     """Apply that the top class is the likeliest one, so it wins at least once in c times."""
     return np.minimum(log_error, math.log1p(-1 / (others + 1)))
 
 
-def _log_errors(value: npt.ArrayLike) -> Array:
+def _log_errors(value: npt.ArrayLike) -> Floats:
     """Return log errors as (q,), each below 0; minus infinity is an error of 0."""
     errors = np.atleast_1d(np.asarray(value))
     if errors.dtype.kind not in "iuf" or errors.ndim != 1 or not (errors < 0).all():
@@ -169,7 +170,7 @@ def _log_errors(value: npt.ArrayLike) -> Array:
     return np.asarray(errors, dtype=np.float64)
 
 
-def _log1mexp(x: Array) -> Array:
+def _log1mexp(x: Floats) -> Floats:
     """Return log(1 - exp(x)) for x < 0."""
     with np.errstate(divide="ignore"):
         return np.where(x > -0.7, np.log(-np.expm1(x)), np.log1p(-np.exp(x)))
@@ -212,7 +213,7 @@ class PrivateMaxima:
             raise InvalidInput("The 'votes' parameter must hold at least one query.")
         self._errors()
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the sum over all queries at `orders` (m,). PRIVATE."""
         _, cost = _MECHANISMS[self.mechanism]
         errors, counts = np.unique(self._errors(), return_counts=True)
@@ -222,6 +223,6 @@ class PrivateMaxima:
     def pair(self) -> None:
         """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""
 
-    def _errors(self) -> npt.NDArray[np.float64]:
+    def _errors(self) -> Floats:
         log_error, _ = _MECHANISMS[self.mechanism]
         return log_error(np.array(self.votes), self.scale)

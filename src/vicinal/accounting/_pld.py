@@ -23,9 +23,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats
 from vicinal.accounting._divergence import GaussianPair, Pair
 
-Array = npt.NDArray[np.float64]
 Spectrum = npt.NDArray[np.complex128]
 
 _WIDENING = 3e-5
@@ -48,7 +48,7 @@ class LossMass:
     """The law of one release's loss under P on the grid (first + i) h, and beyond it."""
 
     first: int
-    probabilities: Array
+    probabilities: Floats
     infinite: float
 
 
@@ -67,7 +67,7 @@ class ComposedLoss:
 
     step: float
     first: int
-    probabilities: Array
+    probabilities: Floats
     infinite: float
 
     def delta(self, epsilon: float) -> float:
@@ -134,7 +134,7 @@ def _range(pair: Pair, tail: float) -> tuple[float, float]:
     return -_first_beyond(np.exp(_SIZES) * pair.excess(-_SIZES), tail), high
 
 
-def _first_beyond(excess: Array, tail: float) -> float:
+def _first_beyond(excess: Floats, tail: float) -> float:
     """Return the first of the sizes whose excess is at most `tail`; the last if none is."""
     small = excess <= tail
     return float(_SIZES[int(np.argmax(small))]) if small.any() else _LARGEST
@@ -226,7 +226,7 @@ def spectral_power(spectrum: Spectrum, count: int) -> Spectrum:
     return result
 
 
-def folded(values: Array, size: int) -> Array:
+def folded(values: Floats, size: int) -> Floats:
     """Return `values` added up modulo `size`, as (size,)."""
     padded = np.zeros(-(-len(values) // size) * size)
     padded[: len(values)] = values
@@ -249,7 +249,7 @@ def _window(
 
 
 def chernoff_window(
-    laws: Sequence[tuple[Array, Array, int]], spread: float, tail: float
+    laws: Sequence[tuple[Floats, Floats, int]], spread: float, tail: float
 ) -> tuple[float, float]:
     """Return bounds that a sum of standard deviation `spread` leaves with probability `tail` each.
 
@@ -262,7 +262,7 @@ def chernoff_window(
     return float(-((below + room) / rates).min()), float(((above + room) / rates).min())
 
 
-def _spread_out(first: float, step: float, probabilities: Array) -> tuple[Array, Array]:
+def _spread_out(first: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:
     """Return losses and masses on a coarser grid, every mass shared by the two points around it.
 
     The mean stays, so the mean of every convex function (a moment) can only grow.
@@ -275,7 +275,7 @@ def _spread_out(first: float, step: float, probabilities: Array) -> tuple[Array,
     return np.asarray(first + step * width * np.arange(size)), np.asarray(coarse, dtype=np.float64)
 
 
-def _log_moments(losses: Array, probabilities: Array, rates: Array) -> Array:
+def _log_moments(losses: Floats, probabilities: Floats, rates: Floats) -> Floats:
     """Return log of the sum of p e^{r loss} at every rate r (m,), as (m,)."""
     tops = np.maximum(rates * losses.min(), rates * losses.max())
     return np.array(

@@ -34,12 +34,12 @@ import functools
 import math
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Floats, Places
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, Pair, log_gap, mixed_ratio, tail_ratios
+from vicinal.accounting._divergence import Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
@@ -52,19 +52,17 @@ _LEAST = -690.0
 _FEW = 1024
 _SCANNED = 16
 
-Indices = npt.NDArray[np.int64]
-
 
 @dataclasses.dataclass(frozen=True)
 class SearchRanges:
     """Ranges low..high of positions on a side, each for one power (row); all arrays are (b,)."""
 
-    low: Indices
-    high: Indices
-    row: Indices
-    side: Indices
+    low: Places
+    high: Places
+    row: Places
+    side: Places
 
-    def only(self, mask: npt.NDArray[np.bool_]) -> SearchRanges:
+    def only(self, mask: Bools) -> SearchRanges:
         """Return the blocks where `mask` (b,) is true."""
         return SearchRanges(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
 
@@ -92,11 +90,11 @@ class Screening:
         _checks.real("sigma", self.sigma, least=1e-2, most=1e9)
         _checks.real("gamma", self.gamma, above=0, most=1)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,): the maximum over t, sign and direction."""
         return np.maximum(*self.rdp_by_direction(orders))
 
-    def rdp_by_direction(self, orders: Array) -> tuple[Array, Array]:
+    def rdp_by_direction(self, orders: Floats) -> tuple[Floats, Floats]:
         """Return D(with | without) and D(without | with) at `orders` (m,), as two (m,)."""
         excess = self._largest(np.concatenate([orders, 1 - orders]))
         both = _log_one_plus(excess)
@@ -119,12 +117,12 @@ class Screening:
         """Return the dominating pair: at every eps the worst t; exact."""
         return ScreeningPair(self)
 
-    def position(self, index: Indices, side: Indices) -> Array:
+    def position(self, index: Places, side: Places) -> Floats:
         """Return a, growing with `index` in 0..k-1, of upward steps (side 0) or downward (1)."""
         start = np.where(side == 0, -self.threshold, self.threshold - self.k)
         return np.asarray((start + index) / self.sigma)
 
-    def _largest(self, powers: Array) -> Array:
+    def _largest(self, powers: Floats) -> Floats:
         """Return, for every power b (m,), log of the largest sum over t and sign, rounded up."""
         if self.k <= _FEW:
             answer = _kernels.largest_sums(powers, _all_laws(self), _SCANNED)
@@ -132,7 +130,7 @@ class Screening:
             answer = self._searched(powers)
         return np.asarray(answer + 1e-11 + 1e-12 * np.abs(answer))
 
-    def _searched(self, powers: Array) -> Array:
+    def _searched(self, powers: Floats) -> Floats:
         """Return the same by branch and bound, not rounded up."""
         blocks = self._frontier(powers)
         answer = np.full(len(powers), -np.inf)
@@ -144,13 +142,13 @@ class Screening:
             blocks = blocks.only(~done & (blocks.high > blocks.low)).branch()
         return answer
 
-    def _frontier(self, powers: Array) -> SearchRanges:
+    def _frontier(self, powers: Floats) -> SearchRanges:
         blocks = min(_BLOCKS, self.k)
         edges = np.linspace(0, self.k, blocks + 1).astype(np.int64)
         row, side, block = (axis.ravel() for axis in np.indices((len(powers), 2, blocks)))
         return SearchRanges(edges[block], edges[block + 1] - 1, row, side)
 
-    def _ends_and_bound(self, powers: Array, blocks: SearchRanges) -> tuple[Array, Array]:
+    def _ends_and_bound(self, powers: Floats, blocks: SearchRanges) -> tuple[Floats, Floats]:
         """Return the larger value at the two ends of every block, and a bound for all in it."""
         power = powers[blocks.row]
         log_q, log_miss, up, down = self._laws_at(blocks.low, blocks.side)
@@ -163,13 +161,13 @@ class Screening:
         bound = np.logaddexp(log_q_end + log_gap(power, up), log_miss + gain_end)
         return np.maximum(value, other), bound
 
-    def _laws_at(self, index: Indices, side: Indices) -> tuple[Array, ...]:
+    def _laws_at(self, index: Places, side: Places) -> tuple[Floats, ...]:
         """Return the laws at every (index, side), worked out once for each different one."""
         different, place = np.unique(2 * index + side, return_inverse=True)
         laws = self.laws(self.position(different // 2, different % 2))
         return tuple(law[place] for law in laws)
 
-    def laws(self, position: Array) -> tuple[Array, Array, Array, Array]:
+    def laws(self, position: Floats) -> tuple[Floats, Floats, Floats, Floats]:
         """Return log q, log(1-q), log(r/q), log((1-r)/(1-q)) at `position`."""
         up, down = tail_ratios(position, 1 / self.sigma)
         return (
@@ -180,7 +178,7 @@ class Screening:
         )
 
 
-def _log_one_plus(log_excess: Array) -> Array:
+def _log_one_plus(log_excess: Floats) -> Floats:
     """Return log(1 + e^x), never 0 however small."""
     result = np.logaddexp(0.0, log_excess)
     small = log_excess < -30
@@ -189,7 +187,7 @@ def _log_one_plus(log_excess: Array) -> Array:
 
 
 @functools.lru_cache(maxsize=64)
-def _all_laws(screening: Screening) -> tuple[Array, ...]:
+def _all_laws(screening: Screening) -> tuple[Floats, ...]:
     """Return the laws at all positions, ascending on either side; see :meth:`Screening.laws`.
 
     The number of positions on a side is made a multiple of the blocks that are scanned together,
@@ -211,7 +209,7 @@ class ScreeningPair(Pair):
         """Whether there is no sampling: then swapping the laws mirrors the positions."""
         return self.screening.gamma == 1
 
-    def excess(self, losses: Array) -> Array:
+    def excess(self, losses: Floats) -> Floats:
         """Return H_eps(P|Q) - max(0, 1 - e^eps) at real `losses` eps (m,), as (m,) >= 0.
 
         At eps >= 0 it is q (e^U - x) with x = e^eps, at eps < 0 it is (1 - q)(x - e^V), see the
@@ -225,7 +223,7 @@ class ScreeningPair(Pair):
                 result = np.maximum(result, self._excess_at(position, losses))
         return result
 
-    def _steepest(self, losses: Array) -> Array:
+    def _steepest(self, losses: Floats) -> Floats:
         """Return the real position where the curve (q, r) has slope e^eps; infinite if nowhere."""
         gamma, shift = self.screening.gamma, 1 / self.screening.sigma
         with np.errstate(divide="ignore", over="ignore"):
@@ -233,7 +231,7 @@ class ScreeningPair(Pair):
         inner = np.where(losses > 30, losses - math.log(gamma), near)
         return np.asarray(-(inner + shift**2 / 2) / shift)
 
-    def _nearest(self, targets: Array, side: int, offset: int) -> Array:
+    def _nearest(self, targets: Floats, side: int, offset: int) -> Floats:
         """Return the last position at or below `targets` (offset 0), or the next one (offset 1)."""
         screening = self.screening
         first = screening.position(np.array(0), np.array(side))
@@ -241,7 +239,7 @@ class ScreeningPair(Pair):
         index = np.clip(steps, 0, screening.k - 1).astype(np.int64)
         return screening.position(index, np.array(side))
 
-    def _excess_at(self, position: Array, losses: Array) -> Array:
+    def _excess_at(self, position: Floats, losses: Floats) -> Floats:
         log_q, log_miss, up, down = self.screening.laws(position)
         with np.errstate(over="ignore", invalid="ignore"):
             above = np.exp(log_q + up) * -np.expm1(np.minimum(losses - up, 0.0))
@@ -268,7 +266,7 @@ class ScreeningAt:
         Screening(self.k, self.threshold, self.sigma)
         _checks.integer("votes", self.votes, least=0, most=self.k)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,): the maximum over both signs and directions at t."""
         screening = Screening(self.k, self.threshold, self.sigma)
         up = (self.votes - self.threshold) / self.sigma

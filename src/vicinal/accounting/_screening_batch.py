@@ -35,13 +35,13 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats, Ints
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import Array, Pair, mixed_ratio
+from vicinal.accounting._divergence import Pair, mixed_ratio
 from vicinal.accounting._screening import Screening
 
-Cells = npt.NDArray[np.int64]
+Cells = Ints
 
 BATCH = 64
 
@@ -69,7 +69,7 @@ class ScreeningBatchPair(Pair):
         """Whether there is no sampling."""
         return self.screening.gamma == 1
 
-    def excess(self, losses: Array) -> Array:
+    def excess(self, losses: Floats) -> Floats:
         """Return the excess of a batch, (l,), read off its table."""
         step, values = _profiles(self.screening, BATCH)
         return np.asarray(interpolate(values[self.size], step, losses))
@@ -95,12 +95,12 @@ def batches(screening: Screening, count: int) -> list[tuple[ScreeningBatchPair, 
 class _Option:
     """One choice of votes, or a bound for many: outcomes with masses and losses, and its excess."""
 
-    masses: Array
-    losses: Array
+    masses: Floats
+    losses: Floats
 
 
 @functools.lru_cache(maxsize=8)
-def _profiles(screening: Screening, size: int) -> tuple[float, Array]:
+def _profiles(screening: Screening, size: int) -> tuple[float, Floats]:
     """Return the grid step and C_0 ... C_size on the grid, as (size + 1, 2 n + 1)."""
     options = _options(screening)
     spread = max(
@@ -116,7 +116,7 @@ def _profiles(screening: Screening, size: int) -> tuple[float, Array]:
     return step, values * (1 + 1e-9)
 
 
-def _banded_excess(option: _Option, epsilon: Array, step: float) -> Array:
+def _banded_excess(option: _Option, epsilon: Floats, step: float) -> Floats:
     """Return the excess of one option on the grid; it is zero beyond its largest loss."""
     half = len(epsilon) // 2
     band = min(half, math.ceil(float(np.abs(option.losses).max()) / step) + 1)
@@ -126,7 +126,7 @@ def _banded_excess(option: _Option, epsilon: Array, step: float) -> Array:
     return excess
 
 
-def _own_excess(option: _Option, epsilon: Array) -> Array:
+def _own_excess(option: _Option, epsilon: Floats) -> Floats:
     """Return the excess of one option: its mass above eps, less 1 - e^eps below 0."""
     gain = np.zeros_like(epsilon)
     for mass, loss in zip(option.masses, option.losses, strict=True):
@@ -137,7 +137,7 @@ def _own_excess(option: _Option, epsilon: Array) -> Array:
     return gain
 
 
-def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Cells, Array, Array]:
+def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Cells, Floats, Floats]:
     """Return where every outcome shifts a profile to, and the weights of the points around it.
 
     A profile is joined by lines in e^eps between its points; three arrays (options, outcomes).
@@ -151,7 +151,7 @@ def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Cells, 
     return cells.astype(np.int64), masses * (1 - far), masses * far
 
 
-def interpolate(values: Array, step: float, losses: Array) -> Array:
+def interpolate(values: Floats, step: float, losses: Floats) -> Floats:
     """Return `values` of the grid at any losses, joined by straight lines in e^eps."""
     half = len(values) // 2
     place = np.clip(losses / step, -half, half)
@@ -176,7 +176,7 @@ def _options(screening: Screening) -> list[_Option]:
     return options
 
 
-def _certain(screening: Screening, far: float, positions: Array) -> list[_Option]:
+def _certain(screening: Screening, far: float, positions: Floats) -> list[_Option]:
     """Return options that dominate the positions beyond `far` on either side.
 
     Below, the chance r to pass is at most that at -far: all of it may be loss without bound. Above,
@@ -195,7 +195,7 @@ def _certain(screening: Screening, far: float, positions: Array) -> list[_Option
     return options
 
 
-def _positions(screening: Screening) -> Array:
+def _positions(screening: Screening) -> Floats:
     """Return all positions of upward steps, in ascending order; nearly equal ones once."""
     index = np.arange(screening.k)
     both = np.concatenate([screening.position(index, np.full_like(index, s)) for s in (0, 1)])

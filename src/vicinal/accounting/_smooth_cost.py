@@ -15,7 +15,8 @@ import numpy.typing as npt
 from scipy.special import log_ndtr, logsumexp, ndtri_exp
 
 from vicinal import _checks
-from vicinal.accounting._divergence import Array, checked_orders
+from vicinal._arrays import Floats, Ints
+from vicinal.accounting._divergence import checked_orders
 from vicinal.accounting._pate import gaps_behind, private_gnmax_rdp
 from vicinal.errors import InvalidInput
 
@@ -24,7 +25,7 @@ _STEPS = 16
 _DEEPEST = 40.0
 
 
-def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Array:
+def smooth_release_rdp(beta: float, sigma: float, orders: npt.ArrayLike) -> Floats:
     r"""Return D_alpha of publishing a value with noise N(0, (sigma S)^2), S beta-smooth.
 
     With t = S(D')^2 / S(D)^2 in [exp(-2 beta), exp(2 beta)] and values at most min(S(D), S(D'))
@@ -61,7 +62,7 @@ class SmoothRelease:
         _checks.real("beta", self.beta, above=0, most=4)
         _checks.real("sigma", self.sigma, least=1e-6, most=1e9)
 
-    def rdp(self, orders: Array) -> Array:
+    def rdp(self, orders: Floats) -> Floats:
         """Return the RDP at `orders` (m,); infinite at high orders."""
         return smooth_release_rdp(self.beta, self.sigma, np.maximum(orders, 1 + 1e-6))
 
@@ -85,7 +86,7 @@ class SmoothCost:
     sigma: float
     order: float
     classes: int
-    table: Array
+    table: Floats
 
     @classmethod
     def at(cls, sigma: float, order: float, classes: int) -> SmoothCost:
@@ -99,7 +100,7 @@ class SmoothCost:
         costs = private_gnmax_rdp(log_q, sigma, [order])[:, 0]
         return cls(sigma, order, classes, np.maximum.accumulate(costs[::-1])[::-1])
 
-    def private_costs(self, votes: npt.ArrayLike) -> Array:
+    def private_costs(self, votes: npt.ArrayLike) -> Floats:
         """Return the cost of every query, float64 (q,). PRIVATE: depends on the votes (q, c)."""
         return np.asarray(self.table[self._cells(votes)])
 
@@ -128,7 +129,7 @@ class SmoothCost:
             high = np.minimum(high + _STEPS + 1, len(change) - 1)
         return worst * (1 + _SAFETY)
 
-    def _cells(self, votes: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def _cells(self, votes: npt.ArrayLike) -> Ints:
         gaps = gaps_behind(votes)
         if gaps.shape[1] != self.classes - 1:
             raise InvalidInput(f"The 'votes' parameter must have {self.classes} columns.")
@@ -137,13 +138,13 @@ class SmoothCost:
         step = math.sqrt(2) / self.sigma / _STEPS
         return np.asarray(np.clip(np.floor(z / step), 0, len(self.table) - 1), dtype=np.int64)
 
-    def _changes(self) -> Array:
+    def _changes(self) -> Floats:
         """Bound the fall of the cost from every cell over one teacher, to zero past the end."""
         ahead = np.append(self.table[_STEPS + 1 :], np.zeros(_STEPS + 1))
         return self.table - ahead
 
 
-def _most(values: Array, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> Array:
+def _most(values: Floats, first: Ints, last: Ints) -> Floats:
     """Return the largest of values[first..last] for windows of some _STEPS entries."""
     offsets = np.arange(_STEPS + 2)
     return np.asarray(values[np.minimum(first[:, None] + offsets, last[:, None])].max(axis=1))

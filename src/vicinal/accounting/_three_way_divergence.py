@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from vicinal.accounting._divergence import Array, hazard
+from vicinal._arrays import Floats
+from vicinal.accounting._divergence import hazard
 from vicinal.accounting._threshold_divergence import (
     SampledTests,
     Thresholds,
@@ -48,7 +49,7 @@ _CUMULANT = 5.7
 """More than a third cumulant of a Gaussian in a convex set, along u or v twice and (1, -1)."""
 
 
-def log_win(u: Array, v: Array) -> Array:
+def log_win(u: Floats, v: Floats) -> Floats:
     """Return log P[x > 0 and x > y] for x ~ N(u, 1), y ~ N(v, 1), by Gauss-Legendre.
 
     The integrand is log-concave with curvature between 1 and 2, so an interval around its mode
@@ -66,7 +67,7 @@ def log_win(u: Array, v: Array) -> Array:
     return np.asarray(top + np.log(total * half / np.sqrt(2 * np.pi)))
 
 
-def _mode(u: Array, v: Array) -> Array:
+def _mode(u: Floats, v: Floats) -> Floats:
     """Return where the integrand of :func:`log_win` is largest on x >= 0."""
     x = np.maximum(u, (u + v) / 2)
     for _ in range(6):
@@ -75,7 +76,7 @@ def _mode(u: Array, v: Array) -> Array:
     return np.maximum(x, 0.0)
 
 
-def _log_probabilities(u: Array, v: Array) -> Array:
+def _log_probabilities(u: Floats, v: Floats) -> Floats:
     """Return the logs of the three probabilities (gain, loss, other), stacked in front."""
     return np.stack([log_win(u, v), log_win(v, u), log_ndtr(-u) + log_ndtr(-v)])
 
@@ -84,8 +85,8 @@ def _log_probabilities(u: Array, v: Array) -> Array:
 class OutcomePoint:
     """Base weights and log ratios of the three outcomes at some centres, (3, ...)."""
 
-    weight: Array
-    ratio: Array
+    weight: Floats
+    ratio: Floats
 
 
 class ThreeWayComparison(SampledTests):
@@ -93,7 +94,7 @@ class ThreeWayComparison(SampledTests):
 
     __slots__ = ()
 
-    def log_supremum(self, tolerance: float = TOLERANCE) -> Array:
+    def log_supremum(self, tolerance: float = TOLERANCE) -> Floats:
         """Return log G of the worst centre for every order, from above."""
         low, high = self._square()
         log_lead = Thresholds(np.sqrt(2) * self.mu, self.gamma, self.orders, self.reverse)
@@ -107,7 +108,7 @@ class ThreeWayComparison(SampledTests):
         depth = 2 * shift + 7 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
         return -(depth + self.mu), (1 + np.sqrt(2)) * depth + self.mu
 
-    def point(self, u: Array, v: Array) -> OutcomePoint:
+    def point(self, u: Floats, v: Floats) -> OutcomePoint:
         """Return weights and log ratios at the centres (u, v)."""
         without, included = _log_probabilities(u, v), _log_probabilities(u + self.mu, v - self.mu)
         mu = np.asarray(self.mu)
@@ -117,7 +118,7 @@ class ThreeWayComparison(SampledTests):
             without = mixed(without, included, self.gamma)
         return OutcomePoint(without, self.turned(gain))
 
-    def _search(self, low: float, high: float, lead: Array, tolerance: float) -> Array:
+    def _search(self, low: float, high: float, lead: Floats, tolerance: float) -> Floats:
         """Branch and bound over the centres in [low, high]^2, for all orders at once."""
         count = int(np.ceil((high - low) / _COARSE))
         edges = np.linspace(low, high, count + 1)
@@ -140,7 +141,7 @@ class ThreeWayComparison(SampledTests):
             u, v = np.r_[u, u + size, u, u + size], np.r_[v, v, v + size, v + size]
         return np.asarray(np.maximum(bound, best))
 
-    def _rectangles(self, u: Array, v: Array, size: float, lead: Array) -> tuple[Array, Array]:
+    def _rectangles(self, u: Floats, v: Floats, size: float, lead: Floats) -> tuple[Floats, Floats]:
         """Return upper bounds and attained values of log G on squares, (n, orders)."""
         point, corners = self._corners(u, v, size)
         near, high_ratio, low_ratio, _ = corners
@@ -160,7 +161,7 @@ class ThreeWayComparison(SampledTests):
         return np.minimum(np.minimum(first, second), third), value
 
     def _corners(
-        self, u: Array, v: Array, size: float
+        self, u: Floats, v: Floats, size: float
     ) -> tuple[OutcomePoint, list[npt.NDArray[np.intp]]]:
         """Return all corners of squares of one grid, each once, and where those of a square are."""
         offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
@@ -172,10 +173,10 @@ class ThreeWayComparison(SampledTests):
         )
         return self.point(all_u[first], all_v[first]), np.split(where, 4)
 
-    def _log_g(self, point: OutcomePoint) -> Array:
+    def _log_g(self, point: OutcomePoint) -> Floats:
         return _log_sum(point.weight[..., None] + log_psi(point.ratio[..., None], self.orders))
 
-    def _log_bend(self, most: Array, ratio: Array, plain: Array) -> Array:
+    def _log_bend(self, most: Floats, ratio: Floats, plain: Floats) -> Floats:
         """Bound the log of minus the second derivatives of G along u and v (section 4).
 
         `most` and `ratio` (3, n) are the largest weights and ratios of squares, and `plain`
@@ -188,7 +189,7 @@ class ThreeWayComparison(SampledTests):
             np.minimum(plain, np.logaddexp(power, np.log(_SECOND + self.orders * lift)))
         )
 
-    def _log_plain_bend(self, ratio: Array) -> Array:
+    def _log_plain_bend(self, ratio: Floats) -> Floats:
         """Bound the same for each outcome by its ratio alone, whatever its weight."""
         ratio, excess = ratio[..., None], self.orders - 1
         slope = np.log(self.orders * _THIRD * self.gamma * self.mu)
@@ -196,12 +197,12 @@ class ThreeWayComparison(SampledTests):
         bow = np.log(self.orders * excess * _SECOND / 2) + 2 * _log_abs_expm1(ratio)
         return np.asarray(np.logaddexp(slope, bow + np.maximum((self.orders - 2) * ratio, 0)))
 
-    def _leading(self, total: Array, lead: Array) -> Array:
+    def _leading(self, total: Floats, lead: Floats) -> Floats:
         """Bound log G where u + v >= total: somebody else wins rarely (section 4)."""
         square = self.orders * (self.orders - 1) * self.mu**2
         return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
 
-    def _ahead(self, rare: Array, u: Array, v: Array, size: float, lead: Array) -> Array:
+    def _ahead(self, rare: Floats, u: Floats, v: Floats, size: float, lead: Floats) -> Floats:
         """Bound log G on squares where somebody else wins so rarely that a duel is left.
 
         `rare` bounds what somebody else's win adds to log G.
@@ -219,7 +220,7 @@ class ThreeWayComparison(SampledTests):
         duel = lead + 2 * np.log1p(share) + self.orders * slip
         return np.asarray(np.logaddexp(duel, rare))
 
-    def _edges(self, low: float, high: float) -> Array:
+    def _edges(self, low: float, high: float) -> Floats:
         """Bound log G outside of [low, high]^2 where the two do not lead together (section 4)."""
         edges = np.linspace(low, high, int(np.ceil((high - low) / _STRIPS)) + 1)
         end, far = np.array([low]), np.array([high])
@@ -246,18 +247,18 @@ class ThreeWayComparison(SampledTests):
         rare = np.log(2) + log_rare(np.asarray(low + mu), np.sqrt(2) * mu, self.orders)
         return np.asarray(np.logaddexp(np.concatenate(frequent).max(axis=0), rare))
 
-    def _term(self, weight: Array, *ratios: Array) -> Array:
+    def _term(self, weight: Floats, *ratios: Floats) -> Floats:
         """Return the log of weight times the largest psi between the ratios, (n, orders)."""
         psi = [log_psi(ratio[:, None], self.orders) for ratio in ratios]
         return np.asarray(weight[:, None] + np.maximum.reduce(psi))
 
 
-def _log_sum(terms: Array) -> Array:
+def _log_sum(terms: Floats) -> Floats:
     """Return the log of the sum of exponentials over the first axis."""
     return np.asarray(np.logaddexp.reduce(terms, axis=0))
 
 
-def _log_abs_expm1(x: Array) -> Array:
+def _log_abs_expm1(x: Floats) -> Floats:
     """Return log |exp(x) - 1|, minus infinity at zero."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.maximum(x, 0) + np.log(-np.expm1(-np.abs(x))))

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from vicinal.accounting._divergence import Array, hazard, mixed_ratio
+from vicinal._arrays import Floats
+from vicinal.accounting._divergence import hazard, mixed_ratio
 
-Bounds = Callable[[Array, Array, npt.NDArray[np.intp]], tuple[Array, Array]]
+Bounds = Callable[[Floats, Floats, npt.NDArray[np.intp]], tuple[Floats, Floats]]
 
 TOLERANCE = 1e-5
 """A supremum is overestimated by at most this share."""
@@ -33,7 +34,7 @@ _NARROW = 1e-3
 _LEVELS = 60
 
 
-def log_curvature(ratio: Array, order: Array) -> Array:
+def log_curvature(ratio: Floats, order: Floats) -> Floats:
     """Return the logarithm of psi(exp(ratio)) / ratio^2, increasing in the log ratio."""
     scaled = np.asarray(order * ratio)
     small = np.abs(scaled) < _SMALL
@@ -50,13 +51,13 @@ def log_curvature(ratio: Array, order: Array) -> Array:
     return direct
 
 
-def log_psi(ratio: Array, order: Array) -> Array:
+def log_psi(ratio: Floats, order: Floats) -> Floats:
     """Return log psi(exp(ratio)); minus infinity where the ratio is one."""
     with np.errstate(divide="ignore"):
         return 2 * np.log(np.abs(ratio)) + log_curvature(ratio, order)
 
 
-def _series(scaled: Array, order: Array) -> Array:
+def _series(scaled: Floats, order: Floats) -> Floats:
     """Sum alpha^2 (1 - alpha^(1-k)) x^(k-2) / k! over k >= 2, x = alpha times the log ratio."""
     log_order = np.log(order)
     total = np.zeros_like(scaled)
@@ -67,17 +68,17 @@ def _series(scaled: Array, order: Array) -> Array:
     return np.asarray(2 * log_order + np.log(total))
 
 
-def _log_psi_above(ratio: Array, order: Array) -> Array:
+def _log_psi_above(ratio: Floats, order: Floats) -> Floats:
     scaled = order * ratio
     remainder = np.exp(-scaled) + order * (np.exp(ratio - scaled) - np.exp(-scaled))
     return np.asarray(scaled + np.log1p(-remainder))
 
 
-def _log_psi_below(ratio: Array, order: Array) -> Array:
+def _log_psi_below(ratio: Floats, order: Floats) -> Floats:
     return np.asarray(np.log(np.expm1(order * ratio) - order * np.expm1(ratio)))
 
 
-def log_gain(a: Array, mu: Array, *, least: bool = False) -> Array:
+def log_gain(a: Floats, mu: Floats, *, least: bool = False) -> Floats:
     """Return log Phi(a + mu) - log Phi(a), from above, or from below with `least`.
 
     It is the integral of the hazard, so for a narrow shift the trapezium lies above it and the
@@ -93,14 +94,14 @@ def log_gain(a: Array, mu: Array, *, least: bool = False) -> Array:
     return gain
 
 
-def mixed(without: Array, included: Array, gamma: float) -> Array:
+def mixed(without: Floats, included: Floats, gamma: float) -> Floats:
     """Return log((1 - gamma) exp(without) + gamma exp(included))."""
     if gamma == 1:
         return included
     return np.asarray(np.logaddexp(np.log1p(-gamma) + without, np.log(gamma) + included))
 
 
-def log_rare(margin: Array, shift: Array, order: Array) -> Array:
+def log_rare(margin: Floats, shift: Floats, order: Floats) -> Floats:
     """Bound the log of b psi(L) for an outcome that has at most Phi(margin) under both laws.
 
     By Neyman and Pearson no event gains more than a half-line does; valid for
@@ -118,10 +119,10 @@ class SampledTests:
 
     mu: float
     gamma: float
-    orders: Array
+    orders: Floats
     reverse: bool
 
-    def turned(self, gain: Array) -> Array:
+    def turned(self, gain: Floats) -> Floats:
         """Return the log ratio under sampling of an outcome whose log ratio is `gain`."""
         ratio = mixed_ratio(gain, self.gamma)
         return -ratio if self.reverse else ratio
@@ -132,7 +133,7 @@ class Thresholds(SampledTests):
 
     __slots__ = ()
 
-    def log_supremum(self, tolerance: float = TOLERANCE) -> Array:
+    def log_supremum(self, tolerance: float = TOLERANCE) -> Floats:
         """Return log G of the worst margin for every order, from above."""
         reach = self.mu * self.orders
         reach = 2 * reach + 8 + np.sqrt(4 * np.log1p(1 / (self.gamma * self.mu)))
@@ -142,23 +143,25 @@ class Thresholds(SampledTests):
         right = np.logaddexp(self._rare(-high), self._side(high, lose=False))
         return np.asarray(np.maximum(inside, np.maximum(left, right)))
 
-    def _rare(self, margin: Array) -> Array:
+    def _rare(self, margin: Floats) -> Floats:
         return log_rare(margin, np.asarray(self.mu), self.orders)
 
-    def _side(self, a: Array, *, lose: bool) -> Array:
+    def _side(self, a: Floats, *, lose: bool) -> Floats:
         """Bound the frequent outcome beyond the end `a` of the margins searched."""
         return log_psi(self._ratio(a, lose=lose), self.orders)
 
-    def _ratio(self, a: Array, *, lose: bool) -> Array:
+    def _ratio(self, a: Floats, *, lose: bool) -> Floats:
         mu = np.asarray(self.mu)
         return self.turned(-log_gain(-a - mu, mu) if lose else log_gain(a, mu))
 
-    def _weight(self, a: Array, *, lose: bool) -> Array:
+    def _weight(self, a: Floats, *, lose: bool) -> Floats:
         sign = -1 if lose else 1
         without, included = log_ndtr(sign * a), log_ndtr(sign * (a + self.mu))
         return mixed(without, included, self.gamma) if self.reverse else without
 
-    def _bounds(self, low: Array, high: Array, which: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    def _bounds(
+        self, low: Floats, high: Floats, which: npt.NDArray[np.intp]
+    ) -> tuple[Floats, Floats]:
         order = self.orders[which]
         won = log_psi(self._ratio(low, lose=False), order)
         lost = self._weight(low, lose=True)
@@ -179,11 +182,11 @@ class ShiftCells:
     Bounds G / mu^2 over a whole cell, which may begin at zero.
     """
 
-    low: Array
-    high: Array
+    low: Floats
+    high: Floats
     order: float
 
-    def log_supremum(self, tolerance: float) -> Array:
+    def log_supremum(self, tolerance: float) -> Floats:
         """Return the log of the supremum of G / mu^2 over each cell and all margins."""
         order = np.asarray(self.order)
         reach = 2 * self.order * self.high + 14
@@ -201,7 +204,9 @@ class ShiftCells:
         )
         return np.asarray(np.maximum(inside, np.maximum(beyond_left, beyond_right)))
 
-    def _bounds(self, low: Array, high: Array, which: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    def _bounds(
+        self, low: Floats, high: Floats, which: npt.NDArray[np.intp]
+    ) -> tuple[Floats, Floats]:
         """Bound log(G / mu^2) over rectangles of margins and shifts (section 3).
 
         Taken at a single margin it is what splitting a rectangle further can lead to.
@@ -212,14 +217,14 @@ class ShiftCells:
         lose = log_curvature(-log_gain(-low - least, least, least=True), order)
         lost = log_ndtr(-low)
 
-        def upper(end: Array) -> Array:
+        def upper(end: Floats) -> Floats:
             losing = lose + 2 * _log_mean(-end - most, most)
             return np.asarray(np.logaddexp(log_ndtr(end) + win, lost + losing))
 
         return upper(high), upper(low)
 
 
-def _log_mean(a: Array, mu: Array) -> Array:
+def _log_mean(a: Floats, mu: Floats) -> Floats:
     """Return the log of the mean hazard over [a, a + mu], the hazard itself for mu = 0."""
     narrow = mu < _NARROW
     wide = np.where(narrow, 1.0, mu)
@@ -230,7 +235,7 @@ def _log_mean(a: Array, mu: Array) -> Array:
     return np.asarray(np.log(mean))
 
 
-def branch_and_bound(bounds: Bounds, low: Array, high: Array, tolerance: float) -> Array:
+def branch_and_bound(bounds: Bounds, low: Floats, high: Floats, tolerance: float) -> Floats:
     """Return an upper bound on log G over [low, high] for every problem.
 
     `bounds(low, high, which)` gives, for intervals of the problems `which`, an upper bound on
@@ -257,8 +262,8 @@ def branch_and_bound(bounds: Bounds, low: Array, high: Array, tolerance: float) 
 
 
 def _quarters(
-    left: Array, right: Array, which: npt.NDArray[np.intp]
-) -> tuple[Array, Array, npt.NDArray[np.intp]]:
+    left: Floats, right: Floats, which: npt.NDArray[np.intp]
+) -> tuple[Floats, Floats, npt.NDArray[np.intp]]:
     edges = left + (right - left) * np.linspace(0, 1, 5)[:, None]
     edges[-1] = right
     return edges[:-1].ravel(), edges[1:].ravel(), np.tile(which, 4)

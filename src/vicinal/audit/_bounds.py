@@ -21,13 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import betaincinv, ndtr, ndtri
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
-
-Floats = npt.NDArray[np.float64]
 
 CHOOSING = 0.2
 """Share of the scores that chooses the test; they are not counted."""

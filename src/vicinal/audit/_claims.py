@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
+from vicinal._arrays import Floats
 from vicinal.accounting import _budget
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.accounting._label_only import LINE_GRID, LabelBudget
 from vicinal.accounting._plan import Plan
 from vicinal.accounting._pld import _totals
-from vicinal.audit._bounds import Floats, RateBounds
+from vicinal.audit._bounds import RateBounds
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings

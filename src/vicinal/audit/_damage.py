@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Ints
 from vicinal.mechanisms import NoiseSource, randomness
-from vicinal.mechanisms._sampling import BernoulliSource, Bools
+from vicinal.mechanisms._sampling import BernoulliSource
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class WeakerNoise(NoiseSource):
         self._divisor = divisor
         self._noise = randomness()
 
-    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return exact draws at a smaller scale."""
         return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
 
-    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_laplace(self, scale: int, size: int) -> Ints:
         """Return exact draws at a smaller scale."""
         return self._noise.discrete_laplace(max(1, scale // self._divisor), size)
 

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr
 from scipy.stats import binom
 from sklearn.dummy import DummyClassifier
 
-from vicinal.audit._bounds import Floats
+from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.audit._claims import PlanClaim
 from vicinal.audit._damage import Heads, WeakerNoise
 from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import public_draws
-from vicinal.mechanisms._sampling import Bools, NearestOfSample
+from vicinal.mechanisms._sampling import NearestOfSample
 from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import Chosen
@@ -64,7 +63,7 @@ class AnswerLaw:
     label_only: bool = False
     screen: tuple[float, float] | None = None
 
-    def score(self, passed: Bools, answers: npt.NDArray[Any]) -> Floats:
+    def score(self, passed: Bools, answers: AnyArray) -> Floats:
         """Return the log likelihood ratio of every query's answer, (q,)."""
         ratios = np.zeros(len(passed))
         if self.screen is not None:
@@ -75,7 +74,7 @@ class AnswerLaw:
         ratios[passed] += self._of_answers(answers)
         return ratios
 
-    def _of_answers(self, answers: npt.NDArray[Any]) -> Floats:
+    def _of_answers(self, answers: AnyArray) -> Floats:
         if self.label_only:
             absent, taking = (
                 float(ndtr((votes[0] - votes[1]) / (math.sqrt(2) * self.sigma)))
@@ -151,7 +150,7 @@ class FixedPlanTrial(AuditTrial):
         """Return the classifier, fitted on one world."""
 
     @abstractmethod
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
+    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
         """Return who was answered, and the answers, of `size` equal queries."""
 
 
@@ -177,11 +176,11 @@ class PrivateKNNTrial(FixedPlanTrial):
         fitted._release.encode_by(np.zeros((1, 2)), 1.0)
         return fitted
 
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
+    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
         return answers_at_origin(fitted, size)
 
 
-def answers_at_origin(fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
+def answers_at_origin(fitted: Any, size: int) -> tuple[Bools, AnyArray]:
     """Return which queries at the origin pass, and what Private-kNN answers to those."""
     release = fitted._release
     release._planned.note_releases(size)
@@ -272,7 +271,7 @@ class PATETrial(FixedPlanTrial):
         forgets = self._damage is forget_subjects
         return classifier.fit(np.zeros((own + 1, 1)), labels, None if forgets else ids)
 
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, npt.NDArray[Any]]:
+    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
         fitted.n_asked_ += size
         passed, answers = fitted._release.answer(np.zeros((size, 1)))
         return np.asarray(passed), answers

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal.accounting._budget import UNITS
-from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import PlanClaim, gaussian_claim
 from vicinal.audit._damage import HONEST, Damage, Heads, WeakerNoise
 from vicinal.audit._trials import AuditTrial

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import _checks
-from vicinal.audit._bounds import Floats
+from vicinal._arrays import Floats
 from vicinal.audit._damage import HONEST, Damage, WeakerNoise
 from vicinal.audit._guesses import Guesses, epsilon_from_guesses, mu_from_guesses
 from vicinal.audit._ind_knn import IndKNNAudit

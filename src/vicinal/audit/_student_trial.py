@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal.audit._bounds import Floats
+from vicinal._arrays import Floats, Ints
 from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._visits import Visits
 from vicinal.audit._vote_trials import LabelsTrial
@@ -38,14 +37,14 @@ class StudentTrial(LabelsTrial):
         kinds, which = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
         return np.array([self._sureness(kind) for kind in kinds.T])[which.ravel()]
 
-    def _sureness(self, labels: npt.NDArray[np.int64]) -> float:
+    def _sureness(self, labels: Ints) -> float:
         kind = labels.tobytes()
         if kind not in self._known:
             self._known[kind] = sureness(labels)
         return self._known[kind]
 
 
-def sureness(labels: npt.NDArray[np.int64]) -> float:
+def sureness(labels: Ints) -> float:
     """Return how sure a student of these labels of one query, (q,), is of the first of two."""
     from vicinal.students import Recipe, train_student
 

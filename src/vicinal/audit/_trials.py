@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vicinal.audit._bounds import Floats, RateBounds
+from vicinal._arrays import Floats
+from vicinal.audit._bounds import RateBounds
 from vicinal.audit._claims import Claim
 
 CONFIDENCE = 1 - 1e-6

@@ -14,11 +14,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.mechanisms import public_draws
 
-Floats = npt.NDArray[np.float64]
 Placed = tuple[float, Any]
 """A record: its similarity to the universe's query, and its label, number, or row of them."""
 
@@ -40,8 +39,8 @@ class People:
     """Records, labels and subject ids, in that order as ``fit`` takes them."""
 
     X: Floats
-    y: npt.NDArray[Any]
-    subjects: npt.NDArray[np.int64]
+    y: AnyArray
+    subjects: Ints
 
     def and_(self, others: People) -> People:
         """Return these people and `others`."""
@@ -109,9 +108,7 @@ def universes(
     )
 
 
-def _people(
-    count: int, records: Sequence[Placed], ids: Callable[[int], npt.NDArray[np.int64]]
-) -> People:
+def _people(count: int, records: Sequence[Placed], ids: Callable[[int], Ints]) -> People:
     return People(
         np.concatenate([directions(count, cosine) for cosine, _ in records]),
         np.repeat(np.array([label for _, label in records]), count, axis=0),

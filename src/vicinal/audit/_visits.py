@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.accounting._budget import UNITS
-from vicinal.audit._bounds import Floats
 from vicinal.audit._claims import Claim, ind_knn_claim
 from vicinal.audit._damage import HONEST, Damage, WeakerNoise
 from vicinal.audit._universes import Universes
@@ -32,7 +31,7 @@ class ChargedBlock:
     """A release that has charged for `votes`, int64 (q, c), and not yet added noise to them."""
 
     release: BlockRelease
-    votes: npt.NDArray[np.int64]
+    votes: Ints
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class Visits:
             [one.votes / one.release.scales[:, None] for one in self.charged(present, damage)]
         )
 
-    def answers(self, present: bool, damage: Damage = HONEST) -> npt.NDArray[Any]:
+    def answers(self, present: bool, damage: Damage = HONEST) -> AnyArray:
         """Return what left of :attr:`repeats` times all universes, rounds first.
 
         Votes (rounds, runs, classes) in noise scales, or labels (rounds, runs). Contributions and

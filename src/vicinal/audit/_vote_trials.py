@@ -10,12 +10,12 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal.audit._bounds import Floats
+from vicinal._arrays import Floats, Places
 from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._trials import AuditTrial
 from vicinal.audit._visits import Estimator, Visits, refill
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import AnswerReuse, Places, PublicVotes
+from vicinal.predictors.ind_knn._engine import AnswerReuse, PublicVotes
 from vicinal.predictors.ind_knn._parameter_tables import NEIGHBORS
 
 MANY, COMPANY = 30, 5

@@ -10,8 +10,18 @@ import typer
 
 from vicinal.cli._answers import init_summary
 from vicinal.cli._feature_options import FROM_SCHEMA, FeatureOptions, ReferenceOptions
-from vicinal.cli._option_groups import grouped
-from vicinal.cli._options import Data, Json, Label, Ledger, Quiet, StorePath, Subject, Text, Witness
+from vicinal.cli._options import (
+    Data,
+    Json,
+    Label,
+    Ledger,
+    Quiet,
+    StorePath,
+    Subject,
+    Text,
+    Witness,
+    grouped,
+)
 from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
 from vicinal.cli._records import (

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._labellers import LabelOptions, Price, tell_price
-from vicinal.cli._option_groups import grouped
-from vicinal.cli._options import Json
+from vicinal.cli._options import Json, grouped
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 

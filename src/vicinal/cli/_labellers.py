@@ -91,8 +91,8 @@ class LabellerOptions:
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
         for name, kinds in _OPTIONS.items():
-            given = name in options and getattr(self, name) is not None
-            if given and self.labeller not in kinds:
+            is_set = name in options and getattr(self, name) is not None
+            if is_set and self.labeller not in kinds:
                 option = "--" + name.replace("_", "-")
                 raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
         if (self.sigma_screen is None) != (self.threshold is None):

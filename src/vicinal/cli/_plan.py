@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._option_groups import grouped
-from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._options import Delta, Epsilon, Json, grouped
 from vicinal.cli._output import as_json, picture_format, progress, write_file
 from vicinal.cli._plan_vectors import TargetOptions, carried_words, plan_vectors
 from vicinal.cli._verdicts import linear_model_lines, numbers, verdict_lines

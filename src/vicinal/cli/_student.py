@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vicinal.cli._label import Public, Seed, extractor_of, figures, load, truth_of
-from vicinal.cli._option_groups import grouped
-from vicinal.cli._options import Json
+from vicinal.cli._options import Json, grouped
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 

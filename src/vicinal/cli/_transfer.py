@@ -10,8 +10,7 @@ import typer
 
 from vicinal.cli._label import Seed, TaskOptions, figures, make_job
 from vicinal.cli._labellers import LabellerOptions, Price, tell_price
-from vicinal.cli._option_groups import grouped
-from vicinal.cli._options import Json
+from vicinal.cli._options import Json, grouped
 from vicinal.cli._output import as_json, progress, write_file
 from vicinal.cli._student import StudentOptions, student_figures
 

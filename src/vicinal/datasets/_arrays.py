@@ -8,15 +8,14 @@ from importlib.resources import as_file, files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.datasets._dataset import Dataset, subject_column
 from vicinal.errors import InvalidInput, MissingExtra
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, AnyArray]
 
 
 def image_npz(path: str | Path) -> Dataset:

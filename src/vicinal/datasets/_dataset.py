@@ -11,9 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Bools
 from vicinal.errors import InvalidInput
 
-Features: TypeAlias = npt.NDArray[Any] | tuple[Any, ...] | pa.Table
+Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,8 +54,8 @@ class Dataset:
     """
 
     features: Features
-    labels: npt.NDArray[Any] | None = None
-    subjects: npt.NDArray[Any] | None = None
+    labels: AnyArray | None = None
+    subjects: AnyArray | None = None
     test: Dataset | None = None
     names: tuple[str, ...] | None = None
 
@@ -82,7 +83,7 @@ class Dataset:
         ]
         return f"Dataset({', '.join([kind, *extras])})"
 
-    def take(self, rows: slice | npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> Dataset:
+    def take(self, rows: slice | npt.NDArray[np.integer] | Bools) -> Dataset:
         """Return the chosen records, without a test part.
 
         Parameters
@@ -112,7 +113,7 @@ class Dataset:
         return replace(self, test=None), self.test
 
 
-def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> npt.NDArray[Any]:
+def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     """Return ids, each in its one form, as an array (n,): int64 if all are numbers, else strings.
 
     In which of the two a number stands makes no difference: 5 and "5" are one id.
@@ -122,7 +123,5 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> npt.NDArray[Any]:
     return np.array(listed if are_integers else [str(subject) for subject in listed])
 
 
-def _rows_of(
-    field: npt.NDArray[Any] | None, places: npt.NDArray[np.integer]
-) -> npt.NDArray[Any] | None:
+def _rows_of(field: AnyArray | None, places: npt.NDArray[np.integer]) -> AnyArray | None:
     return None if field is None else field[places]

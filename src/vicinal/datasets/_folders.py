@@ -5,11 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.datasets._dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
 
@@ -74,7 +74,7 @@ def load_images(folder: str | Path) -> Dataset:
     return Dataset(pixels, labels, people, names=names)
 
 
-def _names(names: list[str]) -> npt.NDArray[Any]:
+def _names(names: list[str]) -> AnyArray:
     """Return names as an array: integers if all are written so, as a column of a table is read."""
     plain = all(
         name.isascii() and name.isdecimal() and len(name) < 19 and str(int(name)) == name

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.datasets._arrays import array_npz
 from vicinal.datasets._dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
@@ -108,7 +107,7 @@ def load_table(
 
 def _carried(
     table: pa.Table, label: str | None, targets: Sequence[str], documents: str | None
-) -> npt.NDArray[Any] | None:
+) -> AnyArray | None:
     """Return what records carry: texts, numbers, labels, or nothing."""
     if documents is not None:
         return np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
@@ -200,7 +199,7 @@ def _features(
     return out
 
 
-def _targets(table: pa.Table, names: Sequence[str]) -> npt.NDArray[np.float64]:
+def _targets(table: pa.Table, names: Sequence[str]) -> Floats:
     """Return columns of numbers, float64 (n, p)."""
     which = [f"target column {name!r}" for name in names]
     columns = (_column(table, *pair) for pair in zip(which, names, strict=True))
@@ -219,7 +218,7 @@ def _column(table: pa.Table, which: str, name: str, *, gaps: bool = False) -> pa
     return column
 
 
-def _numbers(column: pa.ChunkedArray, which: str) -> npt.NDArray[np.float64]:
+def _numbers(column: pa.ChunkedArray, which: str) -> Floats:
     """Return a column of numbers, or of strings that read as numbers, as float64 (n,)."""
     if _is_string(column.type):
         column = pc.utf8_trim_whitespace(column)
@@ -236,7 +235,7 @@ def _numbers(column: pa.ChunkedArray, which: str) -> npt.NDArray[np.float64]:
     return np.asarray(numbers)
 
 
-def _labels(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def _labels(table: pa.Table, name: str) -> AnyArray:
     """Return a column of labels as int64 or str (n,)."""
     column = _column(table, "label", name)
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
@@ -249,7 +248,7 @@ def _labels(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return np.array(strings, dtype=np.str_)
 
 
-def _subjects(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def _subjects(table: pa.Table, name: str) -> AnyArray:
     """Return a column of subjects as int64 or str (n,)."""
     column = _column(table, "subject", name, gaps=True)
     missing = column.null_count
@@ -271,7 +270,7 @@ def _is_whole(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind))
 
 
-def _integers(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _integers(column: pa.ChunkedArray) -> Ints:
     try:
         return np.asarray(column.cast(pa.int64()).to_numpy())
     except (ValueError, pa.ArrowException):

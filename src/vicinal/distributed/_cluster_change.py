@@ -30,18 +30,12 @@ _NOTHING = np.zeros(0, dtype=np.int32)
 class ClusterChange:
     """What all shards have to do; private.
 
-    Attributes
-    ----------
-    kind : str
-        :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
-    subjects : list of int or str
-        Whose each record is; or who is erased.
-    integers, rows, places : int8 or float32 (n, d), int32 (n, w), int32 (n,)
-        New records, what they carry as the file has it, and the shard of each.
-    audience : dict
-        Number, name and plan of a new audience.
-    clock : int
-        The coordinator's clock.
+    - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
+    - `subjects`: whose each record is; or who is erased.
+    - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
+      has it, int32 (n, w), and the shard of each, int32 (n,).
+    - `audience`: number, name and plan of a new audience.
+    - `clock`: the coordinator's.
     """
 
     kind: str

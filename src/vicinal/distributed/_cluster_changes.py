@@ -33,10 +33,8 @@ from vicinal.distributed._staged_additions import StagedAddition, StagedFile, st
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._protocols import Turn
-from vicinal.store._idempotent_adds import Addition
-from vicinal.store._naming import NEXT_NUMBER, write_naming
 from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import NEXT_NUMBER, Addition, StoredRecords, write_naming
 
 PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
@@ -53,11 +51,7 @@ _WORK = 3600.0
 class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
-    - `folder`: the coordinator's.
-    - `ledger`: the coordinator's.
-    - `transports`: the ways to all shards.
-    - `records`: what the ledger keeps of them.
-    - `deadline`: seconds that a change waits for them.
+    Folder, ledger and records are the coordinator's; a change waits `deadline` seconds for shards.
     """
 
     def __init__(
@@ -151,14 +145,9 @@ class ClusterChanges:
     def stage(self, records: StoredRecords, basis: int, turn: Turn) -> StagedAddition:
         """Have shards prepare records to be added, while blocks are charged.
 
-        `basis` is the version of the coordinator's register that it is for.
-
-        Raises
-        ------
-        StagingEndedError
-            If the data have changed meanwhile.
-        ShardMissing
-            If a shard is missing: it may know one of the subjects.
+        `basis` is the version of the coordinator's register that it is for. Raises
+        StagingEndedError if the data have changed meanwhile; ShardMissing, as a shard that is away
+        may know a subject.
         """
 
         @contextmanager

@@ -19,13 +19,12 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._checks import SubjectId
-from vicinal.distributed._cluster_backups import pack_part, write_cluster
+from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
 from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
 from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
 from vicinal.distributed._local_transport import local_transports
-from vicinal.distributed._loss_acceptance import accept_cluster_loss
 from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._messages import (
     Backup,
@@ -41,12 +40,13 @@ from vicinal.distributed._messages import (
 from vicinal.distributed._promotion import CopyTakeovers
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
+    CoordinatorLedger,
+    ShardedBatch,
     check_no_model,
     open_sharded_state,
     plan_audience,
+    tally_on_shards,
 )
-from vicinal.distributed._sharded_replies import CoordinatorLedger, ShardedBatch
-from vicinal.distributed._sharded_tally import tally_on_shards
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._staged_additions import StagedAddition
 from vicinal.distributed._sum_tree import SumTree
@@ -70,11 +70,10 @@ from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._idempotent_adds import Addition, forget_additions
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import Addition, StoredRecords, forget_additions
 from vicinal.store._status import public_facts
 from vicinal.store._store_schema import ExtractedRows
 from vicinal.store._verify import verify
@@ -288,12 +287,12 @@ class Coordinator(BaseStore):
             for _ in range(ATTEMPTS):
                 with self._exclusive():
                     basis = self._ledger.register_version
-                    left = self._additions.left_of(self.schema, records)
+                    remaining = self._additions.left_of(self.schema, records)
                 with suppress(StagingEndedError):
-                    staged = self._changes.stage(left, basis, self._turn)
+                    staged = self._changes.stage(remaining, basis, self._turn)
                     with self._exclusive():
                         if added := self._ledger.register_version == basis:
-                            return self._commit(left, addition, staged)
+                            return self._commit(remaining, addition, staged)
             with self._exclusive():
                 added = True
                 return self._commit(self._additions.left_of(self.schema, records), addition)

@@ -290,11 +290,7 @@ def gather(
 ) -> dict[int, Any]:
     """Send shards their tasks and return what came back, by shard.
 
-    - `shards`: the shards by number.
-    - `task`: what they are to do.
-    - `policy`: how long to wait, and for whom.
-    - `work`: seconds that a shard that can be reached may take, if that is longer.
-
+    `work`: seconds that a shard that can be reached may take, if that is longer than the policy's.
     Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
     which, and why. ShardDamaged if one is damaged, for which nobody waits.
     """

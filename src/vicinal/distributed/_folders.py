@@ -14,7 +14,6 @@ would spend budgets on answers that are never summed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -22,9 +21,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from vicinal.errors import InvalidInput, StoreDamaged
-from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
+from vicinal.ledger._files import replace_file
 from vicinal.mechanisms import fresh_key
-from vicinal.store._folder import KEY, Folder
+from vicinal.store._folder import KEY, Folder, check_of, private_folder
 
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"
@@ -143,16 +142,9 @@ def witness_of(path: Path, part: str) -> Path:
     return absolute.with_name(absolute.name + ".witnesses") / part
 
 
-def private_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter, whatever the umask, if it is not there."""
-    with guarded(path):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
-
-
 def _write(path: Path, described: dict[str, Any]) -> None:
     """Write a description with its digest: for damage; against an editor there is the ledger."""
-    content = {"format": _FORMAT, **described, "digest": _digest(described)}
+    content = {"format": _FORMAT, **described, "digest": check_of(described)}
     replace_file(path, json.dumps(content, indent=2).encode())
 
 
@@ -171,10 +163,6 @@ def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
         raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
     digest = content.pop("digest", None)
     plain = file_format == _UNDIGESTED and digest is None
-    if set(content) != names or not (plain or digest == _digest(content)):
+    if set(content) != names or not (plain or digest == check_of(content)):
         raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
     return content
-
-
-def _digest(described: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()

@@ -78,13 +78,9 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
 
 
 class ShardRecord:
-    """What the coordinator knows of one shard; used by any thread.
+    """What the coordinator knows of one shard, used by any thread: its place, id and copies.
 
-    - `number`: its place among the shards.
-    - `identity`: its id, in hexadecimal digits.
-    - `state`: how far it was when it last answered.
-    - `epochs`: the coordinator's epochs since then, this opening's last.
-    - `copies`: which copies it has.
+    `state`: how far it was when it last answered. `epochs`: the coordinator's since then.
     """
 
     def __init__(
@@ -105,9 +101,8 @@ class ShardRecord:
     def accept(self, state: ShardState, *answers: Sequence[ChainLink]) -> bool:
         """Take note of the answers of all copies: of the links of their chains after `state`.
 
-        Returns bool: whether the copies go one way, on which one may be further than the other.
-
-        Raises StoreOutdated if they do not lead through the state that is known.
+        Returns whether the copies go one way, on which one may be further than the other. Raises
+        StoreOutdated if they do not lead through the state that is known.
         """
         paths = [state.path(links) for links in answers]
         with self._lock:

@@ -97,25 +97,8 @@ def go_on_with(
 ) -> None:
     """List one copy of a shard alone, in three steps; before each of them nothing is lost.
 
-    Parameters
-    ----------
-    parts
-        The coordinator's, outside a transaction.
-    records
-        What its ledger keeps of all shards.
-    way
-        The way to this copy alone.
-    copy
-        The copy to go on with.
-    policy
-        How long to wait for it.
-
-    Raises
-    ------
-    StoreOutdated
-        If the copy is behind; it stays listed with the other one.
-    ShardMissing
-        If it cannot be reached, or is damaged.
+    `way` leads to this copy alone. Raises StoreOutdated if the copy is behind: it stays listed with
+    the other one; ShardMissing if it cannot be reached, or is damaged.
     """
     record = way.record
     records.open(record)
@@ -159,21 +142,7 @@ def copy_shard(path: str | Path, shard: int) -> None:
 class CopyTakeovers:
     """Gives up copies of shards for a running coordinator, where its policy says after how long.
 
-    Parameters
-    ----------
-    parts
-        What the coordinator's folder holds.
-    records
-        What its ledger keeps of all shards.
-    policy
-        After how many seconds, and how long a survivor is waited for.
-    ways
-        The ways to all copies of all shards.
-
-    Attributes
-    ----------
-    count : int
-        How many were given up. Public.
+    `count`: how many were given up. Public.
     """
 
     def __init__(
@@ -215,8 +184,7 @@ def _opened(path: Path, shard: int) -> Iterator[tuple[OpenStore, ShardRecords, S
     """Open the coordinator's folder, and nothing else."""
     cluster = ready_cluster(path)
     number = _checks.integer("shard", shard, least=0, most=MOST_SHARDS - 1)
-    parts = open_folder(ShardFolder.read(path / COORDINATOR).folder)
-    try:
+    with open_folder(ShardFolder.read(path / COORDINATOR).folder) as parts:
         records = ShardRecords.of(parts.database, cluster)
         if not len(records) or parts.database.get(ONE_FORM_EVERYWHERE) != "1":
             raise InvalidInput(
@@ -225,8 +193,6 @@ def _opened(path: Path, shard: int) -> Iterator[tuple[OpenStore, ShardRecords, S
         if number >= len(records):
             raise InvalidInput(f"The 'shard' parameter must be below {len(records)}. Got {shard}.")
         yield parts, records, list(records)[number]
-    finally:
-        parts.resources.close()
 
 
 def _write(parts: OpenStore, records: ShardRecords) -> None:

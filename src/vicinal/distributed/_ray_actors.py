@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from vicinal.distributed._local_transport import ReopeningShard
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._ray_transport import (
     DONE,
@@ -23,7 +24,6 @@ from vicinal.distributed._ray_transport import (
     call_result,
     join_message,
 )
-from vicinal.distributed._reopening import ReopeningShard
 from vicinal.distributed._sum_tree import SumNode
 from vicinal.errors import (
     InvalidInput,

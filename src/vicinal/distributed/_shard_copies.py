@@ -1,8 +1,13 @@
-"""Second copies of shards: written while the cluster is closed, and compared with what it knows."""
+"""Two copies of a shard: the second one is written, and one goes on where the other one is.
+
+Copies do the same tasks in the same order, and so write the same rows. One that was away while the
+other charged a block that was never answered is behind it, or beside it; both have been where the
+coordinator saw them last. Then all rows of one replace those of the other, in one transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from vicinal.distributed._folders import (
@@ -10,16 +15,59 @@ from vicinal.distributed._folders import (
     ShardFolder,
     copy_path,
     present_copy,
-    private_folder,
     witness_of,
 )
 from vicinal.distributed._membership import ShardRecord, links_after, member_of
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.distributed._messages import ShardState
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
+from vicinal.ledger._chain import chain_faults
+from vicinal.ledger._database import Database, Row
 from vicinal.ledger._files import sync_folder
 from vicinal.ledger._rollback_guard import RollbackGuard
+from vicinal.ledger._schema import TABLES
 from vicinal.store import _backups
-from vicinal.store._folder import Folder
+from vicinal.store._checksums import check_files, record_file_faults
+from vicinal.store._folder import Folder, private_folder
 from vicinal.store._opening import OpenStore, open_folder
+
+_CHAIN = "chain"
+
+
+def ledger_rows(database: Database, known: ShardState) -> dict[str, list[Row]]:
+    """Return the rows of all tables, by table; of the chain those after `known`. Private."""
+    rows = {name: database.execute(f"SELECT * FROM {name}") for name in TABLES if name != _CHAIN}  # noqa: S608
+    return rows | {_CHAIN: database.execute("SELECT * FROM chain WHERE number > ?", (known.link,))}
+
+
+def replace_rows(parts: OpenStore, known: ShardState, rows: Mapping[str, Sequence[Row]]) -> None:
+    """Go on with the rows of another copy that was at `known`, durably; nothing else may follow.
+
+    What lies in memory is that of the rows before, so the shard must be opened again. The witness
+    goes back to `known` first: from there the ledger goes on before the transaction, and after it.
+
+    Raises StoreDamaged if the rows are not a ledger of this shard with these records. Nothing is
+    changed.
+    """
+    database, before = parts.database, member_of(parts.database)
+    parts.witness.advance(known.clock, known.head)
+    parts.witness.sync()
+    database.chain = None  # the rows come with the links of their own commits
+    with database.transaction():
+        database.execute("DELETE FROM chain WHERE number > ?", (known.link,))
+        for table in TABLES:
+            if table != _CHAIN:
+                database.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
+            _backups.insert_rows(database, table, rows[table])
+        faults = [
+            *chain_faults(database, parts.folder.key()),
+            *record_file_faults(database, parts.record_files, database.number("records")),
+        ]
+        if faults or (database.get("identity"), member_of(database)) != (
+            parts.folder.identity,
+            before,
+        ):
+            raise StoreDamaged("The ledger of the other copy is not that of the records here.")
+        check_files(database, parts.folder.path)
 
 
 def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> None:
@@ -33,8 +81,7 @@ def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> No
     for record in records:
         have = present_copy(path, record.number, record.copies)
         source = ShardFolder.read(copy_path(path, record.number, have))
-        parts = open_folder(source.folder)
-        try:
+        with open_folder(source.folder) as parts:
             if not _was_seen(parts, cluster, record):
                 raise PrivacyRefused(
                     f"Copy {have} of shard {record.number} is not where the coordinator saw it "
@@ -43,8 +90,6 @@ def write_copies(path: Path, cluster: str, records: Iterable[ShardRecord]) -> No
             for copy in COPIES:
                 if copy != have:
                     _write(parts, cluster, path, copy_path(path, record.number, copy))
-        finally:
-            parts.resources.close()
         record.copies = COPIES
 
 
@@ -54,10 +99,8 @@ def is_current(path: Path, cluster: str, record: ShardRecord, copy: int) -> bool
         parts = open_folder(ShardFolder.read(copy_path(path, record.number, copy)).folder)
     except (InvalidInput, PrivacyRefused, StorageFailed):
         return False
-    try:
+    with parts:
         return _was_seen(parts, cluster, record)
-    finally:
-        parts.resources.close()
 
 
 def _was_seen(parts: OpenStore, cluster: str, record: ShardRecord) -> bool:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.distributed import _messages as tasks
-from vicinal.distributed._copied_ledger import ledger_rows, replace_rows
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import join, known_epoch, links_after, member_of, write_epoch
 from vicinal.distributed._messages import (
@@ -29,10 +28,16 @@ from vicinal.distributed._messages import (
     Task,
     VoteRequest,
 )
-from vicinal.distributed._search_ahead import SearchedBlock
+from vicinal.distributed._shard_copies import ledger_rows, replace_rows
 from vicinal.distributed._shard_staging import ShardStaging, records_of
-from vicinal.distributed._vote_charging import charge, charge_tally, shard_of
-from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
+from vicinal.distributed._vote_charging import (
+    ChargedVotes,
+    SearchedBlock,
+    VoteJournal,
+    charge,
+    charge_tally,
+    shard_of,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated
 from vicinal.ledger._database import Row
 from vicinal.ledger._memory import ForkSafeLock

@@ -18,14 +18,7 @@ _NONE = b""
 class ShardStaging:
     """What a shard has prepared, in memory and beyond the end of its files; one batch at a time.
 
-    All methods are called in the shard's turn; a thread of its own prepares.
-
-    Parameters
-    ----------
-    parts : OpenStore
-        What the shard holds.
-    turn : callable
-        Gives the thread the shard's turn for a moment.
+    All methods are called in the shard's turn; a thread of its own prepares, and has it by `turn`.
     """
 
     def __init__(self, parts: OpenStore, turn: Turn) -> None:

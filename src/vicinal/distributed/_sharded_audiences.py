@@ -1,18 +1,33 @@
-"""Audiences of a coordinator: planned here, with engines that work on the shards."""
+"""Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from vicinal.distributed._cluster_changes import ClusterChanges
+from vicinal.distributed._membership import ShardRecords
+from vicinal.distributed._messages import TALLY, Steps, TallyRequest, block_name
 from vicinal.distributed._remote_shards import RemoteShards
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._audiences import Audience
+from vicinal.ledger._database import Database
+from vicinal.ledger._id_encoding import framed_all
+from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._memory import ForkSafeLock
+from vicinal.mechanisms import NoisyTally
 from vicinal.predictors._common.parameter_checks import AUTO
+from vicinal.predictors.ind_knn._shard import summed
 from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
+from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._opening import OpenStore
+from vicinal.store._request_batch import RequestBatch
 
 
 def open_sharded_state(
@@ -47,3 +62,103 @@ def check_no_model(plan: Mapping[str, Any]) -> None:
             "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
             "model. Open the audience in the store, then split it: its model comes along."
         )
+
+
+class CoordinatorLedger(Ledger):
+    """The coordinator's ledger: also how far shards are, and which answers lack one of them."""
+
+    def __init__(
+        self,
+        database: Database,
+        key: bytes,
+        shards: Mapping[str, RemoteShards],
+        records: ShardRecords,
+    ) -> None:
+        super().__init__(database, key)
+        self._shards = shards
+        self._records = records
+
+    @contextmanager
+    def release(self, audience: Audience) -> Iterator[None]:
+        """Make what the body writes durable, and how far the shards are that paid for it."""
+        with super().release(audience):
+            yield
+            self._records.write()
+
+    def _enter(self, block: AnswerBlock) -> None:
+        super()._enter(block)
+        self._records.write()  # what paid for the answer is known as long as the answer
+        if missing := self._shards[block.audience.name].missing:
+            shards = ",".join(map(str, sorted(missing)))
+            self.database.execute(
+                "INSERT INTO partial (seq, shards) VALUES (?, ?)", (self.clock, shards)
+            )
+
+    def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
+        """Return which shards any of these blocks was answered without."""
+        missing: set[int] = set()
+        for seq in seqs:
+            rows = self.database.execute("SELECT shards FROM partial WHERE seq = ?", (seq,))
+            missing.update(int(number) for (shards,) in rows for number in shards.split(","))
+        return tuple(sorted(missing))
+
+
+class ShardedBatch(RequestBatch):
+    """A batch whose replies say which shards they were made without."""
+
+    _ledger: CoordinatorLedger
+
+    def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...]:
+        return self._ledger.missing(sorted(set(seqs.tolist())))
+
+
+def tally_on_shards(
+    ledger: Ledger,
+    changes: ClusterChanges,
+    audience: Audience,
+    tally: NoisyTally,
+    counted: CountedRows,
+) -> Steps:
+    """Have every shard charge the people it knows, or will know, and return the private sum.
+
+    A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
+    that was broken off finds its own sums if the same comes again, and nobody is charged twice.
+
+    - `changes`: the way to all shards.
+    - `audience`: whose answers are evaluated.
+    - `tally`: adds the noise afterwards.
+    - `counted`: rows that were asked before.
+
+    Raises ShardMissing if a shard is missing: there is no evaluation of some of the people.
+    """
+    people = list(dict.fromkeys(counted.subjects))
+    shard_of = dict(zip(people, changes.places_of(people).tolist(), strict=True))
+    where = np.array([shard_of[who] for who in counted.subjects], dtype=np.int64)
+    plan = counted.plan
+    name = _name(ledger, audience, counted)
+
+    def request(shard: int) -> TallyRequest:
+        rows = np.flatnonzero(where == shard)
+        subjects = [counted.subjects[row] for row in rows.tolist()]
+        return TallyRequest(
+            name, ledger.clock, audience.name, plan.sizes, plan.share, tally.scale,
+            counted.cells[rows], subjects,
+        )  # fmt: skip
+
+    counts = changes.on_all([request(number) for number in range(changes.n_shards)])
+    return _checked(counts.values(), sum(plan.sizes))
+
+
+def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
+    plan = counted.plan
+    content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
+    content += framed_all(counted.subjects)
+    private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
+    return block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
+
+
+def _checked(counts: Iterable[Steps], size: int) -> Steps:
+    parts = list(counts)
+    if any(one.dtype != np.int64 or one.shape != (size,) for one in parts):
+        raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
+    return summed(parts)

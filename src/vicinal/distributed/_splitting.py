@@ -7,7 +7,7 @@ broken off before the last step is finished by the next opening.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._placed_subjects import PlacedSubjects
 from vicinal.distributed._shard_copies import write_copies
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
 from vicinal.ledger._chain import NO_HEAD
@@ -42,12 +42,13 @@ from vicinal.ledger._files import sync_folder
 from vicinal.ledger._protocols import Slots
 from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
+from vicinal.store._backups import copy_table
 from vicinal.store._checksums import write_digests
-from vicinal.store._folder import copy_file, read_config, write_config
+from vicinal.store._folder import check_new, copy_file, read_config, write_config
 from vicinal.store._identities import ONE_FORM_EVERYWHERE
-from vicinal.store._indexes import CELLS
-from vicinal.store._naming import NAMING, NEXT_NUMBER
 from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._records import NAMING, NEXT_NUMBER
+from vicinal.store._store_schema import CELLS
 
 Place = Callable[[SubjectId], int]
 _MODELS = "models"
@@ -103,10 +104,8 @@ def split(
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
     copies = _checks.integer("copies", copies, least=1, most=len(COPIES))
     target = Path(path)
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidInput(f"{target} must be a new folder, or an empty one.")
-    source = open_store(Path(store))
-    try:
+    check_new(target)
+    with open_store(Path(store)) as source:
         identity = fresh_key(16).hex()
         subjects = PlacedSubjects.of(
             source.database, source.ledger.size, shards, _checked_place(source, shards, place)
@@ -120,8 +119,6 @@ def split(
         cluster = ClusterDescription(identity, shards, SPLITTING, source_path, source.ledger.clock)
         cluster.save(target)
         _retire(source)
-    finally:
-        source.resources.close()
     replace(cluster, state=READY).save(target)
 
 
@@ -135,16 +132,13 @@ def ready_cluster(path: Path) -> ClusterDescription:
     if cluster.state == READY:
         return cluster
     if not read_config(Path(cluster.source))["backup"]:
-        source = open_store(Path(cluster.source))
-        try:
+        with open_store(Path(cluster.source)) as source:
             if source.ledger.clock != cluster.clock:
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
                 )
             _retire(source)
-        finally:
-            source.resources.close()
     ready = replace(cluster, state=READY)
     ready.save(path)
     return ready
@@ -181,8 +175,7 @@ def _write_shards(
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-        parts = create_store(folder.folder, source.schema)
-        try:
+        with create_store(folder.folder, source.schema) as parts:
             # Hashes of two spellings of one id must lie together, and they do not show which do.
             at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
             erased = [row for row, its in zip(departed, at, strict=True) if its == number]
@@ -193,8 +186,6 @@ def _write_shards(
             parts.mark_change()
             state = ShardState.of(parts.database)
             records.append(ShardRecord(number, folder.folder.identity, state))
-        finally:
-            parts.resources.close()
         _copy_cells(source, path)
         folder.save()
         sync_folder(target)
@@ -214,7 +205,7 @@ def _fill(
     with parts.ledger.change("split"):
         for audience in source.ledger.audiences.values():
             _open_like(parts, audience)
-        _copy_tables(source, parts, [_MODELS])
+        copy_table(source.database, parts.database, _MODELS)
         rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
         _copy_records(source, parts, rows, subjects.new_slots[slot_of_row[rows]])
         write_digests(parts.database, parts.record_files, len(rows))
@@ -274,10 +265,10 @@ def _write_coordinator(
     path = target / COORDINATOR
     witness = witness_of(target, COORDINATOR)
     folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-    parts = create_store(folder.folder, source.schema)
-    try:
+    with create_store(folder.folder, source.schema) as parts:
         with parts.database.transaction():
-            _copy_tables(source, parts, _COPIED)
+            for table in _COPIED:
+                copy_table(source.database, parts.database, table)
             for audience in source.ledger.audiences.values():
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.ledger.clock))
@@ -288,8 +279,6 @@ def _write_coordinator(
             parts.database.put(ONE_FORM_EVERYWHERE, "1")
             ShardRecords(parts.database).replace_all(cluster, records)
         parts.witness.advance(source.ledger.clock, parts.ledger.head)
-    finally:
-        parts.resources.close()
     _copy_cells(source, path)
     folder.save()
 
@@ -298,14 +287,6 @@ def _copy_cells(source: OpenStore, path: Path) -> None:
     """Copy what the index was taught by public data, if it was."""
     if (source.folder.path / CELLS).exists():
         copy_file(source.folder.path / CELLS, path / CELLS)
-
-
-def _copy_tables(source: OpenStore, parts: OpenStore, tables: Iterable[str]) -> None:
-    for table in tables:
-        rows = source.database.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            parts.database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
 
 def _copy_audience(parts: OpenStore, audience: Audience) -> None:

@@ -34,11 +34,6 @@ class StagedFile:
     """The file of a batch that is not decided yet, or not needed any more; as private as records.
 
     An erasure wipes it: nothing of somebody erased is in any file afterwards.
-
-    Parameters
-    ----------
-    folder : Path
-        The coordinator's.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -88,17 +83,7 @@ class StagedFile:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StagedAddition:
-    """A batch that shards have prepared; private.
-
-    Attributes
-    ----------
-    token : bytes
-        Its name.
-    change : ClusterChange
-        What all shards have to do.
-    digest : str
-        Of its file.
-    """
+    """A batch that shards have prepared: its name, what all of them do, its file's digest."""
 
     token: bytes
     change: ClusterChange
@@ -114,12 +99,7 @@ def stage(
 ) -> StagedAddition:
     """Have shards prepare a change that adds records, while blocks are charged; wait for it.
 
-    Raises
-    ------
-    StagingEndedError
-        If the data have changed meanwhile, or a shard broke off.
-    ShardMissing
-        If a shard is missing.
+    Raises StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing.
     """
     token = fresh_key(_TOKEN)
     with current():

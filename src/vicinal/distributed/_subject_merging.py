@@ -50,7 +50,8 @@ def merge_cluster(path: str | Path, *, accept_loss: bool = False) -> Merged:
             merged[name] = merged.get(name, []) + spelled
     twice = _erase_all_but_first(folders)
     _add_charges_of_erased(folders)
-    _mark(place / COORDINATOR)
+    with _opened(place / COORDINATOR) as coordinator, coordinator.database.transaction():
+        coordinator.database.put(ONE_FORM_EVERYWHERE, "1")
     return Merged({**twice, **merged}, tuple(twice))
 
 
@@ -59,8 +60,7 @@ def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]
     earlier: set[SubjectId] = set()
     twice: dict[SubjectId, list[SubjectId]] = {}
     for folder in folders:
-        with ExitStack() as resources:
-            parts = _open(folder, resources)
+        with _opened(folder) as parts:
             names = list(parts.ledger.slot_table.slot_of)
             again = [name for name in names if name in earlier]
             if again:
@@ -72,16 +72,14 @@ def _erase_all_but_first(folders: list[Path]) -> dict[SubjectId, list[SubjectId]
     return twice
 
 
-def _open(folder: Path, resources: ExitStack) -> OpenStore:
-    parts = open_folder(ShardFolder.read(folder).folder)
-    resources.callback(parts.resources.close)
-    return parts
+def _opened(folder: Path) -> OpenStore:
+    return open_folder(ShardFolder.read(folder).folder)
 
 
 def _add_charges_of_erased(folders: list[Path]) -> None:
     """Charge every subject what another shard remembers of a spelling that was erased there."""
     with ExitStack() as resources:
-        shards = [_open(folder, resources) for folder in folders]
+        shards = [resources.enter_context(_opened(folder)) for folder in folders]
         for other in shards:
             departed = {h for (h,) in other.database.execute("SELECT hash FROM departed")}
             for parts in shards:
@@ -136,10 +134,3 @@ def _forget(other: OpenStore, hashes: set[bytes]) -> None:
                 audience.checkpointed += units
                 audience.checkpoint(other.database)
     other.database.execute_many("DELETE FROM departed WHERE hash = ?", ((h,) for h in hashes))
-
-
-def _mark(coordinator: Path) -> None:
-    with ExitStack() as resources:
-        database = _open(coordinator, resources).database
-        with database.transaction():
-            database.put(ONE_FORM_EVERYWHERE, "1")

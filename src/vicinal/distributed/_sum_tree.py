@@ -179,13 +179,10 @@ class SumTree:
         numbers: Iterable[int],
         meanwhile: Callable[[], None] | None = None,
     ) -> tuple[list[Steps], set[int]]:
-        """Have shards charge a block; return sums that add up to theirs, and who is missing.
+        """Have shards charge a block, and do `meanwhile` while they are at work.
 
-        - `request`: what to charge.
-        - `numbers`: which shards.
-        - `meanwhile`: what is done while they are at work.
-
-        Raises ShardMissing as :func:`vicinal.distributed._fan_out.gather`.
+        Returns sums that add up to theirs, and who is missing. Raises ShardMissing as
+        :func:`vicinal.distributed._fan_out.gather`.
         """
         self._regroup()
         until = time.monotonic() + self._policy.deadline

@@ -31,14 +31,9 @@ _SLICE = 0.05
 
 @dataclass(slots=True, eq=False)
 class Takeover:
-    """Decides when one of two copies of a shard is given up.
+    """Decides when one of two copies of a shard is given up: by calling `give_up` with its place.
 
-    Attributes
-    ----------
-    seconds : float
-        How long a copy may fail while the other one answers.
-    give_up : callable
-        Gives up the copy in a place, durably.
+    `seconds`: how long it may fail while the other one answers.
     """
 
     seconds: float
@@ -60,10 +55,7 @@ class Takeover:
     def note_failures(self, failed: Collection[int], since: float) -> None:
         """Note which copies failed, `since` when the other one is known to have answered.
 
-        Raises
-        ------
-        ShardUnreachable
-            Once a copy was given up: the other one is asked again.
+        Raises ShardUnreachable once a copy was given up: the other one is asked again.
         """
         self._failing = {place: self._failing.get(place, since) for place in failed}
         place, first = min(self._failing.items(), key=lambda one: one[1])
@@ -76,14 +68,9 @@ class Takeover:
 
 @dataclass(slots=True)
 class CopyOutcomes:
-    """What came of one message to all copies of a shard.
+    """What each copy of a shard sent to one message, or the error that it raised.
 
-    Attributes
-    ----------
-    values : list
-        What each copy sent, or the error that it raised.
-    answered_at : float
-        When the first answer was seen.
+    `answered_at`: when the first answer was seen.
     """
 
     values: list[Any]
@@ -98,20 +85,10 @@ class CopyOutcomes:
 def outcomes_of(
     replies: Sequence[PendingReply], sent: float, seconds: float, lag: float, *, long: bool
 ) -> CopyOutcomes:
-    """Wait for all copies; once one has answered, for the others `lag` seconds more at most.
+    """Wait `seconds` for all copies; once one has answered, for the others `lag` more at most.
 
-    Parameters
-    ----------
-    replies : sequence of PendingReply
-        Of every copy.
-    sent : float
-        When they were sent the message.
-    seconds : float
-        How long to wait at most.
-    lag : float
-        What a copy may take more than the other; infinite if it may take all of `seconds`.
-    long : bool
-        Whether the task may take so long that copies differ by as much as it takes.
+    The message was `sent` then. `long`: whether the task may take so long that copies differ by as
+    much as it takes.
     """
     outcomes = CopyOutcomes([None] * len(replies))
     entered, waiting = time.monotonic(), list(range(len(replies)))

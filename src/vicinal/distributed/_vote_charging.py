@@ -1,20 +1,187 @@
-"""What a request costs the subjects of a shard, charged in memory at the mechanism's price."""
+"""What a shard charges: neighbours searched ahead, the price in memory, the votes until answered.
+
+Neighbours follow from queries, thresholds and records alone, never from budgets (proof note:
+docs/decisions/0129-two-blocks-under-way.md). So they may be found while an earlier block is still
+charged, and are the same; unless the records have changed since, which the version tells.
+
+A charge and the votes that it paid for become durable in one transaction, under the name of the
+block: a repeated request finds the same votes and charges nothing, also after a restart. The votes
+have no noise on them. They are as private as budgets, lie in the same database, leave it for the
+coordinator alone, and are deleted as soon as the answer is durable there.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.distributed._messages import COUNT, COUNTED, TallyRequest, VoteRequest
-from vicinal.distributed._search_ahead import SearchedBlock
-from vicinal.distributed._vote_journal import ChargedVotes, VoteJournal
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    SearchAhead,
+    Steps,
+    SumRequest,
+    TallyRequest,
+    VoteRequest,
+)
 from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
+from vicinal.neighbours import NeighbourLists
+from vicinal.neighbours._index import MOST_HITS
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import CountedRows, charge_people
+
+
+class SearchedBlock:
+    """The neighbours of a block that is charged next; private, and gone with the process.
+
+    `most`: hits after which no more are kept.
+    """
+
+    def __init__(self, most: int = MOST_HITS) -> None:
+        self._most = most
+        self._name: tuple[bytes, int] | None = None
+        self._ready: list[NeighbourLists] = []
+
+    def search(self, shard: LocalShardBase, search: SearchAhead, version: int) -> None:
+        """Search records of a `version`; keep who was found for as many queries as memory allows.
+
+        What was kept before is forgotten.
+        """
+        self.forget()
+        hits = 0
+        for neighbours in shard.parts(search.queries, search.thresholds):
+            self._ready.append(neighbours)
+            hits += len(neighbours.rows)
+            if hits > self._most:
+                break
+        self._name = search.digest(), version
+
+    def parts(
+        self, shard: LocalShardBase, search: SearchAhead, version: int
+    ) -> Iterator[NeighbourLists]:
+        """Yield the neighbours of consecutive queries among the records of a `version`.
+
+        What was kept for them is handed out once; for the others the search is now.
+        """
+        start = 0
+        if self._name == (search.digest(), version):
+            ready, self._ready, self._name = self._ready, [], None
+            for neighbours in ready:
+                yield neighbours
+                start += len(neighbours)
+        if start < len(search.queries):
+            yield from shard.parts(search.queries[start:], search.thresholds[start:])
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self._name, self._ready = None, []
+
+
+_CLOCK = "turn"
+"""Where the database keeps how far the coordinator had come; so is the column of the table."""
+
+_SEQUENCE = "sequence"
+"""Where the database keeps the place of the last block that was charged."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChargedVotes:
+    """What a request gave; private.
+
+    `sums`: votes (q, c), counts (q,) or tables (cells,), in grid steps. `payers`, bool (hits,):
+    which hits could pay for being counted; empty for votes.
+    """
+
+    sums: Steps
+    payers: npt.NDArray[np.bool_]
+
+
+class VoteJournal:
+    """The table of charged blocks in a shard's database.
+
+    `clock`: how far the coordinator had come, as far as the shard knows; never goes back.
+    `sequence`: place of the last block that was charged in this epoch of the coordinator.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.clock = int(database.get(_CLOCK) or 0)
+        self.sequence = int(database.get(_SEQUENCE) or 0)
+
+    def find(self, request: SumRequest) -> ChargedVotes | None:
+        """Return what a request gave when it came first, or None.
+
+        Raises InvalidInput if another request came under this name.
+        """
+        rows = self._database.execute(
+            "SELECT digest, sums, part FROM carried WHERE name = ? AND round = ?",
+            (request.name, request.round),
+        )
+        if not rows:
+            return None
+        ((digest, sums, payers),) = rows
+        if digest != request.digest():
+            raise InvalidInput(
+                "The block must be the one that its name was given to. Another block was charged "
+                "under this name."
+            )
+        votes = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
+        return ChargedVotes(votes, np.frombuffer(payers, dtype=np.bool_))
+
+    def check(self, request: SumRequest) -> None:
+        """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
+        late = isinstance(request, VoteRequest) and request.sequence < self.sequence
+        if request.clock < self.clock or late:
+            raise PrivacyRefused(
+                "The block is over: the coordinator has gone on since. Nothing was charged for it."
+            )
+
+    def write(self, request: SumRequest, votes: ChargedVotes) -> None:
+        """Record votes, inside the transaction that writes their charges."""
+        self.delete_before(request.clock)
+        if isinstance(request, VoteRequest):
+            self._database.put(_SEQUENCE, str(request.sequence))
+        self._database.execute(
+            "INSERT INTO carried (name, round, turn, digest, sums, part) VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                request.name, request.round, request.clock, request.digest(),
+                votes.sums.astype("<i8").tobytes(), votes.payers.tobytes(),
+            ),
+        )  # fmt: skip
+
+    def delete_before(self, clock: int) -> None:
+        """Delete the votes of all blocks before `clock`, inside a transaction."""
+        if clock > self.clock:
+            self._database.execute("DELETE FROM carried WHERE turn < ?", (clock,))
+            self._database.put(_CLOCK, str(clock))
+
+    def begin_epoch(self) -> None:
+        """Begin to count anew, inside the transaction that writes the coordinator's new epoch."""
+        self._database.put(_SEQUENCE, "0")
+        self.sequence = 0
+
+    def note_charged(self, request: SumRequest) -> None:
+        """Note that the transaction that wrote the votes of a request is durable."""
+        self.note_durable(request.clock)
+        if isinstance(request, VoteRequest):
+            self.sequence = request.sequence
+
+    def note_durable(self, clock: int) -> None:
+        """Note that the transaction that passed `clock` to :meth:`delete_before` is durable."""
+        self.clock = max(self.clock, clock)
+
+    def __len__(self) -> int:
+        """Return how many votes are kept."""
+        return int(self._database.execute("SELECT COUNT(*) FROM carried")[0][0])
+
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)

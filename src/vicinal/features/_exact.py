@@ -29,12 +29,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Doubles = npt.NDArray[np.float64]
+from vicinal._arrays import Floats, Floats32
 
 
-def on_grid(rows: Doubles, bits: int) -> tuple[Doubles, Doubles]:
+def on_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
     """Return rows (n, d) as integers of at most 2**bits in size, rounded and before rounding.
 
     The unit is a power of two, found for each row from its own largest entry, which comes to at
@@ -46,13 +45,13 @@ def on_grid(rows: Doubles, bits: int) -> tuple[Doubles, Doubles]:
     return np.rint(scaled), scaled
 
 
-def rounded_directions(directions: Doubles) -> Doubles:
+def rounded_directions(directions: Floats) -> Floats:
     """Return unit column vectors (d, c) on the grid that `projected` asks for."""
     bits = _product_bits(len(directions))
     return np.asarray(np.ldexp(np.rint(np.ldexp(directions, bits)), -bits))
 
 
-def projected(rows: Doubles, directions: Doubles) -> Doubles:
+def projected(rows: Floats, directions: Floats) -> Floats:
     """Return the exact products (n, c) of rows, each up to a factor of its own, and directions.
 
     Rows (n, d) are rounded on their own grids first; directions (d, c) are those of
@@ -62,7 +61,7 @@ def projected(rows: Doubles, directions: Doubles) -> Doubles:
     return np.asarray(grid @ directions)
 
 
-def unit_rows(rows: Doubles) -> npt.NDArray[np.float32]:
+def unit_rows(rows: Floats) -> Floats32:
     """Return rows (n, c) scaled to Euclidean length one, and zeros where a row is zeros."""
     grid, scaled = on_grid(rows, _square_bits(rows.shape[1]))
     length = np.sqrt(_squares(grid))
@@ -70,7 +69,7 @@ def unit_rows(rows: Doubles) -> npt.NDArray[np.float32]:
     return np.asarray(scaled / length[:, None], dtype=np.float32)
 
 
-def _squares(grid: Doubles) -> Doubles:
+def _squares(grid: Floats) -> Floats:
     """Return the exact sum of squares (n,) of every row on its grid (n, c)."""
     return np.asarray(np.einsum("ij,ij->i", grid, grid))
 

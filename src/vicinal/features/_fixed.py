@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from vicinal._arrays import AnyArray, Floats32
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 
-Images = npt.NDArray[Any]
-Vectors = npt.NDArray[np.float32]
+Images = AnyArray
+Vectors = Floats32
 AnyImages = npt.ArrayLike | Sequence[npt.ArrayLike]
 
 Network = TypeVar("Network")

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Floats32, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import (
@@ -24,8 +24,6 @@ from vicinal.features._fixed import (
     image_array,
     in_threads,
 )
-
-Doubles = npt.NDArray[np.float64]
 
 
 class HOGSettings(TypedDict):
@@ -133,7 +131,7 @@ def _histograms(
     return np.concatenate(done)
 
 
-def _polar(images: Images, compress: bool) -> tuple[Doubles, Doubles]:
+def _polar(images: Images, compress: bool) -> tuple[Floats, Floats]:
     """Return lengths and angles (n, h, w) of the gradients, in radians, number by number."""
     precision = np.float32 if images.dtype in (np.float16, np.float32) else np.float64
     pixels = images.astype(precision, copy=False)
@@ -153,8 +151,7 @@ def _gradients(pixels: Images) -> tuple[Images, Images]:
     return down, right
 
 
-Singles = npt.NDArray[np.float32]
-Sums = npt.NDArray[np.int64]
+Sums = Ints
 
 _TINY = 1e-5**2
 """Added to squared lengths of blocks, so that an empty one can be divided by."""
@@ -168,7 +165,7 @@ _IN_A_ROW = 128
 _DEGREES = 180.0 / np.pi
 
 
-def bin_bounds(orientations: int) -> Doubles:
+def bin_bounds(orientations: int) -> Floats:
     """Return the borders (orientations + 1,) of the bins in degrees, of single precision."""
     width = np.float32(180.0 / orientations)
     return np.asarray(width * np.arange(orientations + 1, dtype=np.float32), dtype=np.float64)
@@ -192,8 +189,8 @@ def _parts(start: int, stop: int, merged: int) -> list[tuple[int, int, int]]:
 
 @compiled
 def features_of(
-    lengths: Doubles, angles: Doubles, bounds: Doubles, sums: Sums, cell: int, block: int
-) -> Singles:
+    lengths: Floats, angles: Floats, bounds: Floats, sums: Sums, cell: int, block: int
+) -> Floats32:
     """Return histograms (n, d) of the gradients of n images (n, h, w), normalised by blocks."""
     n, height, width = lengths.shape
     down, right, bins = height // cell, width // cell, len(bounds) - 1
@@ -208,7 +205,7 @@ def features_of(
 
 @compiled
 def _fill_cells(
-    lengths: Doubles, angles: Doubles, bounds: Doubles, cell: int, cells: Singles
+    lengths: Floats, angles: Floats, bounds: Floats, cell: int, cells: Floats32
 ) -> None:
     """Write the histogram of every cell: the mean length of its gradients, by direction.
 
@@ -228,7 +225,7 @@ def _fill_cells(
 
 
 @compiled
-def _bin_of(degrees: float, bounds: Doubles) -> int:
+def _bin_of(degrees: float, bounds: Floats) -> int:
     """Return the bin of a direction between -180 and 180 degrees, or -1 above the last one."""
     last = len(bounds) - 1
     turned = degrees + 180.0 if degrees < 0 else degrees
@@ -243,7 +240,9 @@ def _bin_of(degrees: float, bounds: Doubles) -> int:
 
 
 @compiled
-def _write_blocks(cells: Singles, block: int, sums: Sums, values: Doubles, blocks: Singles) -> None:
+def _write_blocks(
+    cells: Floats32, block: int, sums: Sums, values: Floats, blocks: Floats32
+) -> None:
     """Write every block of cells after the other, scaled, clipped and scaled again."""
     start = 0
     for top in range(cells.shape[0] - block + 1):
@@ -258,7 +257,7 @@ def _write_blocks(cells: Singles, block: int, sums: Sums, values: Doubles, block
 
 
 @compiled
-def _gather(cells: Singles, values: Doubles) -> None:
+def _gather(cells: Floats32, values: Floats) -> None:
     """Copy a block of cells into `values`, one after the other."""
     at = 0
     for down in range(cells.shape[0]):
@@ -269,7 +268,7 @@ def _gather(cells: Singles, values: Doubles) -> None:
 
 
 @compiled
-def _scale(values: Doubles, sums: Sums) -> None:
+def _scale(values: Floats, sums: Sums) -> None:
     """Divide `values` by their Euclidean length."""
     length = np.sqrt(_squares(values, sums) + _TINY)
     for i in range(len(values)):
@@ -277,7 +276,7 @@ def _scale(values: Doubles, sums: Sums) -> None:
 
 
 @compiled
-def _squares(values: Doubles, sums: Sums) -> float:
+def _squares(values: Floats, sums: Sums) -> float:
     """Return the sum of squares of `values`, added up as `additions` says."""
     stack, top = np.empty(len(sums)), 0
     for start, stop, merged in sums:
@@ -290,7 +289,7 @@ def _squares(values: Doubles, sums: Sums) -> float:
 
 
 @compiled
-def _in_a_row(values: Doubles) -> float:
+def _in_a_row(values: Floats) -> float:
     """Return the sum of few squares, in eight interleaved sums and what is left."""
     a = b = c = d = e = f = g = h = 0.0
     full = len(values) - len(values) % 8

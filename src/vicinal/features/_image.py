@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, one_by_one
 
 if TYPE_CHECKING:
     import torch
 
-Image = npt.NDArray[Any]
+Image = AnyArray
 
 BRIGHTEST = 255
 _PART = 64

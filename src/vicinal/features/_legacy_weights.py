@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -37,7 +37,7 @@ class _Tensor:
         self.key, self.dtype = storage
         self.offset, self.shape, self.strides = offset, tuple(shape), tuple(strides)
 
-    def of(self, storages: dict[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def of(self, storages: dict[str, AnyArray]) -> AnyArray:
         """Return the numbers, contiguous; raise ValueError for a place outside the storage."""
         steps = [np.arange(n) * s for n, s in zip(self.shape, self.strides, strict=True)]
         places = np.full(self.shape, self.offset)
@@ -67,7 +67,7 @@ class _TensorUnpickler(pickle.Unpickler):
         return str(key), dtype
 
 
-def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_weights(path: Path) -> dict[str, AnyArray]:
     """Return the tensors of a state dict by name; a file that holds anything else is refused."""
     try:
         with path.open("rb") as file:
@@ -78,7 +78,7 @@ def read_weights(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _tensors(file: IO[bytes]) -> dict[str, npt.NDArray[Any]]:
+def _tensors(file: IO[bytes]) -> dict[str, AnyArray]:
     magic, _version, _system, state, keys = (_TensorUnpickler(file).load() for _ in range(5))
     if magic != _MAGIC:
         raise ValueError

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
@@ -90,7 +90,7 @@ def packaged_weights() -> Path:
     return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-def _embedded(session: Any, side: int, pixels: npt.NDArray[Any]) -> Vectors:
+def _embedded(session: Any, side: int, pixels: AnyArray) -> Vectors:
     """Return the embedding (1280,) of one image."""
     colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
     image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
@@ -187,7 +187,7 @@ class _Lite0Graph(OnnxGraph):
         ]
         return self._node("Clip", [last, *ends], f"{name}.clipped")
 
-    def _folded(self, name: str, norm: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    def _folded(self, name: str, norm: str) -> tuple[AnyArray, AnyArray]:
         tensors = {
             part: self._weights[f"{norm}.{part}"].astype(np.float64)
             for part in ("weight", "bias", "running_mean", "running_var")

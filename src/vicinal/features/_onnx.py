@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
@@ -113,7 +114,7 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
         return tags
 
 
-def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> npt.NDArray[Any]:
+def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> AnyArray:
     """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
     try:
         values = np.asarray(rows)
@@ -130,7 +131,7 @@ def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> npt.NDArray[Any]:
     return _as_type(values, loaded.dtype)
 
 
-def _as_type(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+def _as_type(values: AnyArray, dtype: type[np.generic]) -> AnyArray:
     if not np.isfinite(values).all():
         raise InvalidInput("The rows must hold finite numbers only.")
     with np.errstate(over="ignore", invalid="ignore"):
@@ -141,7 +142,7 @@ def _as_type(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[A
     return cast
 
 
-def _computed(loaded: _LoadedSession, row: npt.NDArray[Any]) -> Vectors:
+def _computed(loaded: _LoadedSession, row: AnyArray) -> Vectors:
     """Return the output (d,) for one row."""
     try:
         outputs = loaded.session.run(None, {loaded.input: row[None]})[0]

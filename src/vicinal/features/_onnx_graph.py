@@ -7,12 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.features._fixed import Vectors
 from vicinal.neighbours._scan import THREADS
 
-Array = npt.NDArray[Any]
+Array = AnyArray
 Row = TypeVar("Row")
 
 _IR = 9

@@ -14,10 +14,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features._exact import Doubles, projected, rounded_directions, unit_rows
+from vicinal.features._exact import projected, rounded_directions, unit_rows
 
-Vectors = npt.NDArray[np.float32]
+Vectors = Floats32
 
 _FLAT = 1e-6
 """A component whose deviation is below this share of the largest carries rounding errors only."""
@@ -191,21 +192,21 @@ class PublicMap(TransformerMixin, BaseEstimator):
         power = _checks.real("power", self.power, least=0.0, most=1.0)
         return n_components, power, _checks.boolean("center", self.center)
 
-    def _learnt(self, mean: Doubles, components: Doubles | None, scale: Doubles | None) -> Self:
+    def _learnt(self, mean: Floats, components: Floats | None, scale: Floats | None) -> Self:
         self.mean_ = mean
         self.components_ = components
         self.scale_ = scale
         self.n_features_in_ = len(mean)
         return self
 
-    def _mapped(self, rows: npt.NDArray[Any]) -> Vectors:
+    def _mapped(self, rows: AnyArray) -> Vectors:
         centred = _minus(rows, self.mean_)
         if self.components_ is not None:
             centred = projected(centred, self.components_) / np.asarray(self.scale_)
         return unit_rows(centred)
 
 
-def _principal(rows: Doubles, n_components: int) -> tuple[Doubles, Doubles]:
+def _principal(rows: Floats, n_components: int) -> tuple[Floats, Floats]:
     """Return at most `n_components` leading components (d, c) and their strengths (c,).
 
     A strength is a deviation times the square root of the number of rows. The rows come in units
@@ -223,7 +224,7 @@ def _principal(rows: Doubles, n_components: int) -> tuple[Doubles, Doubles]:
     return np.ascontiguousarray(directions[:, :n_directions]), strengths[:n_directions]
 
 
-def _spectrum(rows: Doubles) -> tuple[Doubles, Doubles]:
+def _spectrum(rows: Floats) -> tuple[Floats, Floats]:
     """Return all singular values, largest first, and the right singular vectors in columns."""
     if len(rows) < rows.shape[1]:
         _, strengths, directions = np.linalg.svd(rows, full_matrices=False)
@@ -233,7 +234,7 @@ def _spectrum(rows: Doubles) -> tuple[Doubles, Doubles]:
     return np.sqrt(np.maximum(squares[::-1], 0.0)), directions[:, ::-1]
 
 
-def _minus(rows: npt.NDArray[Any], mean: Doubles) -> Doubles:
+def _minus(rows: AnyArray, mean: Floats) -> Floats:
     """Return centred rows in float64, refusing numbers so large that centring overflows."""
     with np.errstate(over="ignore"):
         centred = rows.astype(np.float64) - mean
@@ -242,7 +243,7 @@ def _minus(rows: npt.NDArray[Any], mean: Doubles) -> Doubles:
     return centred
 
 
-def _as_rows(X: npt.ArrayLike) -> npt.NDArray[Any]:
+def _as_rows(X: npt.ArrayLike) -> AnyArray:
     """Return `X` as a matrix of finite numbers; its values are never echoed."""
     if issparse(X):
         raise InvalidInput("The rows must not be a sparse matrix. Call toarray() first.")
@@ -268,7 +269,7 @@ def _as_rows(X: npt.ArrayLike) -> npt.NDArray[Any]:
     return rows
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Doubles, Doubles | None, Doubles | None]:
+def _read(path: Path) -> tuple[dict[str, Any], Floats, Floats | None, Floats | None]:
     """Return the parameters, the mean, the components and the scale that lie in a file."""
     try:
         # Opened here, as np.load leaves a damaged file open.
@@ -284,7 +285,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Doubles, Doubles | None, Doubles 
     return parameters, mean, learnt.get("components"), learnt.get("scale")
 
 
-def _sound(components: Doubles, scale: Doubles, n_features: int) -> bool:
+def _sound(components: Floats, scale: Floats, n_features: int) -> bool:
     """Tell whether components from outside keep the bound on which exact sums rest."""
     return bool(
         scale.ndim == 1

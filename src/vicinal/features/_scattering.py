@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import (
     AnyImages,
@@ -197,10 +197,10 @@ def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list
     return [averages(planes, scales, cells)], first, second
 
 
-_Transform = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+_Transform = Callable[[AnyArray], AnyArray]
 
 
-def _transformed(transform: _Transform, planes: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+def _transformed(transform: _Transform, planes: AnyArray, count: int) -> AnyArray:
     """Return transforms of planes (n * k, h, w) of n = `count` images, as if each were alone."""
     own = len(planes) // count
     if count == 1 or _same_together(transform, own, planes.shape[1:], planes.dtype):
@@ -208,7 +208,7 @@ def _transformed(transform: _Transform, planes: npt.NDArray[Any], count: int) ->
     return _apart(transform, planes, own)
 
 
-def _apart(transform: _Transform, planes: npt.NDArray[Any], own: int) -> npt.NDArray[Any]:
+def _apart(transform: _Transform, planes: AnyArray, own: int) -> AnyArray:
     """Return transforms of `own` planes at a time."""
     parts = [transform(planes[start : start + own]) for start in range(0, len(planes), own)]
     return np.concatenate(parts)

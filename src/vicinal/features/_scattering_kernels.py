@@ -18,9 +18,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats, Floats32
 from vicinal._compiled import compiled
 
-Spectrum = npt.NDArray[np.float32]
+Spectrum = Floats32
 Shape = tuple[int, int]
 
 _WIDTH = 0.8
@@ -53,7 +54,7 @@ def low_pass(shape: Shape, scale: int) -> Spectrum:
     return _frozen(averaging / averaging[0, 0])
 
 
-def _morlet(shape: Shape, scale: int, turn: float, slant: float) -> npt.NDArray[np.float64]:
+def _morlet(shape: Shape, scale: int, turn: float, slant: float) -> Floats:
     width, frequency = _WIDTH * 2.0**scale, _FREQUENCY / 2.0**scale
     centre = frequency * math.sin(turn), frequency * math.cos(turn)
     wave = _gaussian(shape, width, centre, turn, slant)
@@ -63,7 +64,7 @@ def _morlet(shape: Shape, scale: int, turn: float, slant: float) -> npt.NDArray[
 
 def _gaussian(
     shape: Shape, width: float, centre: tuple[float, float], turn: float, slant: float
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Return a Gaussian around a frequency (down, right), longer across `turn` for slant < 1."""
     down, right = np.meshgrid(
         *(2 * math.pi * np.fft.fftfreq(length) for length in shape), indexing="ij"
@@ -78,13 +79,12 @@ def _gaussian(
     return values
 
 
-def _frozen(spectrum: npt.NDArray[np.float64]) -> Spectrum:
+def _frozen(spectrum: Floats) -> Spectrum:
     single = spectrum.astype(np.float32)
     single.flags.writeable = False
     return single
 
 
-Singles = npt.NDArray[np.float32]
 Spectra = npt.NDArray[np.complex64]
 
 
@@ -99,14 +99,14 @@ def responses(spectra: Spectra, scale: int, orientations: int) -> Spectra:
 
 
 @lru_cache(maxsize=64)
-def _pairs(shape: Shape, scale: int, orientations: int) -> Singles:
+def _pairs(shape: Shape, scale: int, orientations: int) -> Floats32:
     """Return wavelets divided by the number of aliases, each number twice in a row."""
     share = np.float32(0.25**scale)
     return np.repeat(wavelets(shape, scale, orientations) * share, 2, axis=2)
 
 
 @compiled
-def folded(spectra: Singles, filters: Singles, step: int) -> Singles:
+def folded(spectra: Floats32, filters: Floats32, step: int) -> Floats32:
     """Return products of spectra (k, h, 2 w) and filters (l, h, 2 w), aliases added up."""
     k, height, width = spectra.shape
     few, narrow = height // step, width // step
@@ -126,7 +126,7 @@ def folded(spectra: Singles, filters: Singles, step: int) -> Singles:
 
 
 @compiled
-def moduli(values: Spectra) -> Singles:
+def moduli(values: Spectra) -> Floats32:
     """Return the moduli (k, h, w) of complex numbers."""
     lengths = np.empty(values.shape, np.float32)
     for i in range(values.shape[0]):
@@ -137,7 +137,7 @@ def moduli(values: Spectra) -> Singles:
     return lengths
 
 
-def averages(planes: Singles, octaves: int, cells: Shape) -> Singles:
+def averages(planes: Floats32, octaves: int, cells: Shape) -> Floats32:
     """Return averages (k, *cells) of planes (k, h, w) around the inner multiples of 2**octaves."""
     down, right = (
         _sampling(length, octaves, count)
@@ -147,7 +147,7 @@ def averages(planes: Singles, octaves: int, cells: Shape) -> Singles:
 
 
 @lru_cache(maxsize=64)
-def _sampling(length: int, octaves: int, count: int) -> Singles:
+def _sampling(length: int, octaves: int, count: int) -> Floats32:
     """Return the matrix (count, length) that averages one direction of a periodic plane.
 
     The average of the plane is the product of two such, as a Gaussian's spectrum is one.
@@ -159,7 +159,7 @@ def _sampling(length: int, octaves: int, count: int) -> Singles:
 
 
 @compiled
-def pooled(planes: Singles, down: Singles, right: Singles) -> Singles:
+def pooled(planes: Floats32, down: Floats32, right: Floats32) -> Floats32:
     """Return ``down @ plane @ right`` for planes (k, h, w): (k, cells down, cells to the right)."""
     means = np.zeros((len(planes), down.shape[0], right.shape[1]), np.float32)
     sums = np.empty(planes.shape[2], np.float32)

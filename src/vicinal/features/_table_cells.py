@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-Codes = npt.NDArray[np.float64]
+from vicinal._arrays import Bools, Floats
+
+Codes = Floats
 Faults = npt.NDArray[np.uint8]
 
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
@@ -70,7 +72,7 @@ class Reading:
         lacking = np.isnan(self.codes) & (self.faults == OK)
         return type(self)(self.codes, np.where(lacking, np.uint8(MISSING), self.faults))
 
-    def checked(self, right: npt.NDArray[np.bool_], fault: int) -> Self:
+    def checked(self, right: Bools, fault: int) -> Self:
         """Return the same with codes that are not `right` at fault; missing ones are right."""
         wrong = ~(right | np.isnan(self.codes))
         faults = np.where(wrong, np.uint8(fault), self.faults)

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from scipy.special import ndtri
 
+from vicinal._arrays import Bools, Floats, Ints
 from vicinal.features import _table_cells as cells
 from vicinal.features._table_cells import Codes, Reading
-
-Floats = npt.NDArray[np.float64]
 
 MOST_DEVIATIONS = 4.0
 """Numbers further than this from the centre, in spreads, count as this far: a value that is
@@ -70,11 +68,11 @@ class TableColumn(ABC):
         """Return into how many bins values fall, at most about `most` for numbers."""
 
     @abstractmethod
-    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:
+    def bins(self, codes: Codes, n_bins: int) -> Ints:
         """Return the bin of every code that is not NaN."""
 
     @abstractmethod
-    def from_bins(self, bins: npt.NDArray[np.int64], uniform: Floats, n_bins: int) -> Codes:
+    def from_bins(self, bins: Ints, uniform: Floats, n_bins: int) -> Codes:
         """Return a code inside each bin, from numbers that are uniform on [0, 1)."""
 
     @abstractmethod
@@ -95,7 +93,7 @@ class TableColumn(ABC):
         reading = self._read(column)
         return reading if self.missing else reading.refusing_missing()
 
-    def clipped(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def clipped(self, codes: Codes) -> Bools:
         """Tell which codes lie outside the declared bounds."""
         return np.zeros(len(codes), dtype=np.bool_)
 
@@ -142,7 +140,7 @@ class NumberColumn(TableColumn):
     def _read(self, column: pa.ChunkedArray) -> Reading:
         return cells.numbers(column)
 
-    def clipped(self, codes: Codes) -> npt.NDArray[np.bool_]:
+    def clipped(self, codes: Codes) -> Bools:
         """Tell which codes lie outside the declared bounds."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
@@ -216,12 +214,12 @@ class NumberColumn(TableColumn):
         low, high = self._ends
         return np.asarray(low + (high - low) * parts)
 
-    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:
+    def bins(self, codes: Codes, n_bins: int) -> Ints:
         """Return the bin of every code that is not NaN."""
         moved = self._moved(self._bounded(codes))
         return np.searchsorted(self._edges(n_bins), moved, side="right").astype(np.int64)
 
-    def from_bins(self, bins: npt.NDArray[np.int64], uniform: Floats, n_bins: int) -> Codes:
+    def from_bins(self, bins: Ints, uniform: Floats, n_bins: int) -> Codes:
         """Return a number inside each bin."""
         low, high = self._ends
         center, spread = self.scale

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from vicinal._arrays import Floats, Ints
 from vicinal.features import _table_cells as cells
 from vicinal.features._table_cells import Codes, Reading
-from vicinal.features._table_columns import Floats, TableColumn
+from vicinal.features._table_columns import TableColumn
 
 OTHER = "(other)"
 """What made-up rows have where a value is none of the declared ones."""
@@ -62,13 +62,13 @@ class _DeclaredColumn(TableColumn):
         """Return how many values there are."""
         return self._n_values
 
-    def bins(self, codes: Codes, n_bins: int) -> npt.NDArray[np.int64]:  # noqa: ARG002
+    def bins(self, codes: Codes, n_bins: int) -> Ints:  # noqa: ARG002
         """Return the codes, which are bins already."""
         return codes.astype(np.int64)
 
     def from_bins(
         self,
-        bins: npt.NDArray[np.int64],
+        bins: Ints,
         uniform: Floats,  # noqa: ARG002
         n_bins: int,  # noqa: ARG002
     ) -> Codes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.features._table_cells import Codes
 from vicinal.features._table_schema import TableSchema
 from vicinal.mechanisms import public_draws
@@ -51,7 +51,7 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     return table_of(schema, np.column_stack(codes))
 
 
-def table_of(schema: TableSchema, codes: Codes | npt.NDArray[np.float64]) -> pa.Table:
+def table_of(schema: TableSchema, codes: Codes | Floats) -> pa.Table:
     """Return a table whose cells read as these codes (n, columns)."""
     return pa.table(
         {column.name: column.cells(codes[:, i]) for i, column in enumerate(schema.columns)}

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.features._table_cells import Codes
 from vicinal.features._table_columns import TableColumn
@@ -21,8 +21,6 @@ from vicinal.features._table_features import TableFeatures
 from vicinal.features._table_made_up import table_of
 from vicinal.features._table_schema import TableSchema
 from vicinal.mechanisms import NoisyMarginals, noisy_marginals, public_draws, randomness
-
-Table = npt.NDArray[np.float64]
 
 N_BINS = 8
 """Bins of a number."""
@@ -107,7 +105,7 @@ def rows_from_marginals(
     return DrawnRows(table_of(schema, drawn), released.cost)
 
 
-def _slots(subjects: Any, size: int) -> npt.NDArray[np.int64]:
+def _slots(subjects: Any, size: int) -> Ints:
     if subjects is None:
         return np.arange(size)
     ids = _checks.subject_ids("subjects", subjects)
@@ -117,7 +115,7 @@ def _slots(subjects: Any, size: int) -> npt.NDArray[np.int64]:
     return np.array([place_of.setdefault(one, len(place_of)) for one in ids], dtype=np.int64)
 
 
-def _bins(column: TableColumn, codes: Codes) -> npt.NDArray[np.int64]:
+def _bins(column: TableColumn, codes: Codes) -> Ints:
     """Return the bin of every code; missing values have the last one."""
     n_bins = column.n_bins(N_BINS)
     absent = np.isnan(codes)
@@ -146,20 +144,20 @@ def _drawn(
     )
 
 
-def _codes(column: TableColumn, bins: npt.NDArray[np.int64], uniform: Table) -> Codes:
+def _codes(column: TableColumn, bins: Ints, uniform: Floats) -> Codes:
     n_bins = column.n_bins(N_BINS)
     there = bins < n_bins
     values = column.from_bins(np.where(there, bins, 0), uniform, n_bins)
     return np.where(there, values, np.nan)
 
 
-def _draw(law: Table, uniform: Table) -> npt.NDArray[np.int64]:
+def _draw(law: Floats, uniform: Floats) -> Ints:
     """Return one bin for every row's law (n, k)."""
     upto = np.cumsum(law, axis=1)
     return np.asarray(np.minimum((upto <= uniform[:, None]).sum(axis=1), law.shape[1] - 1))
 
 
-def shares(counts: Table, total: float) -> Table:
+def shares(counts: Floats, total: float) -> Floats:
     """Return shares nearest to noisy counts that are not negative and sum to one."""
     flat = counts.ravel()
     ordered = np.sort(flat)[::-1]
@@ -168,7 +166,7 @@ def shares(counts: Table, total: float) -> Table:
     return np.asarray(np.maximum(flat - excess[last], 0.0).reshape(counts.shape) / total)
 
 
-def _two_way(released: NoisyMarginals, child: int, parent: int) -> Table:
+def _two_way(released: NoisyMarginals, child: int, parent: int) -> Floats:
     """Return noisy counts (k_parent, k_child)."""
     if parent < child:
         return released.two_way[parent, child]
@@ -176,15 +174,15 @@ def _two_way(released: NoisyMarginals, child: int, parent: int) -> Table:
 
 
 def _conditional(
-    released: NoisyMarginals, one_way: list[Table], child: int, parent: int, total: float
-) -> Table:
+    released: NoisyMarginals, one_way: list[Floats], child: int, parent: int, total: float
+) -> Floats:
     """Return the law of a column for every bin of its parent; noise pulls it to the one-way law."""
     joint = shares(_two_way(released, child, parent), total) * total
     law = joint + released.noise * one_way[child]
     return np.asarray(law / law.sum(axis=1, keepdims=True))
 
 
-def information(joint: Table) -> float:
+def information(joint: Floats) -> float:
     """Return the mutual information of two columns from their shares (k, l), in nats."""
     apart = joint.sum(axis=1, keepdims=True) * joint.sum(axis=0, keepdims=True)
     there = joint > 0
@@ -193,7 +191,7 @@ def information(joint: Table) -> float:
 
 def tree(
     released: NoisyMarginals,
-    one_way: list[Table],
+    one_way: list[Floats],
     total: float,
     generator: np.random.Generator,  # noqa: TID251 (a type)
 ) -> list[tuple[int, int | None]]:

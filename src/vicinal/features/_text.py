@@ -9,12 +9,12 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
@@ -32,7 +32,7 @@ class _Network(Protocol):
 
     def encode(
         self, texts: list[str], *, batch_size: int, show_progress_bar: bool, convert_to_numpy: bool
-    ) -> npt.NDArray[Any]: ...
+    ) -> AnyArray: ...
 
 
 class SentenceFeatures(LoadedOnce["_Network"], FixedTextFeatures):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput
 from vicinal.ledger._files import replace_file
 from vicinal.predictors.ind_knn._public_model import PublicModel
@@ -69,13 +70,13 @@ class ReleasedLabels:
     array([4])
     """
 
-    rows: npt.NDArray[np.int64]
-    labels: npt.NDArray[Any]
-    margins: npt.NDArray[np.float64] | None
-    selected: npt.NDArray[np.bool_]
+    rows: Ints
+    labels: AnyArray
+    margins: Floats | None
+    selected: Bools
     classes: tuple[int | str, ...]
     guarantee: dict[str, Any]
-    soft_labels: npt.NDArray[np.float32] | None = None
+    soft_labels: Floats32 | None = None
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
@@ -97,7 +98,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     (0, 1)
     """
     about = {"version": _VERSION, "classes": list(answers.classes), "guarantee": answers.guarantee}
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
         "rows": answers.rows,
         "labels": answers.labels,
@@ -150,9 +151,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         raise InvalidInput(f"{path} is not a sound file of answers.") from None
 
 
-def checked_soft_labels(
-    soft_labels: npt.ArrayLike, n_examples: int, n_classes: int
-) -> npt.NDArray[np.float32]:
+def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:
     """Return soft labels as float32 (m, c).
 
     Raises InvalidInput unless they are a distribution over the classes for every public example.
@@ -168,7 +167,7 @@ def checked_soft_labels(
     return soft.astype(np.float32)
 
 
-def _near_one(totals: npt.NDArray[np.floating]) -> bool:
+def _near_one(totals: FloatMatrix) -> bool:
     return bool((np.abs(totals - 1) <= _SUMS).all())
 
 
@@ -176,12 +175,7 @@ _CHUNK = 4096
 """Examples at a time, to bound memory."""
 
 
-def soft_labels(
-    features: npt.NDArray[np.floating],
-    rows: npt.NDArray[np.int64],
-    labels: npt.NDArray[np.int64],
-    n_classes: int,
-) -> npt.NDArray[np.float32]:
+def soft_labels(features: FloatMatrix, rows: Ints, labels: Ints, n_classes: int) -> Floats32:
     """Return how likely every class is for all public examples, float32 (m, c).
 
     Parameters

@@ -21,16 +21,15 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._labellers import State
 from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._files import PRIVATE_FOLDER, guarded, replace_file
-from vicinal.ledger._lock import Lock
+from vicinal.ledger._files import PRIVATE_FOLDER, Lock, guarded, replace_file
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.mechanisms import fresh_key
 
@@ -62,10 +61,10 @@ class AskedRound:
     False
     """
 
-    questions: npt.NDArray[np.int64]
-    labels: npt.NDArray[np.int64]
-    margins: npt.NDArray[np.float64] | None
-    soft_labels: npt.NDArray[np.float32] | None = None
+    questions: Ints
+    labels: Ints
+    margins: Floats | None
+    soft_labels: Floats32 | None = None
 
     @property
     def complete(self) -> bool:
@@ -238,7 +237,7 @@ class FileJournal:
         )
 
 
-def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.NDArray[Any]]:
+def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyArray]:
     head = {
         "version": _VERSION,
         "identity": identity.hex(),
@@ -246,7 +245,7 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.N
         "run": entry.run,
         "rounds": len(entry.rounds),
     }
-    arrays: dict[str, npt.NDArray[Any]] = {"head": np.array(json.dumps(head))}
+    arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(head))}
     for number, asked_round in enumerate(entry.rounds):
         arrays[f"questions_{number}"] = asked_round.questions
         arrays[f"labels_{number}"] = asked_round.labels
@@ -257,7 +256,7 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, npt.N
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(arrays: dict[str, npt.NDArray[Any]]) -> tuple[JournalEntry, bytes, int]:
+def _entry(arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, int]:
     head = json.loads(str(arrays["head"]))
     if head["version"] != _VERSION:
         raise ValueError("another version")

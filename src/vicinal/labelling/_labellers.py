@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
@@ -34,7 +35,7 @@ from vicinal.predictors.ind_knn._reembedding import (
     spent_budget,
 )
 
-State = dict[str, npt.NDArray[Any]]
+State = dict[str, AnyArray]
 """What a labeller must remember to go on after a kill. **As private as the records.**"""
 
 _ROUNDS = "features change from round to round"
@@ -72,9 +73,9 @@ class Answered:
     array([2, 0])
     """
 
-    labels: npt.NDArray[np.int64]
-    margins: npt.NDArray[np.float64] | None
-    soft_labels: npt.NDArray[np.float64] | None = None
+    labels: Ints
+    margins: Floats | None
+    soft_labels: Floats | None = None
 
 
 class Labeller(Protocol):
@@ -95,13 +96,11 @@ class Labeller(Protocol):
     """
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
+    def classes(self) -> AnyArray:
         """Class names (c,), as declared."""
         ...
 
-    def embed(
-        self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round
-    ) -> npt.NDArray[np.float64] | None:
+    def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         """Take in features of all private records (n, d) and of the public examples (m, d).
 
         Returns what is released with that about the public examples: how likely every class is by
@@ -109,7 +108,7 @@ class Labeller(Protocol):
         """
         ...
 
-    def label(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: AnyArray) -> Answered:
         """Answer queries (q, d); spends budget."""
         ...
 
@@ -193,13 +192,11 @@ class IndKNNLabeller:
         self._fitted = False
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
+    def classes(self) -> AnyArray:
         """Class names (c,), as declared."""
         return np.asarray(list(self._classifier.classes))
 
-    def embed(
-        self, records: npt.NDArray[Any], reference: npt.NDArray[Any], part: Round
-    ) -> npt.NDArray[np.float64] | None:
+    def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         """Take in features; the first time fill the budgets, or take those of :meth:`restore`.
 
         Returns the soft labels of the private model for `reference`, (m, c): they follow from its
@@ -225,7 +222,7 @@ class IndKNNLabeller:
             return ""
         return self._classifier._settings.why_no_model or _ROUNDS
 
-    def label(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: AnyArray) -> Answered:
         """Answer queries (q, d); spends budget."""
         answers = self._classifier.query(queries)
         votes = answers.votes
@@ -285,8 +282,7 @@ class IndKNNLabeller:
         return digest_of(sorted(parameters.items()), self._labels, self._subjects)
 
 
-Examples = npt.NDArray[Any]
-Places = npt.NDArray[np.int64]
+Examples = AnyArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,10 +293,10 @@ class SoftLabels:
     - `released`: whether a private model has told them; else they follow from the answers.
     """
 
-    compute: Callable[[], npt.NDArray[np.float32]]
+    compute: Callable[[], Floats32]
     released: bool = False
 
-    def __call__(self) -> npt.NDArray[np.float32]:
+    def __call__(self) -> Floats32:
         """Return the soft labels, (m, c); rows sum to 1."""
         return self.compute()
 
@@ -308,7 +304,7 @@ class SoftLabels:
 class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
-    def transform(self, examples: Examples, /) -> npt.NDArray[Any]:
+    def transform(self, examples: Examples, /) -> AnyArray:
         """Return features (n, d)."""
         ...
 
@@ -328,7 +324,7 @@ class StudentModel(FeatureExtractor, Protocol):
     (8, 2)
     """
 
-    def predict_proba(self, examples: Examples, /) -> npt.NDArray[Any]:
+    def predict_proba(self, examples: Examples, /) -> AnyArray:
         """Return the probability of every class, (n, c)."""
         ...
 

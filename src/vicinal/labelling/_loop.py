@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats32, Places
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
@@ -25,13 +25,10 @@ from vicinal.labelling._labellers import (
     FeatureExtractor,
     Labeller,
     Learner,
-    Places,
     SoftLabels,
     StudentModel,
 )
 from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
-
-Floats = npt.NDArray[np.float32]
 
 BLOCK = 256
 """Questions between two entries of the journal."""
@@ -286,7 +283,7 @@ class _Transfer:
         while not self.rounds[number].complete:
             step(self._ask_block(number, reference))
 
-    def _ask_block(self, number: int, reference: npt.NDArray[Any]) -> int:
+    def _ask_block(self, number: int, reference: AnyArray) -> int:
         asked_round = self.rounds[number]
         done = len(asked_round.labels)
         block = asked_round.questions[done : done + BLOCK]
@@ -336,7 +333,7 @@ class _Transfer:
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _soft_labels(self, number: int, extractor: FeatureExtractor) -> Floats:
+    def _soft_labels(self, number: int, extractor: FeatureExtractor) -> Floats32:
         """Return how likely every class is for all examples, by all answers up to a round.
 
         Beside a private model they are released; else they follow from the round's features.
@@ -362,7 +359,7 @@ class _Transfer:
         return rows, np.array([label_of[row] for row in rows.tolist()], dtype=np.int64)
 
 
-def _updated(soft_labels: Floats | None, rows: Places, answered: Answered) -> Floats | None:
+def _updated(soft_labels: Floats32 | None, rows: Places, answered: Answered) -> Floats32 | None:
     """Return soft labels (m, c) with what the answers of a block say in their rows.
 
     Where labels alone are released, one that is not the model's counts as much as the model.

@@ -17,13 +17,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Places
 from vicinal.errors import InvalidInput, PrivacyRefused
-
-Places = npt.NDArray[np.int64]
 
 FIRST = "shuffled"
 UNSURE = "unsure"
@@ -77,7 +75,7 @@ class Round:
         if self.components is not None:
             _checks.integer("components", self.components, least=1)
 
-    def selected(self, margins: npt.NDArray[np.float64], labels: Places) -> Places:
+    def selected(self, margins: Floats, labels: Places) -> Places:
         """Return which answers are kept, ascending: those with the largest margins.
 
         Parameters
@@ -93,7 +91,7 @@ class Round:
         parts = [self._surest(places, margins) for places in classes]
         return np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *parts]))
 
-    def _surest(self, places: Places, margins: npt.NDArray[np.float64]) -> Places:
+    def _surest(self, places: Places, margins: Floats) -> Places:
         size = max(1, round(self.keep * len(places)))
         return places[np.argsort(-margins[places], kind="stable")[:size]]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.accounting._plan import Plan as PricedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -82,14 +83,14 @@ class FixedPlanLabeller:
                 raise InvalidInput("The 'interactions' parameter must be 1 in rounds.")
 
     @property
-    def classes(self) -> npt.NDArray[Any]:
+    def classes(self) -> AnyArray:
         """Class names (c,), as declared."""
         return np.asarray(list(self._classifiers()[0].classes))
 
     def embed(
         self,
-        records: npt.NDArray[Any],
-        reference: npt.NDArray[Any],  # noqa: ARG002 (the queries themselves are enough)
+        records: AnyArray,
+        reference: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
         part: Round,  # noqa: ARG002 (the plan is known)
     ) -> None:
         """Take in features for the next round, or for what is left of one that was cut off.
@@ -112,7 +113,7 @@ class FixedPlanLabeller:
         self._fits.join(classifier)
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
-    def label(self, queries: npt.NDArray[Any]) -> Answered:
+    def label(self, queries: AnyArray) -> Answered:
         """Answer queries (q, d), of which those that fail a screening get `ABSTAINED`.
 
         Raises
@@ -181,12 +182,12 @@ class FixedPlanLabeller:
         pairs = [(self._make(part), part.questions) for part in self._plan.rounds]
         return [classifier.set_params(n_queries=questions) for classifier, questions in pairs]
 
-    def _places(self, names: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    def _places(self, names: AnyArray) -> Ints:
         place_of = {name: place for place, name in enumerate(self.classes.tolist())}
         return np.array([place_of.get(name, ABSTAINED) for name in names.tolist()], dtype=np.int64)
 
 
-def _by_votes(votes: npt.NDArray[np.float64]) -> Answered:
+def _by_votes(votes: Floats) -> Answered:
     """Return best classes and their leads; rows of NaN were not answered."""
     answered = ~np.isnan(votes).any(axis=1)
     labels = np.full(len(votes), ABSTAINED, dtype=np.int64)

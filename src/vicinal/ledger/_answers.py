@@ -40,12 +40,9 @@ def request_name(audience: str, analyst: str, key: str) -> bytes:
 
 
 class AnswerLog:
-    """Reads released answers of one audience.
+    """Reads released answers of one audience, of a `width`; None for a label.
 
-    - `database`: where they are.
-    - `audience`: whose they are.
-    - `width`: numbers of an answer; None for a label.
-    - `version`: the version of the data whose queries are looked up.
+    Queries are looked up for one `version` of the data.
     """
 
     def __init__(

@@ -149,12 +149,12 @@ class HashedSlotTable:
         if more > 0:
             fresh = np.arange(size + more - 1, size - 1, -1, dtype=np.int32)
             free, size = np.concatenate([free, fresh]), size + more
-        kept = len(free) - len(framed_ids)
-        slots = free[kept:][::-1].copy()
+        n_free = len(free) - len(framed_ids)
+        slots = free[n_free:][::-1].copy()
         new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
         entries = np.concatenate([self._entries, new])
         entries.sort()
-        return SlotAssignment(slots, entries, free[:kept].copy(), size)
+        return SlotAssignment(slots, entries, free[:n_free].copy(), size)
 
     def become(self, assignment: SlotAssignment) -> None:
         """Give newcomers the slots that they were to get; nothing may have changed since."""
@@ -189,9 +189,9 @@ class HashedSlotTable:
                 read = list(read_pages(self._database, list(places)[start : start + _PAGES]))
             for number, page in read:
                 at = places[number]
-                found = _standing_at(page, slots[at], number * PAGE_SLOTS)
+                standing = _standing_at(page, slots[at], number * PAGE_SLOTS)
                 held[at] = [
-                    who == ids[place] for who, place in zip(found, at.tolist(), strict=True)
+                    who == ids[place] for who, place in zip(standing, at.tolist(), strict=True)
                 ]
         return held
 

@@ -117,10 +117,7 @@ class Ledger:
     def admit(self, enrollment: Enrollment) -> Slots:
         """Enroll subjects, inside :meth:`change`; return the slot of each.
 
-        Raises
-        ------
-        PrivacyRefused
-            If the register has changed since :meth:`enrollment_of`.
+        Raises PrivacyRefused if the register has changed since :meth:`enrollment_of`.
         """
         if enrollment.basis != self.register_version:
             raise PrivacyRefused("The register has changed since the enrollment was made.")
@@ -129,8 +126,9 @@ class Ledger:
         self.database.put("slots", str(self.size))
         departed = self._returned(enrollment)
         for audience in self.audiences.values():
-            _assign_initial_budgets(audience, enrollment.assignment.slots, departed, self.size)
-            audience.checkpoint(self.database)
+            newcomers = enrollment.assignment.slots
+            _assign_initial_budgets(audience, newcomers, departed, self.size)
+            audience.write_newcomers(self.database, newcomers)
         return enrollment.slots
 
     def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:

@@ -25,8 +25,7 @@ from typing import Self
 
 from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
 from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._files import PRIVATE_FILE, guarded, sync_folder
-from vicinal.ledger._lock import locked
+from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
 
 _MAGIC = b"vicinal witness\x02"

@@ -151,15 +151,15 @@ def _pages_after(
     )
     rows_of: dict[int, list[Row]] = {page: [] for page in changes}
     with turn():
-        found = database.execute(query, (first, last))
-    for page, slots, ids in found:
+        pages = database.execute(query, (first, last))
+    for page, slots, ids in pages:
         rows_of[page].append((slots, ids))
     written = [
         (page, part, *row)
         for page, rows in rows_of.items()
         for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, changes[page]))
     ]
-    return first, last, bool(found), written
+    return first, last, bool(pages), written
 
 
 def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:

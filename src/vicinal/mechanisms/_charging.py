@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Ints, Steps
 from vicinal._compiled import compiled
 from vicinal.mechanisms._charging_kernels import (
     KernelWeights,
@@ -28,8 +28,6 @@ from vicinal.mechanisms._charging_kernels import (
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import NeighbourLists, _scan
-
-Steps = npt.NDArray[np.int64]
 
 _TILE = 1 << 15
 """Rows whose labels, subjects and budgets fit a core's cache beside the hits."""
@@ -75,7 +73,7 @@ def charge_neighbours(
     return np.sum([sums for _, sums in results], axis=0), spent
 
 
-def _cuts(tiles: int, threads: int) -> list[npt.NDArray[np.int64]]:
+def _cuts(tiles: int, threads: int) -> list[Ints]:
     """Return the tiles of each thread: consecutive ones, at least one."""
     return np.array_split(np.arange(tiles), min(tiles, threads))
 

@@ -12,8 +12,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
 from vicinal.accounting._budget import MAX_NORM
@@ -41,31 +41,31 @@ class NeighbourArrays(NamedTuple):
     Those of query j in one tile stand at ``bounds[tile, j]:bounds[tile + 1, j]``.
     """
 
-    bounds: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int32]
-    similarities: npt.NDArray[np.int32]
+    bounds: Ints
+    rows: Ints32
+    similarities: Ints32
 
 
 class SubjectArrays(NamedTuple):
     """Subjects of records, (n,); records and remaining units of subjects, (m,)."""
 
-    slots: npt.NDArray[np.int32]
-    records: npt.NDArray[np.int32]
-    remaining: npt.NDArray[np.int64]
+    slots: Ints32
+    records: Ints32
+    remaining: Ints
 
 
 class VectorArrays(NamedTuple):
     """The arrays of :class:`vicinal.mechanisms._record_vectors.RecordVectors`."""
 
-    starts: npt.NDArray[np.int64]
-    coordinates: npt.NDArray[np.int32]
-    values: npt.NDArray[np.int32]
+    starts: Ints
+    coordinates: Ints32
+    values: Ints32
 
 
 class KernelWeights(NamedTuple):
     """Votes by level of similarity, int64 (levels,), and how a similarity becomes a level."""
 
-    weights: npt.NDArray[np.int64]
+    weights: Ints
     origin: int
     shift: int
 
@@ -76,10 +76,10 @@ class VotePrices(NamedTuple):
     `label_only` says whether moving one coordinate costs a share of the price, by `price_table`.
     """
 
-    scales: npt.NDArray[np.int64]
-    rates: npt.NDArray[np.float64]
-    table_scale: npt.NDArray[np.float64]
-    price_table: npt.NDArray[np.float64]
+    scales: Ints
+    rates: Floats
+    table_scale: Floats
+    price_table: Floats
     label_only: bool
 
 
@@ -89,7 +89,7 @@ class OnePrice(NamedTuple):
     scale: int
     rate: float
     table_scale: float
-    price_table: npt.NDArray[np.float64]
+    price_table: Floats
     label_only: bool
 
 
@@ -361,3 +361,14 @@ def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
     while last < len(order) and slots[rows[order[last]]] == slot:
         last += 1
     return last
+
+
+@compiled
+def differing(one, other, first):  # type: ignore[no-untyped-def]
+    """Return where two arrays differ, counted from `first`, int32 ascending."""
+    places = np.empty(len(one) + 1, dtype=np.int32)  # memory for what is written, no more
+    at = 0
+    for i in range(len(one)):
+        places[at] = first + i
+        at += one[i] != other[i]
+    return places[:at].copy()

@@ -8,9 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
-
-Floats = npt.NDArray[np.float64]
 
 
 class ClassScores:

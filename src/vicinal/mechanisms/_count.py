@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Floats, Ints
 from vicinal.accounting._budget import unit_rate
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._counting_kernels import charge_counts, charge_sizes
@@ -64,7 +64,7 @@ class NoisyCount:
 
     def contribute_and_charge(
         self, neighbours: NeighbourLists, subjects: SubjectTable
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], int]:
+    ) -> tuple[Ints, Bools, int]:
         """Charge the neighbours and return (counts, who takes part, all charges); still private.
 
         After :meth:`price`, once for each shard that holds records.
@@ -87,7 +87,7 @@ class NoisyCount:
         )  # fmt: skip
         return counts, part, (int(high) << 24) + int(low)
 
-    def publish(self, counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    def publish(self, counts: Ints) -> Floats:
         """Add the noise that the charges paid for and return counts, float64 (q,)."""
         return (counts + self._noise.discrete_gaussian(self.scale, len(counts))) / self.grid.steps
 

@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import FloatMatrix, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import PrivacyRefused
 from vicinal.noise import fresh_key
@@ -64,10 +65,7 @@ class Claimed:
 
     @classmethod
     def of(
-        cls,
-        features: npt.NDArray[np.floating],
-        labels: npt.NDArray[np.integer],
-        ids: Sequence[int | str] | None,
+        cls, features: FloatMatrix, labels: npt.NDArray[np.integer], ids: Sequence[int | str] | None
     ) -> Claimed:
         """Return the digests of records: features (n, d), labels (n,) or (n, c), and ids (n,)."""
         return cls(
@@ -90,7 +88,7 @@ class Claimed:
         ids = self.subjects is None or np.array_equal(self.subjects, other.subjects)  # type: ignore[arg-type]
         return bool(ids and np.array_equal(self.rows, other.rows))
 
-    def shared(self, other: Claimed) -> npt.NDArray[np.int64]:
+    def shared(self, other: Claimed) -> Ints:
         """Return the places, in :attr:`subjects` or :attr:`rows`, of what `other` holds, too."""
         if self.subjects is not None and other.subjects is not None:
             return _places(self.subjects, other.subjects)
@@ -266,7 +264,7 @@ REGISTRY = Interactions()
 """The interactions of this process."""
 
 
-def row_digests(features: npt.NDArray[np.floating], labels: npt.NDArray[np.integer]) -> Digests:
+def row_digests(features: FloatMatrix, labels: npt.NDArray[np.integer]) -> Digests:
     """Return a digest of every record, uint64 (n,): equal for rows of equal numbers and labels."""
     with np.errstate(over="ignore", under="ignore"):
         numbers = np.ascontiguousarray(features, dtype=np.float32)
@@ -317,7 +315,7 @@ def _key() -> bytes:
     return fresh_key()
 
 
-def _places(some: Digests, others: Digests) -> npt.NDArray[np.int64]:
+def _places(some: Digests, others: Digests) -> Ints:
     """Return where members of `others` stand in `some`; both sorted."""
     if not len(some) or not len(others):
         return np.zeros(0, dtype=np.int64)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
@@ -26,8 +26,7 @@ MOST_CELLS = 1 << 22
 
 _EXACT = 1 << 53
 
-Cells = npt.NDArray[np.int64]
-Table = npt.NDArray[np.float64]
+Cells = Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,19 +56,14 @@ class NoisyMarginals:
     ((2, 3), True)
     """
 
-    one_way: tuple[Table, ...]
-    two_way: dict[tuple[int, int], Table]
+    one_way: tuple[Floats, ...]
+    two_way: dict[tuple[int, int], Floats]
     noise: float
     cost: float
 
 
 def noisy_marginals(
-    cells: Cells,
-    sizes: tuple[int, ...],
-    slots: npt.NDArray[np.int64],
-    cost: float,
-    delta: float,
-    noise: NoiseSource,
+    cells: Cells, sizes: tuple[int, ...], slots: Ints, cost: float, delta: float, noise: NoiseSource
 ) -> NoisyMarginals:
     """Release all one- and two-way marginals of a table, once.
 
@@ -131,7 +125,7 @@ def _pairs(columns: int) -> Iterator[tuple[int, int]]:
     return combinations(range(columns), 2)
 
 
-def _weights(slots: npt.NDArray[np.int64], steps: int) -> npt.NDArray[np.int64]:
+def _weights(slots: Ints, steps: int) -> Ints:
     """Return each record's weight in grid steps: a subject's together are at most `steps`."""
     weights = steps // np.bincount(slots)[slots]
     if len(slots) * steps >= _EXACT:
@@ -139,9 +133,7 @@ def _weights(slots: npt.NDArray[np.int64], steps: int) -> npt.NDArray[np.int64]:
     return np.asarray(weights, dtype=np.int64)
 
 
-def _sums(
-    cells: Cells, sizes: tuple[int, ...], weights: npt.NDArray[np.int64]
-) -> Iterator[npt.NDArray[np.int64]]:
+def _sums(cells: Cells, sizes: tuple[int, ...], weights: Ints) -> Iterator[Ints]:
     """Yield the flat sums of weights of every marginal, exact."""
     for a, k in enumerate(sizes):
         yield _summed(cells[:, a], weights, k)
@@ -149,11 +141,11 @@ def _sums(
         yield _summed(cells[:, a] * sizes[b] + cells[:, b], weights, sizes[a] * sizes[b])
 
 
-def _summed(places: Cells, weights: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+def _summed(places: Cells, weights: Ints, size: int) -> Ints:
     # Sums stay below 2^53, where doubles are whole numbers and adding them is exact.
     return np.bincount(places, weights=weights, minlength=size).astype(np.int64)
 
 
-def _cut(values: Table, shapes: list[tuple[int, ...]]) -> list[Table]:
+def _cut(values: Floats, shapes: list[tuple[int, ...]]) -> list[Floats]:
     ends = np.cumsum([math.prod(shape) for shape in shapes])[:-1]
     return [part.reshape(shape) for part, shape in zip(np.split(values, ends), shapes, strict=True)]

@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Steps
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import FINEST
 from vicinal.noise import NoiseSource
 
 MOST_SUM = 1 << 60
 """Sums of votes stay below this many steps, so that noise never overflows."""
-
-Steps = npt.NDArray[np.int64]
 
 
 def steps_of_vote(noise: float, most: float) -> int:
@@ -65,7 +62,7 @@ class NoisyMax(ABC):
         self.label_only = label_only
         self._noise = noise
 
-    def publish(self, votes: Steps) -> npt.NDArray[Any]:
+    def publish(self, votes: Steps) -> AnyArray:
         """Take from the quota, add noise and return votes, float64 (q, c), or classes, int64 (q,).
 
         `votes`, int64 (q, c): sums in steps; private. Raises PrivacyRefused before any noise is

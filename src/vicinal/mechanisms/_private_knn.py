@@ -6,22 +6,18 @@ Proof notes: sampling.md, screening.md, noisy_max.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints32
 from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import BernoulliSource, Bools, NearestOfSample
+from vicinal.mechanisms._sampling import BernoulliSource, NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._poisson_knn import PoissonKNN, candidates_of
-
-FloatMatrix = npt.NDArray[np.floating]
-
 
 _MOST_HITS = 1 << 22
 """Candidates of a block of queries that are held at a time, or so."""
@@ -57,7 +53,7 @@ class PrivateKNNRelease:
     def __init__(
         self,
         features: FloatMatrix,
-        slots: npt.NDArray[np.int32],
+        slots: Ints32,
         n_subjects: int,
         encoding: VoteEncoding,
         *,
@@ -100,7 +96,7 @@ class PrivateKNNRelease:
         for start in range(0, len(queries), BLOCK):
             yield queries[start : start + BLOCK]
 
-    def answer(self, queries: FloatMatrix) -> tuple[Bools, npt.NDArray[Any]]:
+    def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
         """Take from the quotas; return who is answered, bool (q,), and their answers.
 
         As many queries at a time as memory allows. That follows from the number of records, so
@@ -113,7 +109,7 @@ class PrivateKNNRelease:
         parts = [self._answered(integers[start : start + size]) for start in starts]
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
-    def _answered(self, queries: IntegerMatrix) -> tuple[Bools, npt.NDArray[Any]]:
+    def _answered(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
         """Sample and screen; sample again and vote."""
         candidates = self.nearest.candidates(queries)
         passed = np.full(len(queries), self._voting.quota.remaining > 0)

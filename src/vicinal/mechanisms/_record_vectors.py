@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 
@@ -33,9 +34,9 @@ class RecordVectors:
     """
 
     width: int
-    starts: npt.NDArray[np.int64]
-    coordinates: npt.NDArray[np.int32]
-    values: npt.NDArray[np.int32]
+    starts: Ints
+    coordinates: Ints32
+    values: Ints32
 
     @classmethod
     def of_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
@@ -86,14 +87,14 @@ class RecordVectors:
         return cls(width, _starts(lengths), places[nonzero].astype(np.int32), steps[nonzero])
 
     @classmethod
-    def of_steps(cls, rows: npt.NDArray[np.int32]) -> RecordVectors:
+    def of_steps(cls, rows: Ints32) -> RecordVectors:
         """Return the vectors whose steps stand in the rows of a matrix, int32 (n, c), exactly."""
         numbers, coordinates = np.nonzero(rows)
         lengths = np.bincount(numbers, minlength=len(rows))
         values = np.asarray(rows[numbers, coordinates], dtype=np.int32)
         return cls(rows.shape[1], _starts(lengths), coordinates.astype(np.int32), values)
 
-    def steps(self) -> npt.NDArray[np.int32]:
+    def steps(self) -> Ints32:
         """Return what :meth:`of_steps` takes, int32 (n, width)."""
         out = np.zeros((len(self), self.width), dtype=np.int32)
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
@@ -101,14 +102,14 @@ class RecordVectors:
         return out
 
     @classmethod
-    def of_pairs(cls, width: int, rows: npt.NDArray[np.int32]) -> RecordVectors:
+    def of_pairs(cls, width: int, rows: Ints32) -> RecordVectors:
         """Return the vectors of what :meth:`pairs` returns, exactly."""
         places, steps = np.split(rows, 2, axis=1)
         there = places > 0
         coordinates = (places[there] - 1).astype(np.int32)
         return cls(width, _starts(there.sum(axis=1)), coordinates, steps[there].astype(np.int32))
 
-    def pairs(self, most: int) -> npt.NDArray[np.int32]:
+    def pairs(self, most: int) -> Ints32:
         """Return rows of one length, int32 (n, 2 most): coordinates, counted from 1, then values.
 
         0 fills what is left. No vector may have more than `most` entries.
@@ -122,7 +123,7 @@ class RecordVectors:
         return out
 
     @classmethod
-    def one_hot(cls, labels: npt.NDArray[np.int32], n_classes: int) -> RecordVectors:
+    def one_hot(cls, labels: Ints32, n_classes: int) -> RecordVectors:
         """Return the vectors of records with one class each: what labels stand for."""
         size = len(labels)
         values = np.full(size, UNIT, dtype=np.int32)
@@ -139,11 +140,11 @@ class RecordVectors:
         entries = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
         return RecordVectors(self.width, begin, self.coordinates[entries], self.values[entries])
 
-    def dense(self) -> npt.NDArray[np.float64]:
+    def dense(self) -> Floats:
         """Return float64 (n, width)."""
         return self.steps() / UNIT
 
-    def checksums(self) -> npt.NDArray[np.int32]:
+    def checksums(self) -> Ints32:
         """Return a number for every record that follows from its vector, (n, 2)."""
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
         words = np.zeros((len(self), 2), dtype=np.uint64)
@@ -154,7 +155,7 @@ class RecordVectors:
         return (words & np.uint64(0x7FFFFFFF)).astype(np.int32)
 
 
-RecordTargets = npt.NDArray[np.int32] | RecordVectors
+RecordTargets = Ints32 | RecordVectors
 """What records carry: class indices (n,), or vectors."""
 
 
@@ -177,16 +178,11 @@ def joined(first: RecordTargets, second: RecordTargets) -> RecordTargets:
     )
 
 
-def _starts(lengths: npt.NDArray[np.integer] | Sequence[int]) -> npt.NDArray[np.int64]:
+def _starts(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _check_entries(
-    width: int,
-    starts: npt.NDArray[np.int64],
-    coordinates: npt.NDArray[np.int64],
-    values: npt.NDArray[np.float64],
-) -> None:
+def _check_entries(width: int, starts: Ints, coordinates: Ints, values: Floats) -> None:
     """Raise InvalidInput, without a value of the data, unless sparse rows are whole."""
     if not 1 <= width <= MOST_COORDINATES:
         raise InvalidInput(f"Vectors must have 1 to {MOST_COORDINATES} coordinates. Got {width}.")
@@ -199,9 +195,7 @@ def _check_entries(
         raise InvalidInput("Vectors of records must hold finite numbers only.")
 
 
-def _merged(
-    rows: npt.NDArray[np.int64], coordinates: npt.NDArray[np.int64], values: npt.NDArray[np.float64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+def _merged(rows: Ints, coordinates: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
     """Return entries ordered by row and coordinate, equal ones added up, in a fixed order."""
     order = np.lexsort((coordinates, rows))
     rows, coordinates, values = rows[order], coordinates[order], values[order]

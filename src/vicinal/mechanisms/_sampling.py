@@ -10,15 +10,13 @@ from abc import ABC, abstractmethod
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Ints32, Places
 from vicinal.neighbours import NeighbourLists, _scan
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN, Positions
+from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN
 from vicinal.noise import bernoulli, poisson_sample
-
-Bools = npt.NDArray[np.bool_]
 
 
 class BernoulliSource(ABC):
@@ -32,7 +30,7 @@ class BernoulliSource(ABC):
     def bernoulli(self, probability: float, size: int) -> Bools:
         """Return `size` draws, bool (size,), each true with at most `probability`, 0 to 1."""
 
-    def sample(self, probability: float, size: int) -> Positions:
+    def sample(self, probability: float, size: int) -> Places:
         """Return the positions of those draws of `size` that are true, int64 ascending."""
         return np.flatnonzero(self.bernoulli(probability, size))
 
@@ -47,7 +45,7 @@ class SystemBernoulli(BernoulliSource):
         """Return fresh draws that nobody can predict."""
         return bernoulli(probability, size)
 
-    def sample(self, probability: float, size: int) -> Positions:
+    def sample(self, probability: float, size: int) -> Places:
         """Return who is in a fresh sample, see :func:`vicinal.noise._poisson_sample`."""
         return poisson_sample(probability, size)
 
@@ -121,7 +119,7 @@ class NearestOfSample:
             chosen[j] = self._of_all(queries[j : j + 1], rows, hits)[0]
         return chosen
 
-    def _of_all(self, query: IntegerMatrix, rows: npt.NDArray[np.int32], hits: Positions) -> Chosen:
+    def _of_all(self, query: IntegerMatrix, rows: Ints32, hits: Places) -> Chosen:
         """Draw for all who were no candidates; who was one, in `rows`, keeps the draw it has."""
         slots = self.knn.slots
         distinct, first = np.unique(slots[rows], return_index=True)

@@ -6,11 +6,11 @@ Proof note: screening.md. Source: ZYCW20, section 3; P18 (Confident-GNMax).
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Ints
 from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import BernoulliSource, Bools
+from vicinal.mechanisms._sampling import BernoulliSource
 from vicinal.noise import NoiseSource
 
 FINEST = 1 << 40
@@ -49,7 +49,7 @@ class NoisyThreshold:
         self._noise = noise
         self._source = source
 
-    def publish(self, largest: npt.NDArray[np.int64]) -> Bools:
+    def publish(self, largest: Ints) -> Bools:
         """Take from the quota, add noise and return who passes, bool (q,).
 
         `largest`, int64 (q,): the largest vote count of each query, private. Raises PrivacyRefused

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-import numpy.typing as npt
-
 from vicinal import _checks
+from vicinal._arrays import Ints
 from vicinal.accounting._smooth_cost import SmoothCost, SmoothRelease
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.noise import NoiseSource
@@ -51,14 +49,14 @@ class NoisyCost:
         """Return what publishing costs, as a term of a composition."""
         return SmoothRelease(self.beta + _ROOM, self.sigma)
 
-    def publish(self, votes: npt.NDArray[np.int64]) -> float:
+    def publish(self, votes: Ints) -> float:
         """Take from the quota and return the noisy cost of all queries with `votes` (q, c)."""
         self._quota.note_releases(1)
         value = math.ceil(math.fsum(self.cost.private_costs(votes)) / self._step)
         drawn = self._noise.discrete_gaussian(self.scale(votes), 1)[0]
         return (value + int(drawn)) * self._step
 
-    def scale(self, votes: npt.NDArray[np.int64]) -> int:
+    def scale(self, votes: Ints) -> int:
         """Return the scale of the noise in steps. Private."""
         smooth = self.cost.private_sensitivity(votes, self.beta)
         smooth = max(smooth, LEAST_SHARE * self._largest) * (1 + (1 + self.sigma) * _ROOM)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from vicinal._arrays import Ints, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordTargets, RecordVectors
 
@@ -41,12 +39,12 @@ class SubjectTable:
     """
 
     targets: RecordTargets
-    slots: npt.NDArray[np.int32]
-    records: npt.NDArray[np.int32]
-    remaining: npt.NDArray[np.int64]
+    slots: Ints32
+    records: Ints32
+    remaining: Ints
 
     @property
-    def labels(self) -> npt.NDArray[np.int32]:
+    def labels(self) -> Ints32:
         """Class index of every row, int32 (n,), where rows carry classes."""
         if isinstance(self.targets, RecordVectors):
             raise InvalidInput("These records carry vectors, not classes.")

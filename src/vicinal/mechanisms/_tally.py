@@ -10,17 +10,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints, Steps
 from vicinal.accounting._budget import UNITS, unit_rate
 from vicinal.accounting._charges import charge
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
-Steps = npt.NDArray[np.int64]
-Units = npt.NDArray[np.int64]
+Units = Ints
 
 _PLANNED = 20
 """Tallies that the grid is planned for."""
@@ -130,7 +129,7 @@ class NoisyTally:
         np.add.at(sums, places % size, values)
         return sums
 
-    def publish(self, sums: Steps) -> list[npt.NDArray[np.float64]]:
+    def publish(self, sums: Steps) -> list[Floats]:
         """Add noise and return the tables, in subjects; they may leave once charges are durable."""
         self._slack.charge([self.scale], len(sums))
         noisy = (sums + self._noise.discrete_gaussian(self.scale, len(sums))) / self._grid.steps

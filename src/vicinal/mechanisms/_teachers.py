@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32
 from vicinal._checks import SubjectId
 from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
@@ -23,8 +23,7 @@ from vicinal.mechanisms._smooth_cost import NoisyCost
 FALLBACK = 0
 """The class that a teacher votes for when it cannot tell: public, and the same for all."""
 
-Labels = npt.NDArray[np.int32]
-FloatMatrix = npt.NDArray[np.floating]
+Labels = Ints32
 
 _BLOCK = 1000
 
@@ -39,7 +38,7 @@ def teacher_of(subject: SubjectId, key: bytes, n_teachers: int) -> int:
     return int.from_bytes(digest, "big") % n_teachers
 
 
-def teachers_of(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> npt.NDArray[np.int64]:
+def teachers_of(ids: Sequence[SubjectId], key: bytes, n_teachers: int) -> Ints:
     """Return the teacher of every record's subject, int64 (n,)."""
     place = {subject: teacher_of(subject, key, n_teachers) for subject in dict.fromkeys(ids)}
     return np.array([place[subject] for subject in ids], dtype=np.int64)
@@ -67,14 +66,14 @@ class Teacher:
     """
 
     def __init__(
-        self, model: Any, X: npt.NDArray[np.floating], labels: Labels, n_classes: int, seed: int
+        self, model: Any, X: FloatMatrix, labels: Labels, n_classes: int, seed: int
     ) -> None:
         self._n_classes = n_classes
         present = np.unique(labels)
         self._only = int(present[0]) if len(present) == 1 else FALLBACK
         self._model = _trained(model, X, labels, seed) if len(present) > 1 else None
 
-    def votes(self, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+    def votes(self, queries: FloatMatrix) -> Ints:
         """Return the class position that the teacher votes for, int64 (q,). Private."""
         if self._model is None:
             return np.full(len(queries), self._only, dtype=np.int64)
@@ -83,7 +82,7 @@ class Teacher:
         return np.where(usable, labels, FALLBACK)
 
 
-def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int) -> Any | None:
+def _trained(model: Any, X: FloatMatrix, labels: Labels, seed: int) -> Any | None:
     """Return a model trained on a copy of the part, or None if that is not to be had."""
     try:
         with warnings.catch_warnings():
@@ -97,7 +96,7 @@ def _trained(model: Any, X: npt.NDArray[np.floating], labels: Labels, seed: int)
         return None
 
 
-def _predictions_of(model: Any, queries: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+def _predictions_of(model: Any, queries: FloatMatrix) -> Ints:
     """Return what a model says, -1 for all if it raises or says no class positions."""
     nothing = np.full(len(queries), -1, dtype=np.int64)
     try:
@@ -115,9 +114,7 @@ def _is_random_state(name: str) -> bool:
     return name == "random_state" or name.endswith("__random_state")
 
 
-def count_votes(
-    teachers: Sequence[Teacher], queries: npt.NDArray[np.floating], n_classes: int
-) -> npt.NDArray[np.int64]:
+def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: int) -> Ints:
     """Return the votes of all teachers, int64 (q, c); one each. Private."""
     counts = np.zeros((len(queries), n_classes), dtype=np.int64)
     every = np.arange(len(queries))
@@ -128,7 +125,7 @@ def count_votes(
 
 def train_teachers(
     model: Any,
-    X: npt.NDArray[np.floating],
+    X: FloatMatrix,
     labels: Labels,
     ids: Sequence[SubjectId],
     key: bytes,
@@ -184,7 +181,7 @@ class PATERelease:
         for start in range(0, len(queries), _BLOCK):
             yield queries[start : start + _BLOCK]
 
-    def answer(self, queries: FloatMatrix) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
         """Take from the quotas; return who is answered, bool (q,), and their answers."""
         self._planned.note_releases(len(queries))
         passed = np.full(len(queries), self._voting.quota.remaining > 0)

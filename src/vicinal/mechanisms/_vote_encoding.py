@@ -8,13 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Ints32, Steps
 from vicinal._compiled import compiled
 from vicinal.neighbours._poisson_knn import Chosen
-
-Steps = npt.NDArray[np.int64]
 
 
 class VoteEncoding(ABC):
@@ -35,7 +33,7 @@ class OneHotVotes(VoteEncoding):
     `labels`, int32 (n,): class index of every record. `n_classes`: the number of classes.
     """
 
-    def __init__(self, labels: npt.NDArray[np.int32], n_classes: int) -> None:
+    def __init__(self, labels: Ints32, n_classes: int) -> None:
         self._labels = labels
         self._n_classes = n_classes
 
@@ -56,7 +54,7 @@ class ClippedVotes(VoteEncoding):
     a record's votes.
     """
 
-    def __init__(self, attributes: npt.NDArray[np.bool_], tau: float) -> None:
+    def __init__(self, attributes: Bools, tau: float) -> None:
         top, over = _checks.real("tau", tau, above=0).as_integer_ratio()
         self._attributes = np.ascontiguousarray(attributes)
         self._sizes = attributes.sum(axis=1)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Steps
 from vicinal.accounting._budget import MAX_NORM, MAX_SCALE, unit_rate
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -23,9 +23,6 @@ from vicinal.mechanisms._charging_kernels import KernelWeights, VotePrices
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource
-
-Floats = npt.NDArray[np.float64]
-Steps = npt.NDArray[np.int64]
 
 _WHOLE_PRICE = np.ones(1)
 
@@ -195,7 +192,7 @@ class BlockRelease(ABC):
         return charge_neighbours(neighbours, subjects, weights, prices, mechanism.n_classes)
 
     @abstractmethod
-    def publish(self, votes: Steps) -> npt.NDArray[Any]:
+    def publish(self, votes: Steps) -> AnyArray:
         """Add the noise that the charges paid for, and return what may leave."""
 
     def _noisy(self, votes: Steps) -> Steps:

@@ -6,16 +6,15 @@ First cells: which one a record falls into, which ones a query looks at.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats32, Ints, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._index import FeatureRows, Index
-from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix, Kernel, unit_vectors
+from vicinal.neighbours._kernels import IntegerMatrix, Kernel, unit_vectors
 from vicinal.neighbours._radius import Radius, Reference
 from vicinal.neighbours._scan import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
@@ -71,7 +70,7 @@ class CentroidCells:
     """
 
     centroids: FloatMatrix
-    offsets: npt.NDArray[np.int32]
+    offsets: Ints32
     factor: int
     margin: float
 
@@ -79,20 +78,20 @@ class CentroidCells:
         """Return the number of cells."""
         return len(self.centroids)
 
-    def scores(self, integers: IntegerMatrix) -> npt.NDArray[np.float32]:
+    def scores(self, integers: IntegerMatrix) -> Floats32:
         """Return the score of every vector with every centroid, (m, cells); exact."""
         products = integers.astype(np.float32, copy=False) @ self.centroids.T
         # Products, offsets and scores of RBF are integers below 2^25, of cosine below 2^24; the
         # sum is taken in float64, which holds either.
         return np.asarray(self.factor * products.astype(np.float64) - self.offsets)
 
-    def of(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+    def of(self, integers: IntegerMatrix) -> Ints32:
         """Return the cell of every vector, int32 (m,)."""
         chunks = range(0, len(integers), _SCORED)
         cells = [self.scores(integers[at : at + _SCORED]).argmax(axis=1) for at in chunks]
         return np.concatenate([np.zeros(0, dtype=np.int64), *cells]).astype(np.int32)
 
-    def probed(self, queries: IntegerMatrix) -> npt.NDArray[np.bool_]:
+    def probed(self, queries: IntegerMatrix) -> Bools:
         """Return which cells each query looks at, bool (q, cells)."""
         scores = self.scores(queries)
         best = scores.max(axis=1, keepdims=True)
@@ -161,7 +160,7 @@ def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
     return cells
 
 
-def _cells(kernel: Kernel, centers: npt.NDArray[Any]) -> CentroidCells:
+def _cells(kernel: Kernel, centers: AnyArray) -> CentroidCells:
     """Return cells around centers, given in the units of integer features."""
     # Cosine compares directions. A mean is no longer than what it is the mean of, and cutting
     # digits off does not make it longer, so products with it stay exact.
@@ -243,11 +242,11 @@ class PublicCentroids(Index):
         """The width of a stored row."""
         return self.stores[0].stride
 
-    def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+    def keys(self, integers: IntegerMatrix) -> Ints32:
         """Return the cell of every record, int32 (m,)."""
         return self.cells.of(integers)
 
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         self._reserve(self._size + len(integers))
@@ -256,7 +255,7 @@ class PublicCentroids(Index):
             homes = self.keys(integers[part]) if keys is None else keys[part]
             self._add(integers[part], homes)
 
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically, cell by cell; `movers` take over the numbers of the holes."""
         for cell, members in _groups(self._cells[rows]):
             self._remove(cell, np.sort(self._slots[rows[members]].astype(np.int64)))
@@ -277,7 +276,7 @@ class PublicCentroids(Index):
             self._cells = np.concatenate([self._cells, more])
             self._slots = np.concatenate([self._slots, more])
 
-    def _add(self, integers: IntegerMatrix, homes: npt.NDArray[np.int32]) -> None:
+    def _add(self, integers: IntegerMatrix, homes: Ints32) -> None:
         names = np.arange(self._size, self._size + len(integers), dtype=np.int32)
         for cell, members in _groups(homes):
             store = self.stores[cell]
@@ -286,7 +285,7 @@ class PublicCentroids(Index):
         self._cells[names] = homes
         self._size += len(integers)
 
-    def _remove(self, cell: int, slots: npt.NDArray[np.int64]) -> None:
+    def _remove(self, cell: int, slots: Ints) -> None:
         """Erase the records at sorted `slots` of a cell."""
         store = self.stores[cell]
         new_size = len(store) - len(slots)
@@ -312,7 +311,7 @@ class PublicCentroids(Index):
         return None if None in parts_of else [hits for parts in parts_of if parts for hits in parts]
 
     def _scan_cell(
-        self, cell: int, block: QueryBlock, asking: npt.NDArray[np.bool_], room: HitBudget
+        self, cell: int, block: QueryBlock, asking: Bools, room: HitBudget
     ) -> list[Hits] | None:
         """Return the hits of the queries `asking`, bool (q,), in one cell, or None."""
         chosen = np.flatnonzero(asking)
@@ -328,7 +327,7 @@ class PublicCentroids(Index):
         return parts
 
 
-def _groups(keys: npt.NDArray[np.int32]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+def _groups(keys: Ints32) -> list[tuple[int, Ints]]:
     """Return every key with the positions that have it, ascending."""
     order = np.argsort(keys, kind="stable")
     present, starts = np.unique(keys[order], return_index=True)

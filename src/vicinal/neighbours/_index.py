@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints, Ints32, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
@@ -27,8 +30,7 @@ MOST_HITS = 1 << 24
 _FARTHEST = 1 << 40
 """Beyond this, either way, a threshold means everybody or nobody."""
 
-Thresholds = npt.NDArray[np.int64]
-Positions = npt.NDArray[np.int64]
+Thresholds = Ints
 
 IndexFactory = Callable[[Kernel, int], "Index"]
 """Makes an empty index for a kernel and a number of features."""
@@ -84,15 +86,21 @@ class Index(ABC):
     def stride(self) -> int:
         """The width of a stored row."""
 
-    def keys(self, integers: IntegerMatrix) -> npt.NDArray[Any] | None:  # noqa: ARG002
+    def keys(self, integers: IntegerMatrix) -> AnyArray | None:  # noqa: ARG002
         """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
 
         It follows from the record and public numbers alone, so it may be worked out ahead.
         """
         return None
 
+    def reserve(self, more: int) -> None:  # noqa: B027 (not every index can)
+        """Have memory for so many more records, so that adding them takes less time.
+
+        May be called while others search, add or remove records.
+        """
+
     @abstractmethod
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         """Append records given as integer features, (m, d) in the kernel's precision.
 
         They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
@@ -105,7 +113,7 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
 
         See :func:`vicinal.neighbours._scan.fill_holes` for how the two are chosen. Nothing of an
@@ -225,13 +233,17 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:  # noqa: ARG002
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        self.store.reserve(more)
+
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
         self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
 
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size, names=False)
@@ -280,9 +292,7 @@ class ExactIndex(RowIndex):
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None
 
-    def of_pairs(
-        self, queries: IntegerMatrix, starts: npt.NDArray[np.int64], rows: npt.NDArray[np.int32]
-    ) -> NeighbourLists:
+    def of_pairs(self, queries: IntegerMatrix, starts: Ints, rows: Ints32) -> NeighbourLists:
         """Return the similarities of queries, (q, d), with records of their own.
 
         The records of query j are ``rows[starts[j]:starts[j + 1]]``, ascending.
@@ -323,16 +333,28 @@ class GrowableArray:
     def __deepcopy__(self, _: object) -> Self:
         """Copy the rows that are in use: the rest of a block takes no memory until it is."""
         copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
-        for number, block in enumerate(self.blocks):
-            first = number * self._block
-            copied.write(first, block[: self._used - first])
+        for first in range(0, self._used, self._block):
+            copied.write(first, self.blocks[first // self._block][: self._used - first])
         return copied
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Have memory for the rows from `start` to before `stop`; they stay what they are.
+
+        Others may read, write and cut rows meanwhile: nothing is written here.
+        """
+        self._make_room(stop)
+        for first in range(start // self._block * self._block, stop, self._block):
+            for block in self.blocks[first // self._block : first // self._block + 1]:
+                _touch(block, max(0, start - first), min(self._block, stop - first))
+
+    def _make_room(self, stop: int) -> None:
+        while len(self.blocks) * self._block < stop:
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
 
     def write(self, start: int, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Write consecutive rows from position `start` on, making room as needed."""
         stop = start + len(values)
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+        self._make_room(stop)
         self._used = max(self._used, stop)
         at = start
         while at < stop:
@@ -341,14 +363,14 @@ class GrowableArray:
             self.blocks[number][first : first + len(some)] = some
             at += len(some)
 
-    def take(self, positions: Positions) -> npt.NDArray:  # type: ignore[type-arg]
+    def take(self, positions: Places) -> npt.NDArray:  # type: ignore[type-arg]
         """Return a copy of the rows at `positions`."""
         out = np.empty((len(positions), *self._tail), dtype=self._dtype)
         for chosen, block, places in self._where(positions):
             out[chosen] = block[places]
         return out
 
-    def put(self, positions: Positions, values: npt.NDArray) -> None:  # type: ignore[type-arg]
+    def put(self, positions: Places, values: npt.NDArray) -> None:  # type: ignore[type-arg]
         """Overwrite the rows at `positions`."""
         for chosen, block, places in self._where(positions):
             block[places] = values[chosen]
@@ -364,7 +386,7 @@ class GrowableArray:
         del self.blocks[-(-size // self._block) :]
         self._used = min(self._used, size)
 
-    def _where(self, positions: Positions) -> Iterator[tuple[Positions, npt.NDArray, Positions]]:  # type: ignore[type-arg]
+    def _where(self, positions: Places) -> Iterator[tuple[Places, npt.NDArray, Places]]:  # type: ignore[type-arg]
         """Yield for every block that is met: which of `positions`, the block, places in it."""
         numbers = positions // self._block
         for number in np.unique(numbers).tolist():
@@ -372,7 +394,7 @@ class GrowableArray:
             yield chosen, self.blocks[number], positions[chosen] - number * self._block
 
 
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     """Return zeros of whose pages only those are there that are written.
 
     An allocator fills memory that it has had before, megabytes for each small data set.
@@ -382,6 +404,25 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.zeros(shape, dtype)
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(pages, dtype).reshape(shape)
+
+
+_POPULATE_WRITE = 23
+"""Linux's MADV_POPULATE_WRITE, which Python has no name for."""
+
+_TOUCHED = 1 << 20
+"""Bytes that the system is asked for at a time, as the interpreter waits."""
+
+
+def _touch(block: AnyArray, first: int, stop: int) -> None:
+    """Have the pages of some rows there, where the system can do it; a write needs them later."""
+    pages = getattr(getattr(block.base, "base", None), "obj", None)
+    if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
+        return
+    row = block.nbytes // len(block)
+    start = first * row // mmap.PAGESIZE * mmap.PAGESIZE
+    with suppress(OSError):
+        for at in range(start, stop * row, _TOUCHED):
+            pages.madvise(_POPULATE_WRITE, at, min(_TOUCHED, stop * row - at))
 
 
 class FeatureRows:
@@ -411,7 +452,12 @@ class FeatureRows:
         """A copy of all integer features, (n, d)."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
-    def add(self, integers: IntegerMatrix, names: npt.NDArray[np.int32]) -> None:
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        for column in (self._features, self._offsets, self._names):
+            column.reserve(self._size, self._size + more)
+
+    def add(self, integers: IntegerMatrix, names: Ints32) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
@@ -422,7 +468,7 @@ class FeatureRows:
             self._names.write(at, names[start : start + step])
             self._size += len(part)
 
-    def remove(self, holes: Positions, movers: Positions, new_size: int, *, names: bool) -> None:
+    def remove(self, holes: Places, movers: Places, new_size: int, *, names: bool) -> None:
         """Move the records at `movers` into `holes`, then wipe everything from `new_size` on.
 
         With `names` the records take their names along; without, the names stay with the places.
@@ -433,19 +479,19 @@ class FeatureRows:
             column.cut(new_size, self._size)
         self._size = new_size
 
-    def name(self, positions: Positions) -> npt.NDArray[np.int32]:
+    def name(self, positions: Places) -> Ints32:
         """Return the names of the records at `positions`."""
         return self._names.take(positions)
 
-    def rename(self, positions: Positions, names: npt.NDArray[np.int32]) -> None:
+    def rename(self, positions: Places, names: Ints32) -> None:
         """Give the records at `positions` other names."""
         self._names.put(positions, names)
 
     def parts(self, rows: int) -> Iterator[ScanRecords]:
         """Yield all records, at most `rows` at a time, in order of position."""
-        columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
-        for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
+        columns = self._features.blocks, self._offsets.blocks, self._names.blocks
+        for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)
-            records = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(*(blocks[number][:size] for blocks in columns))
             for start in range(0, size, rows):
                 yield records[start : min(start + rows, size)]

@@ -42,12 +42,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, FloatMatrix, Floats, Ints, Ints32
 from vicinal.errors import InvalidInput
 
 INTEGER_NORM = 4095
@@ -59,12 +59,10 @@ MAX_FEATURES = 1 << 20
 INT8_LIMIT = 127
 """Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned."""
 
-FloatMatrix = npt.NDArray[np.float32]
-FloatVector = npt.NDArray[np.float64]
-IntegerMatrix = npt.NDArray[Any]
+IntegerMatrix = AnyArray
 """Integer features as they are stored: int8, or float32 that holds integers."""
 
-_Factor = Callable[[FloatVector, FloatVector], FloatVector]
+_Factor = Callable[[Floats, Floats], Floats]
 
 _CHUNK = 1 << 15
 """Numbers that are scaled and rounded together: they stay in a core's cache."""
@@ -122,7 +120,7 @@ FLOAT32 = Precision()
 """The finest integers whose float32 products are exact; needs to know nothing about the data."""
 
 
-def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None) -> Precision:
+def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision:
     """Return the int8 precision that bends public vectors least.
 
     A long unit vector has fine steps but loses its largest coordinates to clipping; the length
@@ -157,7 +155,7 @@ def int8_precision(public: npt.NDArray[np.floating], bound: float | None = None)
     return Precision(math.floor(best + math.sqrt(public.shape[1]) / 2), INT8_LIMIT)
 
 
-def _bending(rows: npt.NDArray[np.float64], length: float) -> float:
+def _bending(rows: Floats, length: float) -> float:
     """Return the mean squared error of rounding and clipping rows scaled by `length`."""
     errors, step = np.empty(len(rows)), max(1, _CHUNK // max(1, rows.shape[1]))
     for start in range(0, len(rows), step):
@@ -170,7 +168,7 @@ def _bending(rows: npt.NDArray[np.float64], length: float) -> float:
     return float(errors.mean())
 
 
-def unit_vectors(X: npt.NDArray[np.floating], precision: Precision = FLOAT32) -> IntegerMatrix:
+def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
     """Return rows scaled to one length and rounded to integers, (n, d).
 
     A row of zeros has no direction and stays zeros: it is nobody's neighbour but by noise.
@@ -178,7 +176,7 @@ def unit_vectors(X: npt.NDArray[np.floating], precision: Precision = FLOAT32) ->
     return _rounded(X, _unit, precision)
 
 
-def _unit(peaks: FloatVector, norms: FloatVector) -> FloatVector:  # noqa: ARG001 (a _Factor)
+def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
     """Scale every row to length one."""
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
@@ -188,7 +186,7 @@ def _within(bound: float) -> _Factor:
     return lambda peaks, norms: peaks / np.maximum(peaks * norms, bound)
 
 
-def _rounded(X: npt.NDArray[np.floating], factor: _Factor, precision: Precision) -> IntegerMatrix:
+def _rounded(X: FloatMatrix, factor: _Factor, precision: Precision) -> IntegerMatrix:
     """Scale each row by `factor`, round to integers and clip."""
     out = np.empty(X.shape, dtype=precision.dtype)
     length, step = precision.scale(X.shape[1]), max(1, _CHUNK // max(1, X.shape[1]))
@@ -199,7 +197,7 @@ def _rounded(X: npt.NDArray[np.floating], factor: _Factor, precision: Precision)
     return out
 
 
-def _scaled(X: npt.NDArray[np.floating], factor: _Factor, length: float) -> npt.NDArray[np.float64]:
+def _scaled(X: FloatMatrix, factor: _Factor, length: float) -> Floats:
     """Return rows scaled by `factor` and `length`.
 
     Dividing by the largest entry first keeps squares from overflowing or vanishing.
@@ -216,7 +214,7 @@ def _scaled(X: npt.NDArray[np.floating], factor: _Factor, length: float) -> npt.
 LEVELS = 1 << 16
 """Number of levels of similarity that a kernel value can depend on."""
 
-KernelTable = npt.NDArray[np.float64]
+KernelTable = Floats
 
 
 class Kernel(ABC):
@@ -240,18 +238,18 @@ class Kernel(ABC):
     level_shift: int
 
     @abstractmethod
-    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
+    def encode(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features (n, d) in the kernel's precision.
 
         Row i is a function of row i of `X` and the precision alone.
         """
 
     @abstractmethod
-    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> Ints32:
         """Return what each row takes off the similarity, int32 (n,)."""
 
     @abstractmethod
-    def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
+    def value(self, similarity: Floats, n_features: int) -> KernelTable:
         """Return kernel values in [0, 1] of similarities, elementwise."""
 
     @abstractmethod
@@ -259,9 +257,7 @@ class Kernel(ABC):
         """Return the smallest similarity whose kernel value is at least `value`."""
 
     @abstractmethod
-    def squared_distance(
-        self, similarity: npt.NDArray[np.int64], n_features: int
-    ) -> npt.NDArray[np.float64]:
+    def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
         """Return squared distances in integer steps, at least one, elementwise."""
 
     def table(self, n_features: int) -> KernelTable:
@@ -269,7 +265,7 @@ class Kernel(ABC):
         edges = (np.arange(LEVELS, dtype=np.int64) << self.level_shift) - self.level_origin
         return self.value(edges.astype(np.float64), n_features)
 
-    def levels(self, similarity: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def levels(self, similarity: Ints32) -> Ints:
         """Return the level of every similarity, int64, as the compiled code computes it."""
         level = (similarity.astype(np.int64) + self.level_origin) >> self.level_shift
         return np.asarray(np.clip(level, 0, LEVELS - 1))
@@ -300,21 +296,19 @@ class Cosine(Kernel):
         self.precision = precision
         self.level_shift = _shift_to_levels(precision.norm**2)
 
-    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
+    def encode(self, X: FloatMatrix) -> IntegerMatrix:
         """Return unit vectors rounded to integers."""
         return unit_vectors(X, self.precision)
 
-    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> Ints32:
         """Return zeros: the similarity is the product itself."""
         return np.zeros(len(integers), dtype=np.int32)
 
-    def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
+    def value(self, similarity: Floats, n_features: int) -> KernelTable:
         """Return the cosine of integer products, between 0 and 1."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
-    def squared_distance(
-        self, similarity: npt.NDArray[np.int64], n_features: int
-    ) -> npt.NDArray[np.float64]:
+    def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
         """Return squared distances of unit vectors."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
@@ -358,11 +352,11 @@ class RBF(Kernel):
         self.level_origin = 1 << (4 * precision.norm**2).bit_length()
         self.level_shift = _shift_to_levels(self.level_origin - 1)
 
-    def encode(self, X: npt.NDArray[np.floating]) -> IntegerMatrix:
+    def encode(self, X: FloatMatrix) -> IntegerMatrix:
         """Return rows in units of the bound as integers, longer ones pulled back to it."""
         return _rounded(X, _within(self.bound), self.precision)
 
-    def offsets(self, integers: IntegerMatrix) -> npt.NDArray[np.int32]:
+    def offsets(self, integers: IntegerMatrix) -> Ints32:
         """Return squared norms, exact: each is at most 4095^2 < 2^24."""
         wide = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
@@ -375,15 +369,15 @@ class RBF(Kernel):
         """Return what one unit of similarity adds to the logarithm of the kernel value."""
         return (self.unit(n_features) / self.bandwidth) ** 2
 
-    def value(self, similarity: npt.NDArray[np.float64], n_features: int) -> KernelTable:
+    def value(self, similarity: Floats, n_features: int) -> KernelTable:
         """Return the kernel value of negative squared integer distances."""
         return np.exp(np.minimum(similarity, 0.0) * self._exponent(n_features))
 
     def squared_distance(
         self,
-        similarity: npt.NDArray[np.int64],
+        similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Return what similarities are the negatives of."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 

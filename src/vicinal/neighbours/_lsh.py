@@ -7,12 +7,11 @@ query are the union of its L buckets.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.neighbours import _scan
 from vicinal.neighbours._index import GrowableArray, RowIndex
@@ -80,13 +79,13 @@ class HyperplaneLSH(RowIndex):
         chunks = range(0, max(1, len(integers)), _CHUNK)
         return np.concatenate([self.codes(integers[at : at + _CHUNK]) for at in chunks])
 
-    def add(self, integers: IntegerMatrix, keys: npt.NDArray[Any] | None = None) -> None:
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         """Append integer rows (m, d), with their buckets in every table."""
         self._check_integers("integers", integers)
         self._codes.write(len(self.store), self.keys(integers) if keys is None else keys)
         super().add(integers)
 
-    def remove(self, rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64]) -> None:
+    def remove(self, rows: Ints, movers: Ints) -> None:
         """Remove rows; `movers` fill the holes, and their buckets go with them."""
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
@@ -125,7 +124,7 @@ class HyperplaneLSH(RowIndex):
         return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
 
 
-def _normals(n_features: int, count: int, seed: int) -> npt.NDArray[np.float64]:
+def _normals(n_features: int, count: int, seed: int) -> Floats:
     """Return integer-valued Gaussian normals, float64 (d, count), from a public seed."""
     # Public hyperplanes: no privacy hangs on the draw.
     generator = np.random.default_rng(seed)  # noqa: TID251

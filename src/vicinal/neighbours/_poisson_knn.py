@@ -19,20 +19,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Ints, Ints32, Places
 from vicinal._compiled import compiled
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._radius import Reference
 from vicinal.neighbours._scan import NeighbourLists
+from vicinal.neighbours._selection import select_largest
 
 NOBODY = -1
 """Stands in a row of chosen records where the sample held fewer than k subjects."""
 
-Chosen = npt.NDArray[np.int32]
-Positions = npt.NDArray[np.int64]
+Chosen = Ints32
 
 _PROBES = 1024
 """Records whose distances tell where the radius must lie."""
@@ -67,7 +67,7 @@ class PoissonKNN:
         self,
         kernel: Kernel,
         integers: IntegerMatrix,
-        slots: npt.NDArray[np.int32],
+        slots: Ints32,
         n_subjects: int,
         k: int,
         gamma: float,
@@ -97,7 +97,7 @@ class PoissonKNN:
         """Return all records as candidates of every query, rows ascending."""
         return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
 
-    def of_sample(self, queries: IntegerMatrix, sample: Positions) -> Chosen:
+    def of_sample(self, queries: IntegerMatrix, sample: Places) -> Chosen:
         """Return the rows of the k nearest of samples that were drawn first, int32 (q, k).
 
         `sample`, int64 ascending: record i takes part for query j if ``j * len(self) + i`` is
@@ -108,7 +108,7 @@ class PoissonKNN:
         lists = self._index.of_pairs(queries, starts, rows)
         return self.first(lists, np.arange(len(rows)))
 
-    def first(self, candidates: NeighbourLists, sample: Positions) -> Chosen:
+    def first(self, candidates: NeighbourLists, sample: Places) -> Chosen:
         """Return the nearest record of each of the k nearest sampled subjects, int32 (q, k).
 
         Candidates come from :meth:`candidates` or :meth:`all_records`; `sample`, int64 ascending,
@@ -126,7 +126,7 @@ class PoissonKNN:
             _first_records(*lists, sample, chosen)
         return chosen
 
-    def _radii(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+    def _radii(self, queries: IntegerMatrix) -> Ints:
         no_limit = np.full(len(queries), _EVERYBODY, dtype=np.int64)
         if self._probes is None or self.n_expected > _MOST_SHARE * len(self):
             return no_limit
@@ -137,7 +137,7 @@ class PoissonKNN:
         return self._probes.ranked(queries, rank)
 
 
-def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
+def _scattered(size: int, count: int) -> Ints:
     """Return `count` of `size` positions (or all) without any pattern, always the same ones.
 
     Every so many would not do: where records come in rounds of classes, it finds some classes only.
@@ -149,7 +149,7 @@ def _scattered(size: int, count: int) -> npt.NDArray[np.int64]:
     return np.sort(np.argsort(mixed, kind="stable")[:count])
 
 
-def candidates_of(candidates: NeighbourLists, which: npt.NDArray[np.bool_]) -> NeighbourLists:
+def candidates_of(candidates: NeighbourLists, which: Bools) -> NeighbourLists:
     """Return the hits of those queries of a block that `which`, bool (q,), marks."""
     if which.all():
         return candidates
@@ -204,7 +204,8 @@ def _choose(keys, chosen):  # type: ignore[no-untyped-def]
     """Write the rows of the largest keys, as many as `chosen` holds."""
     k = len(chosen)
     if len(keys) > k:
-        keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
+        select_largest(keys, k)
+        keys = keys[len(keys) - k :]
     for i in range(len(keys)):
         chosen[i] = 0x7FFFFFFF - (keys[i] & 0x7FFFFFFF)
 

@@ -8,14 +8,15 @@ from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import NeighbourLists
+from vicinal.neighbours._selection import insert, select_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -24,9 +25,12 @@ _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 16
 _FEW = 64
-"""Up to so many largest values are kept in order while others pass; more are sorted with all."""
+"""Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
+_FEW_PAIRS = 1 << 13
+"""Up to so many similarities are looked at sooner than a second search is made."""
+
 _PROBES = 1000
 _UNUSUAL = 0.05
 _LEAST_QUERIES = 20
@@ -70,7 +74,7 @@ class Reference:
     def _sample(self) -> Reference:
         return Reference(self.kernel, self.points[::_SAMPLED])
 
-    def largest(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+    def largest(self, queries: IntegerMatrix, rank: int) -> Ints:
         """Return the `rank`-th largest similarity of each query to all points, int64 (q,).
 
         Where the reference is large, a guess from a sample keeps the search to a few points; the
@@ -85,23 +89,22 @@ class Reference:
             )
         return np.concatenate(similarities)
 
-    def _guess(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64] | None:
+    def _guess(self, queries: IntegerMatrix, rank: int) -> Ints | None:
         """Return thresholds that most likely let `rank` points in, and few more; None for none."""
         deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
-        if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+        few = len(queries) * len(self) < _FEW_PAIRS
+        if few or len(self) < _LARGE or deeper > len(self) // _SAMPLED:
             return None
         return self._sample.ranked(queries, deeper)
 
-    def ranked(self, queries: IntegerMatrix, rank: int) -> npt.NDArray[np.int64]:
+    def ranked(self, queries: IntegerMatrix, rank: int) -> Ints:
         """Return the `rank`-th largest similarity by looking at all of them."""
         at_rank = [
             _rank_th_largest(near.starts, near.similarities, rank) for near in self._all(queries)
         ]
         return np.concatenate([np.zeros(0, dtype=np.int64), *at_rank])
 
-    def _near(
-        self, queries: IntegerMatrix, rank: int, lower: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64]:
+    def _near(self, queries: IntegerMatrix, rank: int, lower: Ints) -> Ints:
         """Return the same by looking at what reaches `lower`; all are looked at where it fails."""
         near = self._index.search(queries, lower)
         similarities = _rank_th_largest(near.starts, near.similarities, rank)
@@ -110,7 +113,7 @@ class Reference:
             similarities[short] = self.ranked(queries[short], rank)
         return np.asarray(similarities)
 
-    def similarities(self, queries: IntegerMatrix) -> Iterator[npt.NDArray[np.int64]]:
+    def similarities(self, queries: IntegerMatrix) -> Iterator[Ints]:
         """Yield exact similarities, int64 (chunk, m), for consecutive chunks of queries."""
         for near in self._all(queries):
             yield near.similarities.astype(np.int64).reshape(len(near), len(self))
@@ -135,11 +138,11 @@ class Radius(ABC):
     """
 
     @abstractmethod
-    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> Ints:
         """Return the smallest similarity that takes part in each query, int64 (q,)."""
 
     @abstractmethod
-    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> Floats:
         """Return the public estimate of each query's number of neighbours, float64 (q,)."""
 
     def covers(self, queries: IntegerMatrix) -> bool:  # noqa: ARG002
@@ -182,11 +185,11 @@ class FixedRadius(Radius):
         self._reference = reference
         self._n_records = n_records
 
-    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> Ints:
         """Return the same similarity for every query."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
-    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> Floats:
         """Return the reference's share inside the radius, scaled to the number of records."""
         if self._reference is None:
             raise InvalidInput(
@@ -234,7 +237,7 @@ class AdaptiveRadius(Radius):
         self.rank = min(len(reference), max(1, share))
         self._reference = reference
 
-    def thresholds(self, queries: IntegerMatrix) -> npt.NDArray[np.int64]:
+    def thresholds(self, queries: IntegerMatrix) -> Ints:
         """Return the rank-th largest similarity of each query to the reference."""
         return self._reference.largest(queries, self.rank)
 
@@ -250,12 +253,12 @@ class AdaptiveRadius(Radius):
         return bool(np.median(self.thresholds(queries)) >= usual)
 
     @cached_property
-    def _own_thresholds(self) -> npt.NDArray[np.int64]:
+    def _own_thresholds(self) -> Ints:
         """Thresholds of points of the reference, each without itself."""
         rank = min(self.rank + 1, len(self._reference))
         return self._reference.largest(self._reference.points[:_PROBES], rank)
 
-    def expected(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def expected(self, queries: IntegerMatrix) -> Floats:
         """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))
 
@@ -270,9 +273,12 @@ def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
         if len(own) < rank:
             continue
         if rank > _FEW:
-            largest[j] = np.sort(own)[-rank]
+            own = own.copy()
+            select_largest(own, rank)
+            largest[j] = own[len(own) - rank]
             continue
-        best[:] = np.sort(own[:rank])
+        for i in range(rank):
+            insert(best, i, own[i])
         for value in own[rank:]:
             if value > best[0]:
                 _replace_least(best, value)

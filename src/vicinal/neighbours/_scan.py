@@ -17,15 +17,15 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from joblib import cpu_count
 
+from vicinal._arrays import Bools, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
 
-Floors = npt.NDArray[np.int64]
+Floors = Ints
 
-Hits = tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]
+Hits = tuple[Ints, Ints32, Ints32]
 """Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
 
 
@@ -52,8 +52,8 @@ class ScanRecords:
     """
 
     features: IntegerMatrix
-    offsets: npt.NDArray[np.int32]
-    row_ids: npt.NDArray[np.int32]
+    offsets: Ints32
+    row_ids: Ints32
 
     def __len__(self) -> int:
         """Return the number of records."""
@@ -127,9 +127,9 @@ class Pairs:
       others are left.
     """
 
-    starts: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int32]
-    values: npt.NDArray[np.int32]
+    starts: Ints
+    rows: Ints32
+    values: Ints32
     records: ScanRecords
     first: int
 
@@ -171,7 +171,7 @@ class ScanEngine(ABC):
         """
 
     @abstractmethod
-    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
 
     @abstractmethod
@@ -187,11 +187,7 @@ class ScanEngine(ABC):
         return nullcontext()
 
     def scan_some(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        chosen: npt.NDArray[np.int32],
-        room: HitBudget,
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
     ) -> Hits | None:
         """Scan only the records at the positions `chosen`, int32 ascending."""
         some = ScanRecords(
@@ -244,9 +240,9 @@ class NeighbourLists:
     array([4, 7], dtype=int32)
     """
 
-    starts: npt.NDArray[np.int64]
-    rows: npt.NDArray[np.int32]
-    similarities: npt.NDArray[np.int32]
+    starts: Ints
+    rows: Ints32
+    similarities: Ints32
 
     def __len__(self) -> int:
         """Return the number of queries."""
@@ -262,7 +258,7 @@ class NeighbourLists:
         """Return the neighbours of a single query as a block of one."""
         return self.of(query, query + 1)
 
-    def keep(self, part: npt.NDArray[np.bool_]) -> NeighbourLists:
+    def keep(self, part: Bools) -> NeighbourLists:
         """Return only the hits that `part`, bool (hits,), marks."""
         rank = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(part, dtype=np.int64)])
         return NeighbourLists(rank[self.starts], self.rows[part], self.similarities[part])
@@ -294,7 +290,7 @@ def by_query(hits, n_queries):  # type: ignore[no-untyped-def]
     return counts, names, values
 
 
-def joined_hits(parts: Sequence[Hits], own: npt.NDArray[np.int32]) -> NeighbourLists:
+def joined_hits(parts: Sequence[Hits], own: Ints32) -> NeighbourLists:
     """Return the hits of all parts, in the order of the parts.
 
     The queries' `own` offsets are still to be taken off the similarities.
@@ -333,7 +329,7 @@ def _place(counts, names, values, targets, placed, similarities):  # type: ignor
         source += count
 
 
-def fill_holes(rows: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+def fill_holes(rows: Ints, size: int) -> Ints:
     """Return which of the last of `size` records fill the holes of the removed, sorted `rows`."""
     tail = np.arange(size - len(rows), size)
     return tail[~np.isin(tail, rows)]

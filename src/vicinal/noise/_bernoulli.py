@@ -6,9 +6,9 @@ import hashlib
 import os
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools
 from vicinal._compiled import compiled
 from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, next_bits
 
@@ -37,7 +37,7 @@ def bernoulli_probability(probability: float) -> float:
     return float(int(probability * 2.0**64)) / 2.0**64
 
 
-def bernoulli(probability: float, size: int) -> npt.NDArray[np.bool_]:
+def bernoulli(probability: float, size: int) -> Bools:
     """Return `size` independent coins, bool (size,), each true with at most `probability`.
 
     A coin is true with probability exactly ``bernoulli_probability(probability)``, never above

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Ints, Places
 from vicinal._compiled import compiled
 from vicinal.noise._bernoulli import secure_stream
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
-
-Positions = npt.NDArray[np.int64]
 
 DIGITS = 32
 """Binary digits of a draw; half a word of the stream."""
@@ -36,7 +35,7 @@ _GUIDE = 10
 _MOST_STREAM = 1 << 16
 
 
-def poisson_sample(probability: float, size: int) -> Positions:
+def poisson_sample(probability: float, size: int) -> Places:
     """Return who of `size` takes part, each independently: positions, int64, ascending.
 
     The law is that of :func:`vicinal.noise.bernoulli`: each with probability exactly
@@ -68,7 +67,7 @@ def poisson_sample(probability: float, size: int) -> Positions:
 
 
 @lru_cache(maxsize=16)
-def _powers(numerator: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+def _powers(numerator: int) -> tuple[npt.NDArray[np.uint64], Ints]:
     """Return floor((1 - p)^m 2^32) for m = 1 to the longest, and where to start to look.
 
     Entry g of the second: how many of the powers are above every draw whose first digits are g.

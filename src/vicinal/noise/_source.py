@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Ints
 from vicinal.noise._cks20 import MAX_SCALE, fill_laplace
 from vicinal.noise._gaussian import fill_gaussian
 from vicinal.noise._gaussian_exact import gaussian_round
@@ -45,13 +45,13 @@ class NoiseSource(ABC):
     exact: bool
 
     @abstractmethod
-    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return `size` draws, int64 (size,), P(x) proportional to exp(-x^2 / (2 scale^2)).
 
         `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
         """
 
-    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_laplace(self, scale: int, size: int) -> Ints:
         """Return `size` draws, int64 (size,), P(x) proportional to exp(-|x| / scale).
 
         `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
@@ -84,12 +84,12 @@ class SimulatedNoise(NoiseSource):
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(_checks.integer("seed", seed, least=0))
 
-    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return rounded normal draws, the same for the same seed and the same calls."""
         scale, size = checked(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
-    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_laplace(self, scale: int, size: int) -> Ints:
         """Return rounded Laplace draws, the same for the same seed and the same calls."""
         scale, size = checked(scale, size)
         return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
@@ -127,11 +127,11 @@ class SystemNoise(NoiseSource):
         self._start_afresh()
         _SOURCES.add(self)
 
-    def discrete_gaussian(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return exact draws."""
         return self._take(fill_gaussian, *checked(scale, size))
 
-    def discrete_laplace(self, scale: int, size: int) -> npt.NDArray[np.int64]:
+    def discrete_laplace(self, scale: int, size: int) -> Ints:
         """Return exact draws."""
         return self._take(fill_laplace, *checked(scale, size))
 
@@ -144,7 +144,7 @@ class SystemNoise(NoiseSource):
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
         self._pools: OrderedDict[tuple[int, int], PresampledNoise] = OrderedDict()
 
-    def _take(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
+    def _take(self, law: Callable[..., Any], scale: int, size: int) -> Ints:
         with self._lock:
             key = (id(law), scale)
             pool = self._pools.pop(key, None) or PresampledNoise(partial(self._draw, law, scale))
@@ -153,7 +153,7 @@ class SystemNoise(NoiseSource):
                 self._pools.popitem(last=False)
             return pool.take(size)
 
-    def _draw(self, law: Callable[..., Any], scale: int, size: int) -> npt.NDArray[np.int64]:
+    def _draw(self, law: Callable[..., Any], scale: int, size: int) -> Ints:
         out = np.zeros(size, dtype=np.int64)
         self._bits.fill(law, out, scale, gaussian_round)
         return out
@@ -172,7 +172,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-Draws = npt.NDArray[np.int64]
+Draws = Ints
 
 BATCH = 64
 """Draws are made in multiples of this."""

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal._compiled import compiled
 
 NEXT, END, MARK = 0, 1, 2
@@ -75,7 +75,7 @@ class BitBuffer:
     def fill(
         self,
         sampler: Callable[..., Any],
-        out: npt.NDArray[Any],
+        out: AnyArray,
         parameter: object,
         exactly: Callable[..., Any] | None = None,
     ) -> None:

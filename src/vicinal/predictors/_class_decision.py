@@ -29,9 +29,8 @@ import numpy.typing as npt
 from scipy.special import pbdv
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal.mechanisms import ClassScores
-
-Floats = npt.NDArray[np.float64]
 
 MODEL_WEIGHT, DECLARED_WEIGHT = 10.0, 300.0
 """What a private model's probabilities weigh against votes: as many as these, in place of c; the
@@ -89,11 +88,11 @@ class ClassDecision:
         expected = _mean(weight * shares, votes / scale - pull * scale)
         return np.asarray(expected / expected.sum(axis=1, keepdims=True))
 
-    def chosen(self, probabilities: Floats) -> npt.NDArray[np.int64]:
+    def chosen(self, probabilities: Floats) -> Ints:
         """Return the class of the largest cost times probability, int64 (q,)."""
         return np.asarray((probabilities * self._costs).argmax(axis=1))
 
-    def labels(self, votes: Floats, noise: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    def labels(self, votes: Floats, noise: npt.ArrayLike) -> Ints:
         """Return the position of every label, int64 (q,); ties go to the first class."""
         if self.plain:
             return np.asarray(votes.argmax(axis=1))

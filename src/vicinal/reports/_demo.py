@@ -9,15 +9,49 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._progress import Begin
+from vicinal._progress import Begin, Step
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import Outcome, balanced_accuracy
-from vicinal.reports._sweep import Sweep, sweep
-from vicinal.reports._trials import Trial, image_benchmark, split
+from vicinal.reports._trials import (
+    YARDSTICK_NEIGHBORS,
+    Setting,
+    Trial,
+    default_outcome,
+    image_benchmark,
+    split,
+    yardstick_outcome,
+)
+
+DEFAULT = "vicinal, neighbours alone"
+NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
+
+    One outcome of neighbours alone, with nothing tuned, for every epsilon, and that of a majority
+    vote without privacy.
+    """
+
+    epsilons: tuple[float, ...]
+    default: tuple[Outcome, ...]
+    yardstick: Outcome
+
+
+def sweep(trial: Trial, epsilons: Sequence[float], delta: float, step: Step) -> Sweep:
+    """Simulate neighbours alone at every epsilon; `step` is told of the queries answered."""
+    n_queries = len(trial.truth)
+    default = []
+    for epsilon in epsilons:
+        default.append(default_outcome(trial, Setting(epsilon, n_queries, delta), seed=0))
+        step(n_queries)
+    return Sweep(tuple(epsilons), tuple(default), yardstick_outcome(trial))
+
 
 CLASSES = tuple(range(10))
 

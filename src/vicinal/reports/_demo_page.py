@@ -14,11 +14,10 @@ import numpy.typing as npt
 
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
-from vicinal.reports._demo import DemoAnswers
+from vicinal.reports._demo import DEFAULT, NOT_PRIVATE, DemoAnswers, Sweep
 from vicinal.reports._html import Markup, document, image, plot, table, tag
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, rightness
 from vicinal.reports._plots import Curve, Style
-from vicinal.reports._sweep import DEFAULT, NOT_PRIVATE, Sweep
 
 SHARES = tuple(share / 50 for share in range(50, 9, -1))
 """Shares of queries answered for which the page draws the accuracy."""

@@ -190,8 +190,8 @@ def _release(wish: PlanRequest) -> str:
     words = _RELEASES[wish.release, wish.gate]
     if not wish.model_share:
         return words
-    asked = percent(wish.settings().model_rule.asked, 0)
-    return f"{words}; only the {asked} of queries that the model is least sure of are asked"
+    share = percent(wish.settings().model_rule.asked, 0)
+    return f"{words}; only the {share} of queries that the model is least sure of are asked"
 
 
 _UNCHANGED = (

@@ -17,8 +17,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal.smoothed._databases import log_delta
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_of
+from vicinal.smoothed._intervals import UNIT, LogInterval, log_of
 from vicinal.smoothed._knn import KNNVotes
 from vicinal.smoothed._mechanism import Counts, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
@@ -45,7 +46,7 @@ def histograms(n: int, types: int) -> Iterator[Counts]:
         yield np.diff(edges) - 1
 
 
-def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Array:
+def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> Floats:
     """Return log deltas of all histograms, (2, n + 1, ..., n + 1) by all counts but one."""
     table = np.full((2,) + (n + 1,) * (types - 1), -np.inf)
     for database in histograms(n, types):
@@ -57,7 +58,7 @@ def listed_deltas(mechanism: Mechanism, n: int, types: int, epsilon: float) -> A
     return table
 
 
-def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[int, ...]]:
+def maximum(table: Floats, vertices: Floats, n: int) -> tuple[LogInterval, tuple[int, ...]]:
     """Return the largest expected delta over multisets of vertices (l, m), and which it is."""
     scale = float(table[1].max())
     if scale == -math.inf:
@@ -76,8 +77,8 @@ def maximum(table: Array, vertices: Array, n: int) -> tuple[LogInterval, tuple[i
 
 
 def _worlds(
-    means: Array, vertices: Array, remaining: int, world: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[int, ...], Array]]:
+    means: Floats, vertices: Floats, remaining: int, world: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], Floats]]:
     """Yield every multiset of vertices, as a sorted tuple, with its expected deltas."""
     if not remaining:
         yield world, means
@@ -87,7 +88,7 @@ def _worlds(
         yield from _worlds(drawn, vertices, remaining - 1, (*world, vertex))
 
 
-def draw(means: Array, distribution: Array) -> Array:
+def draw(means: Floats, distribution: Floats) -> Floats:
     """Return means over one more record that comes from a distribution."""
     inside = tuple(slice(None, -1) for _ in range(means.ndim - 1))
     drawn = distribution[-1] * means[(slice(None), *inside)]
@@ -99,7 +100,7 @@ def draw(means: Array, distribution: Array) -> Array:
     return np.asarray(drawn)
 
 
-def mean(table: Array, rows: Array) -> LogInterval:
+def mean(table: Floats, rows: Floats) -> LogInterval:
     """Return the expected delta when record r comes from row r, in the form of `maximum`."""
     scaled = np.exp(table)
     for row in rows:
@@ -126,7 +127,7 @@ def sequence_maximum(
     with the distributions that its record may have.
     """
     shape = (mechanism.classes,) * n
-    ends: Array = np.zeros((2, *shape))
+    ends: Floats = np.zeros((2, *shape))
     for labels in itertools.product(range(mechanism.classes), repeat=n):
         value = log_delta(mechanism, np.array(labels), epsilon)
         ends[(0, *labels)], ends[(1, *labels)] = math.exp(value.low), math.exp(value.high)
@@ -137,7 +138,7 @@ def sequence_maximum(
     return LogInterval(low - slack, high + slack)
 
 
-def _rows(population: Population, n: int) -> list[Array]:
+def _rows(population: Population, n: int) -> list[Floats]:
     """Return the distributions that the record at every rank may have."""
     if isinstance(population, Heterogeneous):
         return [row[None] for row in np.repeat(population.vertices, population.counts, axis=0)]

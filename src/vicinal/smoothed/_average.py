@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.stats import laplace, norm
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval, from_sum
+from vicinal.smoothed._intervals import UNIT, LogInterval, from_sum
 from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
 from vicinal.smoothed._samplers import FixedSize, boundary
 
@@ -51,7 +51,7 @@ class Average(CountMechanism):
     rounding: str = "half away"
 
     def __post_init__(self) -> None:
-        levels: npt.NDArray[np.float64] = np.asarray(self.levels, dtype=np.float64)
+        levels: Floats = np.asarray(self.levels, dtype=np.float64)
         well_formed = levels.ndim == 1 and len(levels) > 1 and np.isfinite(levels).all()
         if not well_formed or (levels != np.floor(levels)).any() or (np.diff(levels) <= 0).any():
             raise InvalidInput(
@@ -100,7 +100,7 @@ class Average(CountMechanism):
             sums = _excess(own, laws, e, slack, share) + _excess(laws, own, e, slack, share)
             yield from (_log(sums, level) for level in range(len(laws)) if level != value)
 
-    def _laws(self, database: Counts) -> Iterator[tuple[int, Array]]:
+    def _laws(self, database: Counts) -> Iterator[tuple[int, Floats]]:
         """Yield every level that may be replaced, with the laws (levels, outcomes) of replacements.
 
         Row v is the law when that record is at level v, so the row of its own level is the
@@ -114,7 +114,7 @@ class Average(CountMechanism):
             without = grouped(table[-1], outcome, offsets[:1])
             yield value, (1 - share) * without + share * with_it
 
-    def _outcomes(self) -> npt.NDArray[np.int64]:
+    def _outcomes(self) -> Ints:
         """Return which outcome every sum of a sample has, counted from 0."""
         sums = np.arange(self._sums) + self.size * self.levels[0]
         if self.rounding == "none":
@@ -122,16 +122,14 @@ class Average(CountMechanism):
         rounded = np.sign(sums) * ((2 * np.abs(sums) + self.size) // (2 * self.size))
         return np.asarray(rounded - rounded[0])
 
-    def _left_out(self, database: Counts) -> Iterator[tuple[int, Array]]:
+    def _left_out(self, database: Counts) -> Iterator[tuple[int, Floats]]:
         """Yield for every value that occurs the laws of sums over subsets of the other records."""
         values = np.repeat(np.arange(len(database)), database)
         start = np.zeros((self.size + 1, self._sums))
         start[0, 0] = 1.0
         yield from self._split(start, 0, values)
 
-    def _split(
-        self, table: Array, n_values: int, values: npt.NDArray[np.int64]
-    ) -> Iterator[tuple[int, Array]]:
+    def _split(self, table: Floats, n_values: int, values: Ints) -> Iterator[tuple[int, Floats]]:
         """Leave out every different one of the sorted `values`, half by half."""
         if len(values) == 1:
             yield int(values[0]), table
@@ -145,7 +143,7 @@ class Average(CountMechanism):
                 self._grown(table, n_values, added), n_values + len(added), fresh
             )
 
-    def _grown(self, table: Array, n_values: int, values: npt.NDArray[np.int64]) -> Array:
+    def _grown(self, table: Floats, n_values: int, values: Ints) -> Floats:
         """Return the laws of sums of t-subsets after more records have come in.
 
         A uniform t-subset of k + 1 records holds the last one with probability t / (k + 1). All
@@ -161,7 +159,7 @@ class Average(CountMechanism):
 
 
 @compiled
-def grouped(masses: Array, outcome: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> Array:
+def grouped(masses: Floats, outcome: Ints, offsets: Ints) -> Floats:
     """Return the mass of every outcome when each sum is raised by an offset: (offsets, outcomes).
 
     What would be raised beyond the last sum has no mass.
@@ -173,7 +171,7 @@ def grouped(masses: Array, outcome: npt.NDArray[np.int64], offsets: npt.NDArray[
     return laws
 
 
-def _excess(p: Array, q: Array, e: float, slack: float, share: Array | None = None) -> Array:
+def _excess(p: Floats, q: Floats, e: float, slack: float, share: Floats | None = None) -> Floats:
     """Return sums of (P - E P')+ along outcomes, computed (row 0) and with errors (row 1)."""
     exact = np.maximum(p - e * q, 0.0)
     raised = np.maximum(p - e * q + slack * (p + e * q), 0.0)
@@ -181,7 +179,7 @@ def _excess(p: Array, q: Array, e: float, slack: float, share: Array | None = No
     return np.stack([(weight * exact).sum(-1), (weight * raised).sum(-1) * (1 + slack)])
 
 
-def _log(sums: Array, place: int) -> LogInterval:
+def _log(sums: Floats, place: int) -> LogInterval:
     value, raised = sums[:, place]
     return from_sum(float(value), float(raised - value)).capped()
 
@@ -192,7 +190,7 @@ LEVELS = range(-127, 129)
 _LAWS = {"gaussian": norm, "laplace": laplace}
 
 
-def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Array:
+def gradient_law(kind: str, mean: float = 0.0, scale: float = 0.12) -> Floats:
     """Return the probabilities of the 256 levels, float64 (256,).
 
     p(i) is the mass of ((i - 1) / 256, i / 256] over that of (-1/2, 1/2]: gradients outside are

@@ -9,9 +9,10 @@ from functools import partial
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.smoothed._edges import finite_size, gain_weight
-from vicinal.smoothed._intervals import Array, LogInterval, weighted_excess
+from vicinal.smoothed._intervals import LogInterval, weighted_excess
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
@@ -153,5 +154,5 @@ def law_of(mechanism: CountMechanism, database: Counts) -> Law:
     raise InvalidInput(f"The law of {type(mechanism).__name__} cannot be listed.")
 
 
-def _sums(first: Array, second: Array) -> Array:
+def _sums(first: Floats, second: Floats) -> Floats:
     return np.asarray((first[:, None] + second[None, :]).ravel())

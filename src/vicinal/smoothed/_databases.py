@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import database_profile
 from vicinal.smoothed._intervals import (
     BOUND,
     EXACT,
-    Array,
     DatabaseDelta,
     Delta,
     LogInterval,
@@ -101,7 +101,7 @@ def adjusted_utility(
     return DatabaseDelta(best.low, best.high)
 
 
-def profile(mechanism: Mechanism, n: int, epsilon: float) -> Array:
+def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     """Return log delta of every database with two types, as float64 (2, n + 1).
 
     Row 0 holds lower and row 1 upper ends; column k is the database with k records of the first

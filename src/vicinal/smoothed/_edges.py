@@ -24,10 +24,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats, Ints
 from vicinal._compiled import compiled
-from vicinal.smoothed._intervals import UNIT, ZERO, Array, LogInterval, log_sum, weighted_excess
+from vicinal.smoothed._intervals import UNIT, ZERO, LogInterval, log_sum, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial, log_hypergeometric, margin
 
 LOSS, TRUE_X, TRUE_OTHER = 0, 1, 2
@@ -99,7 +99,7 @@ def edge(a: int, b: int, size: int, e: float, measure: int) -> tuple[float, floa
 
 
 @compiled
-def _edges(first: int, stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
+def _edges(first: int, stop: int, n: int, size: int, e: float) -> tuple[Floats, Floats]:
     """Return the larger of both directions for edges k = first .. stop - 1 (a = k)."""
     lows, highs = np.empty(stop - first), np.empty(stop - first)
     for k in range(first, stop):
@@ -111,7 +111,7 @@ def _edges(first: int, stop: int, n: int, size: int, e: float) -> tuple[Array, A
 
 
 @compiled
-def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Array, Array]:
+def _one_way(stop: int, n: int, size: int, e: float) -> tuple[Floats, Floats]:
     """Return the direction from a + 1 to a for all edges."""
     lows, highs = np.empty(stop), np.empty(stop)
     for k in range(stop):
@@ -128,7 +128,7 @@ def edge_loss(a: int, b: int, size: int, e: float, measure: int = LOSS) -> LogIn
     return LogInterval(*edge(a, b, size, e, measure))
 
 
-def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None = None) -> Array:
+def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None = None) -> Floats:
     """Return lower and upper log deltas of the edges (k, k + 1), float64 (2, stop - first).
 
     Edge k joins the database with k records of the first type to the one with k + 1; all n edges
@@ -141,7 +141,7 @@ def edge_profile(n: int, size: int, e: float, first: int = 0, stop: int | None =
     return np.stack(_edges(first, n if stop is None else stop, n, size, e))
 
 
-def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Array:
+def database_profile(n: int, size: int, e: float, low: int = 0, high: int | None = None) -> Floats:
     """Return lower and upper log delta(k) for low <= k <= high, float64 (2, high - low + 1).
 
     Definition 2 for a database with k records of the first type and n - k of the second: the
@@ -159,7 +159,7 @@ _PROBES = 64
 
 
 @compiled
-def _rough(log_p: Array, low: int, a: int, b: int, e: float, measure: int) -> float:
+def _rough(log_p: Floats, low: int, a: int, b: int, e: float, measure: int) -> float:
     """Return a lower bound of the largest term, from some of them."""
     best, stride = -np.inf, max(1, len(log_p) // _PROBES)
     for place in range(len(log_p) - 1, -1, -stride):
@@ -169,8 +169,8 @@ def _rough(log_p: Array, low: int, a: int, b: int, e: float, measure: int) -> fl
 
 @compiled
 def _mixture(
-    log_p: Array, low: int, a: int, b: int, e: float, measure: int, least: float
-) -> tuple[Array, Array]:
+    log_p: Floats, low: int, a: int, b: int, e: float, measure: int, least: float
+) -> tuple[Floats, Floats]:
     """Return lower and upper terms of all sizes that are not below `least` for certain."""
     lows, highs = np.full(len(log_p), -np.inf), np.full(len(log_p), -np.inf)
     for place in range(len(log_p)):
@@ -182,7 +182,7 @@ def _mixture(
     return lows, highs
 
 
-def mixed_edge(log_p: Array, low: int, a: int, b: int, e: float, measure: int) -> LogInterval:
+def mixed_edge(log_p: Floats, low: int, a: int, b: int, e: float, measure: int) -> LogInterval:
     """Return the mean of fixed-size edges over sizes low, low + 1, ... of the given logs.
 
     Sizes whose probability is below 2^-55 of the result together are left out, and added to the
@@ -215,23 +215,23 @@ def draws_loss(a: int, b: int, size: int, log_e: float, measure: int) -> LogInte
     return weighted_excess(log_p, log_ratio, log_e, slack, gain_weight(log_ratio, measure))
 
 
-def finite_size(values: Array) -> Array:
+def finite_size(values: Floats) -> Floats:
     """Return absolute values, 0 for infinite ones: an infinite ratio has no error."""
     return np.where(np.isfinite(values), np.abs(values), 0.0)
 
 
-def _times(count: npt.NDArray[np.int64], factor: float) -> Array:
+def _times(count: Ints, factor: float) -> Floats:
     return np.where(count > 0, np.maximum(count, 1) * factor, 0.0)
 
 
-def gain_weight(log_ratio: Array, measure: int) -> Array:
+def gain_weight(log_ratio: Floats, measure: int) -> Floats:
     """Return the log weight of an outcome with ratio P / P': 0 for losses, else who is true."""
     if measure == LOSS:
         return np.zeros_like(log_ratio)
     return -np.logaddexp(0.0, -log_ratio if measure == TRUE_X else log_ratio)
 
 
-def mean_over(log_p: Array, low: int, term: Callable[[int], LogInterval]) -> LogInterval:
+def mean_over(log_p: Floats, low: int, term: Callable[[int], LogInterval]) -> LogInterval:
     """Return the mean of `term(s)` <= 1 over s = low, low + 1, ... with the given log chances."""
     lows, highs, deepest = [], [], 0.0
     for place, weight in enumerate(log_p):

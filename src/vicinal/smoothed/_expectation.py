@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy import fft
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from vicinal._arrays import Floats, Ints
 from vicinal.smoothed import _saddle
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval, log_sum, pairs_of
+from vicinal.smoothed._intervals import UNIT, LogInterval, log_sum, pairs_of
 
-Column = Callable[[int, int], Array]
+Column = Callable[[int, int], Floats]
 """From low, high to lower and upper log deltas (2, high - low + 1) of databases low .. high."""
 
 _PROBES = 48
@@ -45,7 +45,7 @@ class World:
         """Number of records."""
         return sum(self.counts)
 
-    def log_pmf(self, low: int, high: int) -> tuple[Array, Array]:
+    def log_pmf(self, low: int, high: int) -> tuple[Floats, Floats]:
         """Return log Pr[k of the first type] for low <= k <= high, and its errors."""
         if len(self.counts) == 1:
             logs = _saddle.binomial(self.n, self.chances[0], low, high + 1)
@@ -93,7 +93,7 @@ def mean_delta(column: Column, world: World) -> LogInterval:
     return LogInterval(bottom, top).capped()
 
 
-def weigh(logs: Array, errors: Array, deltas: Array) -> tuple[float, float]:
+def weigh(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
     """Return lower and upper logs of the sum of probabilities times deltas."""
     # A probability of which only a bound is known has an infinite error: 0 below, 1 above.
     known = np.isfinite(errors)
@@ -158,7 +158,7 @@ def _phi(v: float) -> float:
     return float(_saddle.phi(v))
 
 
-Counts = npt.NDArray[np.int64]
+Counts = Ints
 
 _REACH = 2.5
 _WIDTH = 40.0
@@ -166,7 +166,7 @@ _LEAST_POINTS = 64
 _FARTHEST = 700.0
 
 
-def sum_log_pmf(counts: Counts, chances: Array, low: int, high: int) -> tuple[Array, Array]:
+def sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
     """Return log Pr[sum = k] for low <= k < high, and the largest error of each.
 
     Group g has counts[g] coins of probability chances[g]; 0 <= low, high <= coins + 1.
@@ -187,7 +187,7 @@ def sum_log_pmf(counts: Counts, chances: Array, low: int, high: int) -> tuple[Ar
     return logs, errors
 
 
-def _block(counts: Counts, chances: Array, first: int, stop: int) -> tuple[Array, Array, int]:
+def _block(counts: Counts, chances: Floats, first: int, stop: int) -> tuple[Floats, Floats, int]:
     """Return log probabilities from `first` on, as far as one tilt reaches."""
     n = int(counts.sum())
     if first in (0, n):
@@ -207,12 +207,12 @@ def _block(counts: Counts, chances: Array, first: int, stop: int) -> tuple[Array
     return values, np.where(part > noise, error, np.inf), reached
 
 
-def _end(counts: Counts, chances: Array, none: bool) -> Array:
+def _end(counts: Counts, chances: Floats, none: bool) -> Floats:
     logs = np.log1p(-chances) if none else np.log(chances)
     return np.array([float((counts * logs).sum())])
 
 
-def _tilt(counts: Counts, chances: Array, mean: int) -> float:
+def _tilt(counts: Counts, chances: Floats, mean: int) -> float:
     odds = logit(chances)
 
     def off(tilt: float) -> float:
@@ -221,7 +221,7 @@ def _tilt(counts: Counts, chances: Array, mean: int) -> float:
     return float(brentq(off, -_FARTHEST - odds.max(), _FARTHEST - odds.min(), xtol=1e-10))
 
 
-def _transform(counts: Counts, tilted: Array, first: int, points: int) -> tuple[Array, float]:
+def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple[Floats, float]:
     """Return probabilities of first, first + 1, ... and their absolute error.
 
     What is farther than points / 2 from the mean wraps round: less than 2 exp(-points^2 / (8 v +

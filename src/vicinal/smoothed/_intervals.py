@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from vicinal._arrays import Floats
 
 UNIT = 2.0**-52
 LOG_10 = math.log(10)
@@ -50,7 +49,7 @@ def largest(values: Iterable[LogInterval]) -> LogInterval:
     )
 
 
-def pairs_of(values: Iterable[LogInterval]) -> Array:
+def pairs_of(values: Iterable[LogInterval]) -> Floats:
     """Return lower ends and upper ends, float64 (2, n)."""
     return np.array([(value.low, value.high) for value in values]).T
 
@@ -65,14 +64,14 @@ def total(values: Iterable[LogInterval]) -> LogInterval:
     )
 
 
-def log_sum(logs: Array) -> float:
+def log_sum(logs: Floats) -> float:
     """Return log of the sum of exponentials, good to (size + 8) units; -inf if empty."""
     top = float(logs.max()) if len(logs) else -math.inf
     return top if math.isinf(top) else top + math.log(float(np.exp(logs - top).sum()))
 
 
 def weighted_excess(
-    log_p: Array, log_ratio: Array, log_e: float, slack: Array | float, log_weight: Array
+    log_p: Floats, log_ratio: Floats, log_e: float, slack: Floats | float, log_weight: Floats
 ) -> LogInterval:
     """Return the sum over outcomes of (P - E P')+ times a weight.
 

@@ -22,9 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Places
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import ONE, Array, LogInterval, log_of
+from vicinal.smoothed._intervals import ONE, LogInterval, log_of
 from vicinal.smoothed._mechanism import Counts, Loss, Mechanism, whole_numbers
 from vicinal.smoothed._samplers import boundary
 
@@ -106,7 +107,7 @@ class KNNVotes(Mechanism):
         for row in self._compared(database, epsilon)[1]:
             yield _between(row[2], row[5])
 
-    def _compared(self, database: Counts, epsilon: float) -> tuple[Counts, Array]:
+    def _compared(self, database: Counts, epsilon: float) -> tuple[Counts, Floats]:
         """Return which ranks are removed and what comes of it: one for every run of equal labels.
 
         Whichever of a run is removed, the same others are left.
@@ -130,12 +131,10 @@ def _between(low: float, high: float) -> LogInterval:
     return LogInterval(log_of(2 * low - high), log_of(high)).capped(ONE.high)
 
 
-Index = npt.NDArray[np.int64]
-
 _UNIT = 2.0**-52
 
 
-def vote_states(k: int, classes: int) -> tuple[Index, Index]:
+def vote_states(k: int, classes: int) -> tuple[Places, Places]:
     """Return the sizes (s,) of all histograms of at most k votes, and their successors (s, c).
 
     A successor has one vote more for a label; -1 where that would be more than k.
@@ -149,7 +148,7 @@ def vote_states(k: int, classes: int) -> tuple[Index, Index]:
 
 
 @compiled
-def _pass(labels: Index, skip: int, g: float, k: int, size: Index, after: Index) -> Array:
+def _pass(labels: Places, skip: int, g: float, k: int, size: Places, after: Places) -> Floats:
     """Return mass (3, s): alive, arrived at k votes, and left k - 1 votes, after all records."""
     mass = np.zeros((3, len(size)))
     mass[0, 0] = 1.0
@@ -160,7 +159,7 @@ def _pass(labels: Index, skip: int, g: float, k: int, size: Index, after: Index)
 
 
 @compiled
-def _keep(mass: Array, label: int, g: float, k: int, size: Index, after: Index) -> None:
+def _keep(mass: Floats, label: int, g: float, k: int, size: Places, after: Places) -> None:
     """Let one more record be kept with probability g. Successors come later in the order."""
     for v in range(len(size) - 1, -1, -1):
         if size[v] < k and mass[0, v] > 0:
@@ -175,8 +174,8 @@ def _keep(mass: Array, label: int, g: float, k: int, size: Index, after: Index) 
 
 @compiled
 def _law(
-    final: Array, now: Array, label: int, g: float, k: int, size: Index, after: Index
-) -> Array:
+    final: Floats, now: Floats, label: int, g: float, k: int, size: Places, after: Places
+) -> Floats:
     """Return P_{b,y} (row 0) and a bound of its rounding in units (row 1)."""
     law = np.zeros((2, len(size)))
     for v in range(len(size)):
@@ -191,7 +190,7 @@ def _law(
 
 
 @compiled
-def _compare(own: Array, other: Array, e: float, unit: float, ends: Array) -> None:
+def _compare(own: Floats, other: Floats, e: float, unit: float, ends: Floats) -> None:
     """Raise the six maxima: both losses and the gain, and upper ends of the three."""
     sums = np.zeros(6)
     for v in range(own.shape[1]):
@@ -215,9 +214,9 @@ def _compare(own: Array, other: Array, e: float, unit: float, ends: Array) -> No
 
 @compiled
 def compare_all(
-    labels: Index, removed: Index, g: float, k: int, classes: int, e: float, size: Index,
-    after: Index,
-) -> Array:  # fmt: skip
+    labels: Places, removed: Places, g: float, k: int, classes: int, e: float, size: Places,
+    after: Places,
+) -> Floats:  # fmt: skip
     """Return six maxima over all insertions, for every removed rank: float64 (len(removed), 6)."""
     n = len(labels)
     unit = 8 * (n + 8) * _UNIT

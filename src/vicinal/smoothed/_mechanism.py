@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X, finite_size, gain_weight
-from vicinal.smoothed._intervals import Array, LogInterval, total, weighted_excess
+from vicinal.smoothed._intervals import LogInterval, total, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE
 from vicinal.smoothed._samplers import MOST_RECORDS, Sampler
 
-Counts = npt.NDArray[np.int64]
+Counts = Ints
 Law = Mapping[Hashable, float]
 
 
@@ -165,7 +166,7 @@ def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInt
     return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
 
 
-def aligned(own: Law, other: Law) -> tuple[Array, Array]:
+def aligned(own: Law, other: Law) -> tuple[Floats, Floats]:
     """Return log P and log P / P' of the outcomes that P can have."""
     outcomes = [outcome for outcome, log_p in own.items() if log_p > -math.inf]
     log_p = np.array([own[outcome] for outcome in outcomes], dtype=np.float64)
@@ -176,7 +177,7 @@ def aligned(own: Law, other: Law) -> tuple[Array, Array]:
 def whole_numbers(name: str, values: npt.ArrayLike) -> Counts:
     """Return values as int64; fractions, negative numbers, NaN and text are refused unechoed."""
     must = f"The {name!r} parameter must hold whole numbers >= 0."
-    array: npt.NDArray[Any] = np.asarray(values)
+    array: AnyArray = np.asarray(values)
     if array.dtype.kind not in "iuf" or not array.size:
         raise InvalidInput(f"{must} Got an array of type {array.dtype} and shape {array.shape}.")
     if not np.isfinite(array).all() or (array < 0).any() or (array != np.floor(array)).any():

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from scipy.optimize import linprog
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import Array
 
 _SUM_TO = 1e-9
 _INSIDE = 1e-7
@@ -32,7 +32,7 @@ class Population:
     box, or that of every group in the order given.
     """
 
-    vertices: Array
+    vertices: Floats
 
     @property
     def types(self) -> int:
@@ -40,7 +40,7 @@ class Population:
         return int(self.vertices.shape[1])
 
     @property
-    def least(self) -> Array:
+    def least(self) -> Floats:
         """The smallest probability of every type, float64 (m,)."""
         return np.asarray(self.vertices.min(axis=0))
 
@@ -67,7 +67,7 @@ class Vertices(Population):
     """
 
     rows: npt.ArrayLike
-    vertices: Array = field(init=False, repr=False)
+    vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         rows = _distributions("rows", self.rows)
@@ -96,7 +96,7 @@ class Hull(Population):
     """
 
     points: npt.ArrayLike
-    vertices: Array = field(init=False, repr=False)
+    vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         points = np.unique(_distributions("points", self.points), axis=0)
@@ -126,7 +126,7 @@ class Interval(Population):
 
     low: Sequence[float]
     high: Sequence[float]
-    vertices: Array = field(init=False, repr=False)
+    vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         low, high = (_chances(name, getattr(self, name)) for name in ("low", "high"))
@@ -135,7 +135,7 @@ class Interval(Population):
                 "The 'low' and 'high' parameters must have the same length, 2 to "
                 f"{_MOST_TYPES_OF_A_BOX}. Got {len(low)} and {len(high)}."
             )
-        corners: list[Array] = []
+        corners: list[Floats] = []
         for corner in _box_corners(low, high):
             if all(np.abs(corner - other).max() > _SAME for other in corners):
                 corners.append(corner)
@@ -164,8 +164,8 @@ class Heterogeneous(Population):
     """
 
     groups: Sequence[tuple[int, Sequence[float]]]
-    counts: npt.NDArray[np.int64] = field(init=False, repr=False)
-    vertices: Array = field(init=False, repr=False)
+    counts: Ints = field(init=False, repr=False)
+    vertices: Floats = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         groups = _pairs(self.groups)
@@ -192,7 +192,7 @@ def _pairs(groups: Iterable[Any]) -> list[tuple[int, Any]]:
         ) from None
 
 
-def _chances(name: str, values: npt.ArrayLike) -> Array:
+def _chances(name: str, values: npt.ArrayLike) -> Floats:
     """Return probabilities as float64; fractions are welcome."""
     try:
         array = np.asarray(values, dtype=np.float64)
@@ -203,7 +203,7 @@ def _chances(name: str, values: npt.ArrayLike) -> Array:
     return array
 
 
-def _distributions(name: str, rows: npt.ArrayLike) -> Array:
+def _distributions(name: str, rows: npt.ArrayLike) -> Floats:
     array = _chances(name, rows)
     if array.ndim != 2 or array.shape[1] < 2:
         raise InvalidInput(
@@ -219,7 +219,7 @@ def _distributions(name: str, rows: npt.ArrayLike) -> Array:
     return array
 
 
-def _box_corners(low: Array, high: Array) -> Iterable[Array]:
+def _box_corners(low: Floats, high: Floats) -> Iterable[Floats]:
     m = len(low)
     for free in range(m):
         for choice in itertools.product((0, 1), repeat=m - 1):
@@ -231,7 +231,7 @@ def _box_corners(low: Array, high: Array) -> Iterable[Array]:
                 yield np.clip(corner, 0.0, 1.0)
 
 
-def _corners(points: Array) -> Array:
+def _corners(points: Floats) -> Floats:
     """Return the points that are not strictly inside the hull of the others, by linear programs."""
     centre = points.mean(axis=0)
     corners = list(range(len(points)))
@@ -242,7 +242,7 @@ def _corners(points: Array) -> Array:
     return points[corners]
 
 
-def _room(point: Array, centre: Array, others: Array) -> float:
+def _room(point: Floats, centre: Floats, others: Floats) -> float:
     """Return how far the point can move away from the centre and stay inside the others' hull."""
     outward = point - centre
     size = float(np.abs(outward).max())

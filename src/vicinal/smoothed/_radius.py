@@ -16,9 +16,10 @@ from functools import partial
 import numpy as np
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
 from vicinal.smoothed._expectation import Column, World, listed_column, mean_delta
-from vicinal.smoothed._intervals import Array, LogInterval, largest, log_sum, weighted_excess
+from vicinal.smoothed._intervals import LogInterval, largest, log_sum, weighted_excess
 from vicinal.smoothed._mechanism import ComparedMechanism, Comparison, Counts
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial
@@ -101,7 +102,7 @@ def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: in
     drawn = np.arange(own + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Bin(more) / Bin(more - 1) is more (1 - gamma) / (more - o).
-        step: Array = math.log(more) + np.log1p(-gamma) - np.log(more - drawn)
+        step: Floats = math.log(more) + np.log1p(-gamma) - np.log(more - drawn)
     log_ratio = step if own == more else -step
     if gamma == 1:
         log_ratio = np.full(own + 1, math.inf)
@@ -140,7 +141,7 @@ def radius_mean(
     return LogInterval(lower.low, log_sum(np.array([*alone, pairs])) + 2.0**-48).capped()
 
 
-def _split_pairs(gamma: float, least: Array, n: int, epsilon: float) -> float:
+def _split_pairs(gamma: float, least: Floats, n: int, epsilon: float) -> float:
     """Return an upper bound of the mean losses of all changes from one label to another.
 
     Such a change is one record leaving a label and one joining another: for E = E1 E2 it loses at

@@ -20,11 +20,9 @@ import math
 from decimal import Decimal, localcontext
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats
 from vicinal._compiled import compiled
-
-Array = npt.NDArray[np.float64]
 
 SLOPE = 2.0**-46
 """Relative error of a log probability, rounded up."""
@@ -36,7 +34,7 @@ _SMALL = 0.1
 _SPLIT = 134217729.0
 
 
-def _stirling_table() -> Array:
+def _stirling_table() -> Floats:
     """Return s(x) for x < 16, from 40 digits; s(0) = 0 makes an empty cell vanish."""
     with localcontext() as context:
         context.prec = 40
@@ -126,7 +124,7 @@ def log_binomial(x: int, n: int, p: float, q: float) -> float:
 
 
 @compiled
-def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Array:
+def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Floats:
     values = np.empty(high - low)
     for x in range(low, high):
         values[x - low] = log_binomial(x, n, p, q)
@@ -134,19 +132,19 @@ def _log_binomials(low: int, high: int, n: int, p: float, q: float) -> Array:
 
 
 @compiled
-def _log_hypergeometrics(low: int, high: int, kind: int, others: int, size: int) -> Array:
+def _log_hypergeometrics(low: int, high: int, kind: int, others: int, size: int) -> Floats:
     values = np.empty(high - low)
     for x in range(low, high):
         values[x - low] = log_hypergeometric(x, kind, others, size)
     return values
 
 
-def binomial(n: int, p: float, low: int = 0, high: int | None = None) -> Array:
+def binomial(n: int, p: float, low: int = 0, high: int | None = None) -> Floats:
     """Return log Pr[Bin(n, p) = x] for low <= x < high (n + 1 if None), float64."""
     stop = n + 1 if high is None else high
     return np.asarray(_log_binomials(low, stop, n, p, 1 - p))
 
 
-def hypergeometric(kind: int, others: int, size: int, low: int, high: int) -> Array:
+def hypergeometric(kind: int, others: int, size: int, low: int, high: int) -> Floats:
     """Return log Pr[x of `kind` records among `size` drawn] for low <= x < high, float64."""
     return np.asarray(_log_hypergeometrics(low, high, kind, others, size))

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 
-import numpy as np
-import numpy.typing as npt
-
 from vicinal import _checks
+from vicinal._arrays import Ints
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _saddle
 from vicinal.smoothed._edges import LOSS, draws_loss, edge_loss, mean_over, mixed_edge
 from vicinal.smoothed._intervals import LogInterval
 
-Counts = npt.NDArray[np.int64]
+Counts = Ints
 
 Chances = list[tuple[int, float]]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _algorithm1
 from vicinal.smoothed._algorithm1 import listable_sequences, sequence_maximum
@@ -19,7 +20,6 @@ from vicinal.smoothed._intervals import (
     EXACT,
     MONTE_CARLO,
     SANDWICH,
-    Array,
     Delta,
     LogInterval,
     delta_of,
@@ -228,7 +228,7 @@ def _by_draws(
 
 
 def quantiles(
-    mechanism: Mechanism, population: Population, n: int, epsilon: float, levels: Array
+    mechanism: Mechanism, population: Population, n: int, epsilon: float, levels: Floats
 ) -> list[Delta]:
     """Return for every level s an interval of Pr[delta(x) > s], for the world worst for that s.
 
@@ -272,7 +272,7 @@ def _above(
 ) -> Delta:
     """Return the chance that log delta is above `cut`: an expected value of zeros and ones."""
 
-    def indicator(low: int, high: int) -> Array:
+    def indicator(low: int, high: int) -> Floats:
         return np.where(column(low, high) > cut, 0.0, -np.inf)
 
     def beyond(k: int) -> float:
@@ -309,7 +309,7 @@ class Estimate:
     error: float
     lower: float
     upper: float
-    deltas: Array
+    deltas: Floats
 
 
 def estimate(
@@ -357,7 +357,7 @@ def drawn(
             yield np.sum([rng.multinomial(count, row) for count, row in groups], axis=0)
 
 
-def _groups(population: Population, n: int, share: float) -> list[tuple[int, Array]]:
+def _groups(population: Population, n: int, share: float) -> list[tuple[int, Floats]]:
     rows = [row / row.sum() for row in population.vertices]
     if isinstance(population, Heterogeneous):
         return list(zip(population.counts.tolist(), rows, strict=True))

@@ -24,8 +24,9 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp, xlogy
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import LOG_10, UNIT, Array, power_of_ten
+from vicinal.smoothed._intervals import LOG_10, UNIT, power_of_ten
 from vicinal.smoothed._populations import Population
 
 _GRID = 64
@@ -98,14 +99,14 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     )
 
 
-def floor_shares(population: Population) -> Array:
+def floor_shares(population: Population) -> Floats:
     """Return the probabilities at which the floor holds: of some world, for all its records."""
     vertices = population.vertices
     counts = getattr(population, "counts", None)
     return vertices.ravel() if counts is None else vertices.max(axis=0)
 
 
-def one_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
+def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the one-sided bound; 0 where it does not apply."""
     unsampled = 1 - size / n
     if unsampled <= 0 or epsilon <= -math.log(unsampled) or size == 0:
@@ -113,7 +114,7 @@ def one_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
     return _raised(_mean(shares, n, coin_divergence(-math.expm1(-epsilon), size / n)), n)
 
 
-def two_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
+def two_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:
     """Return the logarithm of the two-sided bound at the best c'; infinite at epsilon 0."""
     if size == 0:
         return -math.inf
@@ -132,7 +133,7 @@ def two_sided(shares: Array, n: int, size: int, epsilon: float) -> float:
     return _raised(min(at(float(grid[best])), float(polished.fun)), n)
 
 
-def two_sided_at(shares: Array, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
+def two_sided_at(shares: Floats, n: int, unsampled: float, epsilon: float, log_c: float) -> float:
     """Return the logarithm of the two-sided bound for c' = exp(`log_c`), left = 1 - T/n."""
     k1, k2, a = exponents(unsampled, epsilon, log_c)
     first = _mean(shares, n, k1)
@@ -165,7 +166,7 @@ def coin_divergence(a: float, b: float) -> float:
     return float(xlogy(a, a / b) + xlogy(1 - a, (1 - a) / (1 - b)))
 
 
-def _mean(shares: Array, n: int, rate: float) -> float:
+def _mean(shares: Floats, n: int, rate: float) -> float:
     """Return log of the sum over types of E[e^(-h K)] for h ~ Bin(n, f)."""
     return float(logsumexp(n * np.log1p(np.maximum(shares * np.expm1(-rate), -1 + 1e-300))))
 

@@ -29,6 +29,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal._compiled import compiled
 from vicinal.smoothed._databases import log_delta
 from vicinal.smoothed._edges import LOSS, database_profile, edge
@@ -43,7 +44,7 @@ from vicinal.smoothed._expectation import (
     weigh,
     window,
 )  # fmt: skip
-from vicinal.smoothed._intervals import UNIT, Array, LogInterval, largest, log_sum
+from vicinal.smoothed._intervals import UNIT, LogInterval, largest, log_sum
 from vicinal.smoothed._mechanism import Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial, log_binomial, log_hypergeometric
@@ -157,7 +158,7 @@ def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: fl
     return largest(mean_delta(column, world) for world in worlds)
 
 
-def pair_work(sampler: Sampler, least: Array, n: int) -> float:
+def pair_work(sampler: Sampler, least: Floats, n: int) -> float:
     """Return roughly how many terms :func:`pair_sum` sums; infinite where it does not apply."""
     if not isinstance(sampler, FixedSize | Poisson):
         return math.inf
@@ -168,7 +169,7 @@ def pair_work(sampler: Sampler, least: Array, n: int) -> float:
     return float(pairs * draws.max() * 10)
 
 
-def pair_sum(sampler: Sampler, least: Array, n: int, epsilon: float) -> float:
+def pair_sum(sampler: Sampler, least: Floats, n: int, epsilon: float) -> float:
     """Return the logarithm of the mean losses of all ordered pairs of types, rounded up.
 
     least[i] is f_i, the smallest probability of type i in any world.
@@ -200,7 +201,7 @@ def _pair_mean(n: int, how: tuple[int, float, float], f: float, g: float) -> flo
 
 @compiled
 def _mean_losses(
-    n: int, size: int, gamma: float, e: float, a: int, first: int, logs: Array
+    n: int, size: int, gamma: float, e: float, a: int, first: int, logs: Floats
 ) -> float:
     """Return the mean over h_j of the larger losses of i -> j and j -> i, h_i = a."""
     total = 0.0

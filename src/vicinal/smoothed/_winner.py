@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Floats, Ints
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._intervals import Array, log_sum
+from vicinal.smoothed._intervals import log_sum
 from vicinal.smoothed._mechanism import Counts, Law, LawMechanism, check_sampler
 from vicinal.smoothed._samplers import Sampler
 
 Ranking = tuple[int, ...]
-Scores = npt.NDArray[np.int64]
+Scores = Ints
 
 RULES = ("plurality", "majority", "borda", "copeland")
 _MOST_OUTCOMES = 2_000_000
@@ -114,7 +114,7 @@ class Winner(LawMechanism):
         best = points == points.max(axis=1, keepdims=True)
         return self._named(best, log_p)
 
-    def _named(self, best: npt.NDArray[np.bool_], log_p: Array) -> Law:
+    def _named(self, best: Bools, log_p: Floats) -> Law:
         """Return the law of what is published, from who has the best score in which sample."""
         if self.ties == "first":
             best = best & (np.cumsum(best, axis=1) == 1)

@@ -18,11 +18,9 @@ from vicinal.ledger._memory import ForkSafeLock
 from vicinal.ledger._protocols import Turn
 from vicinal.predictors.ind_knn._shard import PreparedRecords
 from vicinal.store._checksums import put_digests
-from vicinal.store._idempotent_adds import FORGOTTEN, Addition
-from vicinal.store._naming import NEXT_NUMBER, write_naming
 from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import StagingEndedError, tiles_from
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import FORGOTTEN, NEXT_NUMBER, Addition, StoredRecords, write_naming
 from vicinal.store._store_schema import StoreSchema
 
 ATTEMPTS = 3
@@ -101,6 +99,8 @@ def prepare_addition(
         records.integers, records.targets, slots, enrollment.assignment.size
     )
     digests = parts.record_files.staged_digests(token, size, tiles_from(before, size))
+    with turn():
+        parts.database.shorten_log()
     return PreparedAddition(records, enrollment, prepared, token, size, digests, next_number)
 
 

@@ -126,7 +126,7 @@ class AudienceState:
         votes, chances = np.split(stored, 2, axis=1)
         if np.isnan(chances).any():
             return ReleasedAnswers(votes.argmax(axis=1), votes)
-        labels = votes.argmax(axis=1) if decision.plain else decision.chosen(chances)
+        labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
         return ReleasedAnswers(labels, votes, chances)
 
     @property
@@ -284,13 +284,13 @@ def open_audience_state(
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
     classes = schema.target.kind == CLASSES
     # Audiences from before the rule decided on a private model have none unless they say so.
-    asked = {**({"model_share": 0} if classes else {}), **plan["asked"]}
-    requested = _settings(schema, asked)
+    chosen = {**({"model_share": 0} if classes else {}), **plan["asked"]}
+    requested = _settings(schema, chosen)
     if isinstance(requested, IndKNNSettings):
         requested = settled_request(requested, plan["pinned"], schema)
-        asked["model_share"] = requested.model_share
+        chosen["model_share"] = requested.model_share
     pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
-    settings = _settings(schema, {**asked, **pinned})
+    settings = _settings(schema, {**chosen, **pinned})
     if settings.trained_share:
         rule = plan["pinned"].get(_RULE)
         settings = settings.changed(settled_rule=FIRST if rule is None else ModelRule(**rule))

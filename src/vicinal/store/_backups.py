@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import attach, has_digests
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import PRIVATE_FOLDER, guarded, sync_folder
+from vicinal.ledger._database import Database, Row
+from vicinal.ledger._files import guarded, sync_folder
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -16,7 +17,9 @@ from vicinal.store._folder import (
     KEY,
     LEDGER,
     Folder,
+    check_new,
     copy_file,
+    private_folder,
     read_config,
     write_config,
 )
@@ -82,10 +85,19 @@ def copy_tables(source: Database, target: Database) -> None:
     with target.transaction():
         target.execute("DELETE FROM meta")
         for table in TABLES:
-            rows = source.execute(f"SELECT * FROM {table}")  # noqa: S608 (a constant)
-            if rows:
-                marks = ", ".join("?" * len(rows[0]))
-                target.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+            copy_table(source, target, table)
+
+
+def copy_table(source: Database, target: Database, table: str) -> None:
+    """Copy all rows of a table into one of the same columns, inside a transaction."""
+    insert_rows(target, table, source.execute(f"SELECT * FROM {table}"))  # noqa: S608 (a constant)
+
+
+def insert_rows(database: Database, table: str, rows: Sequence[Row]) -> None:
+    """Insert whole rows, inside a transaction."""
+    if rows:
+        marks = ", ".join("?" * len(rows[0]))
+        database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
 
 
 def _check_free(identity: str, witness: Path) -> None:
@@ -135,12 +147,9 @@ def _move_ledger(folder: Folder) -> None:
 
 
 def _make(path: Path) -> None:
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
-    with guarded(path):
-        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
-        (path / _RECORDS).mkdir(mode=PRIVATE_FOLDER)
+    check_new(path)
+    private_folder(path)
+    private_folder(path / _RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:

@@ -24,11 +24,9 @@ from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
 from vicinal.store._evaluation_charges import CountedRows, Steps
-from vicinal.store._idempotent_adds import Addition
-from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import Addition, StoredRecords, check_naming
 from vicinal.store._replies import along_trend, check_trend
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name

@@ -11,9 +11,9 @@ from vicinal.store._audience_state import (
     pinned_plan,
     settled_plan,
 )
-from vicinal.store._indexes import learnt_index
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import retrain_model
+from vicinal.store._store_schema import learnt_index
 
 
 def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:

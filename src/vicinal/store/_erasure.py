@@ -33,8 +33,8 @@ from vicinal.ledger._rollback_guard import RollbackGuard
 from vicinal.neighbours._scan import fill_holes
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store._checksums import write_digests
-from vicinal.store._idempotent_adds import forget_additions
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from
+from vicinal.store._records import forget_additions
 
 PENDING = "erasure"
 """Where the ledger keeps an erasure that is under way."""

@@ -32,13 +32,17 @@ from vicinal.predictors.ind_knn._vector_settings import (
 )
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
-from vicinal.store._keyword_evaluation import ReleasedKeywords
-from vicinal.store._naming import check_naming
 from vicinal.store._noisy_figures import Floats, NoisyFigures, known
 from vicinal.store._opening import OpenStore
+from vicinal.store._records import check_naming
 from vicinal.store._replies import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._vector_evaluation import Places, ReleasedLabelSets, ReleasedNumbers
+from vicinal.store._vector_evaluation import (
+    Places,
+    ReleasedKeywords,
+    ReleasedLabelSets,
+    ReleasedNumbers,
+)
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""

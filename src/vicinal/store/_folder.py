@@ -32,12 +32,10 @@ _SQLITE = "sqlite"
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where a store lies.
+    """Where a store lies: its folder, its id in hexadecimal digits, its ledger and its witness.
 
-    - `path`: the folder.
-    - `identity`: the store's id, in hexadecimal digits.
-    - `ledger`: "sqlite", or the URL of a PostgreSQL database.
-    - `witness`: the file outside the folder that remembers how far the store had come.
+    `ledger`: "sqlite", or the URL of a PostgreSQL database. `witness`: the file outside the folder
+    that remembers how far the store had come.
     """
 
     path: Path
@@ -52,17 +50,14 @@ class Folder:
         Raises InvalidInput if there is something in that place already, or the URL is none, or
         holds a password.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+        check_new(path)
         witness_path = default_witness_path(path) if witness is None else witness.absolute()
         if witness_path.exists():
             raise InvalidInput(
                 f"{witness_path} is the witness of another store. Move it away first."
             )
         url = _checked_url(ledger or _SQLITE)
-        with guarded(path):
-            path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-            path.chmod(PRIVATE_FOLDER)
+        private_folder(path)
         replace_file(path / KEY, fresh_key())
         return cls(path, fresh_key(16).hex(), url, witness_path)
 
@@ -104,6 +99,19 @@ class Folder:
             return (self.path / KEY).read_bytes()
 
 
+def check_new(path: Path) -> None:
+    """Raise InvalidInput if there is something at `path` already."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder that only its owner may enter, whatever the umask, if it is not there."""
+    with guarded(path):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Return what `store.json` says."""
     if not (path / CONFIG).is_file():
@@ -116,7 +124,7 @@ def read_config(path: Path) -> dict[str, Any]:
         form, check, config = 0, None, {}
     if isinstance(form, int) and form > _FORMAT:
         raise InvalidInput(f"The store {path} was written by a later version of vicinal.")
-    if not _is_config(config) or (check != _check_of(config) and form != _UNCHECKED):
+    if not _is_config(config) or (check != check_of(config) and form != _UNCHECKED):
         raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
     return config
 
@@ -126,11 +134,11 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
     config = {
         "format": _FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
     }  # fmt: skip
-    config["check"] = _check_of(config)
+    config["check"] = check_of(config)
     replace_file(path / CONFIG, json.dumps(config, indent=2).encode())
 
 
-def _check_of(config: dict[str, Any]) -> str:
+def check_of(config: dict[str, Any]) -> str:
     """Return a digest of all fields, which tells a flipped bit from an operator's decision."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 

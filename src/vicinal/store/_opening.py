@@ -6,26 +6,25 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
+from vicinal.ledger._files import Lock
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._lock import Lock
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
-from vicinal.store._checksums import record_file_faults
-from vicinal.store._digests import check_files, note_files
+from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
 from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
-from vicinal.store._indexes import index_of
 from vicinal.store._record_files import RecordFiles
-from vicinal.store._store_schema import StoreSchema
+from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
 
@@ -42,6 +41,14 @@ class OpenStore:
     record_files: RecordFiles
     shard: Shard
     resources: ExitStack
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of everything."""
+        self.resources.close()
 
     def mark(self) -> None:
         """Tell the witness how far the ledger is."""
@@ -101,7 +108,7 @@ def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
 
 
 def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> OpenStore:
-    """Return the parts that lie in a known folder, see :func:`open_parts`.
+    """Return the parts that lie in a known folder, see :func:`open_store`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
     With `merging` also a store is opened in which one person has two budgets.
@@ -134,11 +141,10 @@ def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = Fa
 def _checked(
     folder: Folder, database: Database, witness: RollbackGuard | None, *, accept_loss: bool
 ) -> tuple[Ledger | None, WitnessState | None]:
-    """Check the ledger, its history and the small files.
+    """Check the ledger, its history and the small files; raises as :func:`open_folder`.
 
-    Returns Ledger or None: the ledger; None if it has an older schema. WitnessState or None: what
-    the witness says, if the ledger does not go on from there and that is accepted. Raises
-    StorageFailed, PrivacyRefused as :func:`open_parts`.
+    Returns the ledger, None if it has an older schema; and what the witness says, if the ledger
+    does not go on from there and that is accepted.
     """
     faults = database.faults()
     if faults:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._answer_blocks import bytes_of, text_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
-from vicinal.neighbours._kernels import FloatMatrix, IntegerMatrix
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model, slack_meter
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
@@ -46,11 +47,8 @@ _OTHER_DRAWS = 1 << 32
 class StoredModel:
     """An audience's private model, and what it makes of stored integers; all of it public.
 
-    - `model`: the model.
-    - `kernel`: of its metric.
-    - `public`, array (m, d + c): the public reference in its metric.
-    - `n_asked`: queries that it has put to the private records.
-    - `trained`: how often it was trained.
+    `public`, (m, d + c), is the reference in the metric of `kernel`; `n_asked` queries went to the
+    private records; it was `trained` so often.
     """
 
     model: PrivateModel
@@ -79,11 +77,8 @@ class StoredModel:
 def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> IndKNNSettings:
     """Train the model of a new audience, if its plan has one; inside a change of the ledger.
 
-    Charges go to the audience's account, and the model into the ledger: they become durable
-    together, or neither does. Until then the model is in this process only.
-
-    Returns IndKNNSettings: with share and, where there is a public reference, number of records
-    settled.
+    Charges and the model become durable together, or neither does. Returns the settings, with share
+    and, where there is a public reference, number of records settled.
     """
     schema = parts.schema
     n_public = 0 if schema.public is None else len(schema.public)
@@ -116,12 +111,9 @@ def settled_request(
 def retrain_model(
     parts: OpenStore, audience: Audience, settings: IndKNNSettings, before: StoredModel
 ) -> npt.NDArray[np.float64]:
-    """Train an audience's model again on the records of now; inside a change of the ledger.
+    """Train an audience's model again on the records of now, as :func:`train_model` does.
 
-    As in :func:`train_model`, charges and model become durable together, or neither does.
-
-    Returns float64 (m,): the share of its budget that this training would have cost each public
-    row.
+    Returns float64 (m,): the share of its budget that this would have cost each public row.
     """
     trained = before.trained + 1
     _, model = _trained(parts, audience, settings, trained)

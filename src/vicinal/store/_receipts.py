@@ -97,8 +97,8 @@ def erasure_receipt(
     if not all(_is_erased(ledger, subject) for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
     digests = sorted({ledger.hash(subject).hex() for subject in subjects})
-    kept = {"models": "kept"} if models_kept else {}
-    return key.signed({**_head_of(parts, ERASURE), "digests": digests, **kept})
+    models = {"models": "kept"} if models_kept else {}
+    return key.signed({**_head_of(parts, ERASURE), "digests": digests, **models})
 
 
 def guarantee_receipt(

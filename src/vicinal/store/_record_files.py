@@ -34,13 +34,7 @@ _PART = 1 << 20
 
 
 class RecordFile:
-    """One file of rows.
-
-    - `path`: the file.
-    - `dtype`: type of a number.
-    - `width`: numbers in a row.
-    - `create`: whether to make it if it is not there.
-    """
+    """One file of rows of `width` numbers each; made, if it may be, where it is not there."""
 
     def __init__(
         self, path: Path, dtype: npt.DTypeLike, width: int, *, create: bool = True
@@ -129,16 +123,10 @@ class StagingEndedError(Exception):
 
 
 class RecordFiles:
-    """Features, labels and slots of all records.
+    """Features, labels and slots of all records, in a folder.
 
     Records may be staged: written beyond the end, by another thread than the one that answers.
     Whatever else changes the files ends that, and the staged records are overwritten or cut off.
-
-    - `folder`: where the files lie; made if it is not there.
-    - `dtype`: type of integer features, int8 or float32.
-    - `n_features`: d.
-    - `target_width`: numbers that say what a record carries.
-    - `create`: whether to make the files if they are not there.
     """
 
     def __init__(
@@ -196,12 +184,12 @@ class RecordFiles:
         self, token: object, size: int, tiles: Iterable[int]
     ) -> list[tuple[str, int, bytes]]:
         """Return part, number and digest of each of `tiles`, with the records that are staged."""
-        found = []
+        digests = []
         for part, column in self.parts.items():
             for tile in tiles:
                 with self._staging(token):
-                    found += [(part, *one) for one in column.digests(size, [tile])]
-        return found
+                    digests += [(part, *one) for one in column.digests(size, [tile])]
+        return digests
 
     def settle(self, token: object) -> None:
         """Take staged records for records that are there. Raises StagingEndedError."""

@@ -1,7 +1,13 @@
-"""Records that are about to be added: checked as a whole, before anything changes."""
+"""Records that are about to be added: checked as a whole, with ids or without, once for a key.
+
+What is kept of a request with a key is a keyed digest of its records, which only tells whether
+another request is the same. An erasure forgets all of them, as one could confirm a guess of who was
+erased; the keys themselves stay used, so that a late repetition cannot bring anybody back.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,11 +16,45 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._checks import SubjectId
-from vicinal.ledger._id_encoding import check_length
+from vicinal.errors import KeyReused
+from vicinal.ledger._answers import request_name
+from vicinal.ledger._database import Database
+from vicinal.ledger._id_encoding import check_length, framed_all, unframed
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._subject_pages import read_framed
 from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import inputs
 from vicinal.store._store_schema import StoreSchema
+
+NAMING = "subjects"
+"""Fact of a ledger: :data:`GIVEN` or :data:`NUMBERED`."""
+
+GIVEN, NUMBERED = "given", "numbered"
+NEXT_NUMBER = "next_number"
+"""Fact of a ledger: the number that the next record without an id may get."""
+
+
+def write_naming(database: Database, *, by_holder: bool) -> None:
+    """Note, inside a change, whether records came with ids."""
+    database.put(NAMING, GIVEN if by_holder else NUMBERED)
+
+
+def check_naming(database: Database, *, by_holder: bool) -> None:
+    """Raise InvalidInput if records come with ids where they had none before, or without."""
+    naming = database.get(NAMING) or _earlier_naming(database)
+    if naming is not None:
+        inputs.check_subjects_given(by_holder, before=naming == GIVEN)
+
+
+def _earlier_naming(database: Database) -> str | None:
+    """Return what an earlier version's ledger shows; None if it could be either."""
+    following = int(database.get(NEXT_NUMBER) or 0)
+    if not following:
+        return GIVEN
+    numbers = range(following)
+    ids = (unframed(stored) for _, stored in read_framed(database))
+    return GIVEN if any(subject not in numbers for subject in ids) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,12 +98,68 @@ class StoredRecords:
     def without(self, schema: StoreSchema, subjects: Set[SubjectId]) -> Self:
         """Return those of everybody else; the same if none is of `subjects`."""
         ids = self.ids or []
-        kept = [place for place, who in enumerate(ids) if who not in subjects]
-        if self.ids is None or len(kept) == len(ids):
+        others = [place for place, who in enumerate(ids) if who not in subjects]
+        if self.ids is None or len(others) == len(ids):
             return self
-        integers, rows = self.integers[kept], self.rows[kept]
-        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in kept])
+        integers, rows = self.integers[others], self.rows[others]
+        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in others])
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self.rows)
+
+
+_NO_AUDIENCE = ""
+FORGOTTEN = b""
+"""In place of a digest of records, after an erasure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """A request to add records, with an idempotency key.
+
+    `name`, `body`: digest of curator and key; keyed digest of the records.
+    """
+
+    name: bytes
+    body: bytes
+
+    @classmethod
+    def of(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
+        """Return the request that adds these records."""
+        ids = records.ids
+        people = b"everyone new" if ids is None else b"".join(framed_all(ids))
+        content = hashlib.sha256(str(records.integers.shape).encode())
+        for part in (records.integers.tobytes(), records.rows.tobytes(), people):
+            content.update(part)
+        # No audience has an empty name, so no key for answers has this digest.
+        name = request_name(_NO_AUDIENCE, curator, key)
+        return cls(name, ledger.keyed_digest(content.digest()))
+
+    def done(self, database: Database) -> int | None:
+        """Return the version of the data that it made; None if it is new.
+
+        Raises KeyReused if the key was used for other records, or people were erased since.
+        """
+        rows = database.execute("SELECT body, version FROM additions WHERE name = ?", (self.name,))
+        if not rows:
+            return None
+        body, version = rows[0]
+        if body != self.body:
+            raise KeyReused(
+                "The 'idempotency_key' parameter must be new for new records. It was used for "
+                "others, or somebody was erased since; the history tells when records were added."
+            )
+        return int(version)
+
+    def write(self, database: Database, version: int) -> None:
+        """Put it on record, in the transaction that adds the records."""
+        database.execute(
+            "INSERT INTO additions (name, body, version) VALUES (?, ?, ?)",
+            (self.name, self.body, version),
+        )
+
+
+def forget_additions(database: Database) -> None:
+    """Forget what was added under which key, inside an erasure's transaction."""
+    database.execute("UPDATE additions SET body = ?", (FORGOTTEN,))

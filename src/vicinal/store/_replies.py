@@ -32,12 +32,7 @@ _QUARTILES = (0.25, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True)
 class StoredAnswers:
-    """The fields of a reply, each with one row an answer, or None.
-
-    - `kind`: which reply they are fields of.
-    - `fields`: by the names of the reply.
-    - `shared`: fields that are not by row: the same in every reply.
-    """
+    """Fields of a `kind` of reply, by name: rows of answers, or None; and those that are shared."""
 
     kind: type[Reply]
     fields: dict[str, npt.NDArray[Any] | None]

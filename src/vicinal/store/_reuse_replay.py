@@ -28,9 +28,7 @@ Places = npt.NDArray[np.int64]
 class ReuseReplay:
     """An audience's journal, and the engine as it was before its first lesson.
 
-    `database`, `audience`, `schema`: where the journal is, whose it is, and what its numbers are.
-    `initial_engine`: with a memory and a pace that know nothing; never used to answer. `n_classes`:
-    votes of an answer; None where labels leave.
+    That engine never answers. `n_classes`: votes of an answer; None where labels leave.
     """
 
     database: Database

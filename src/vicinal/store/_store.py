@@ -36,15 +36,13 @@ from vicinal.store._changes import (
     refreshes_left,
     start_index,
 )
-from vicinal.store._digests import note_files
+from vicinal.store._checksums import note_files
 from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
-from vicinal.store._idempotent_adds import Addition
-from vicinal.store._naming import write_naming
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
+from vicinal.store._records import Addition, StoredRecords, write_naming
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
 from vicinal.store._store_schema import StoreSchema, new_schema
@@ -253,8 +251,8 @@ class Store(BaseStore):
                     if prepared is not None and prepared.is_current(self._parts):
                         return self._commit(prepared, addition)
             with self._exclusive():
-                left = self._additions.left_of(self.schema, records)
-                return self._commit(prepare_addition(self._parts, left), addition)
+                remaining = self._additions.left_of(self.schema, records)
+                return self._commit(prepare_addition(self._parts, remaining), addition)
         except OSError:
             self._failed = True
             raise
@@ -267,9 +265,9 @@ class Store(BaseStore):
         """Prepare records beside answers; None if the data were changed meanwhile."""
         with self._turn():
             basis = self._parts.ledger.register_version
-            left = self._additions.left_of(self.schema, records)
+            remaining = self._additions.left_of(self.schema, records)
         try:
-            return prepare_addition(self._parts, left, self._turn, basis)
+            return prepare_addition(self._parts, remaining, self._turn, basis)
         except StagingEndedError:
             return None
 

@@ -4,26 +4,89 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.errors import InvalidInput
-from vicinal.ledger._files import replace_file
+from vicinal._arrays import FloatMatrix
+from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
+from vicinal.ledger._files import guarded, replace_file
 from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.neighbours import RBF, Cosine, Kernel, Precision
+from vicinal.neighbours import (
+    RBF,
+    Cosine,
+    IndexFactory,
+    Kernel,
+    Precision,
+    PublicCentroids,
+    Radius,
+    Reference,
+    learn_cells,
+)
+from vicinal.neighbours._centroids import CentroidCells
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
+from vicinal.predictors.ind_knn._index_options import CENTROIDS, EXACT, first_index, options_of
 from vicinal.store._extractors import StoreExtractor
-from vicinal.store._indexes import plain_index
 from vicinal.store._targets import TargetSchema
 
 if TYPE_CHECKING:
     from vicinal.predictors.ind_knn._base import IndKNNEstimator
+
+
+CELLS = "cells.npz"
+
+
+def index_of(index: dict[str, Any], folder: Path) -> IndexFactory:
+    """Return what makes the index of a store that is there.
+
+    `index`: its kind, and options by name. `folder`: where the cells are, if it has some. Raises
+    StorageFailed if they cannot be read.
+    """
+    if index["kind"] == CENTROIDS:
+        return partial(PublicCentroids, cells=_load(folder / CELLS))
+    return first_index(index)
+
+
+def learnt_index(
+    index: dict[str, Any], kernel: Kernel, public: FloatMatrix | None, radius: Radius, folder: Path
+) -> IndexFactory | None:
+    """Learn, from public facts, what an index still needs, and write it down; None if nothing.
+
+    Raises InvalidInput if the public reference is too small for the cells that are asked for.
+    """
+    if index["kind"] != CENTROIDS or public is None:
+        return None
+    cells = learn_cells(Reference(kernel, kernel.encode(public)), radius, **options_of(index))
+    content = io.BytesIO()
+    np.savez(
+        content,
+        centroids=cells.centroids,
+        offsets=cells.offsets,
+        numbers=np.array([cells.factor, cells.margin], dtype=np.float64),
+    )
+    replace_file(folder / CELLS, content.getvalue())
+    return partial(PublicCentroids, cells=cells)
+
+
+def plain_index() -> dict[str, Any]:
+    """Return the index of stores that were made before there were others."""
+    return {"kind": EXACT}
+
+
+def _load(path: Path) -> CentroidCells:
+    try:
+        with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            factor, margin = stored["numbers"].tolist()
+            return CentroidCells(stored["centroids"], stored["offsets"], int(factor), margin)
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, StorageFailed):
+        raise StoreDamaged(f"{path} is damaged. Restore a backup.") from None
+
 
 PUBLIC = "public.npy"
 
@@ -150,11 +213,9 @@ class StoreSchema:
 def new_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
 ) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
-    """Return the schema of a new store, and the features of its first records.
+    """Return the schema of a new store, and the features of its raw first records.
 
-    `X`, `public`: raw private records; features of public points. `extractor`: what makes features
-    of raw records. `parameters`: of the estimator whose targets they declare. Raises InvalidInput
-    if anything is unusable.
+    `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.
     """
     target = TargetSchema.of(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}

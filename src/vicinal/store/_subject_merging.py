@@ -58,8 +58,7 @@ def merge_subjects(path: str | Path, *, accept_loss: bool = False) -> Merged:
 
 def merge_in(folder: Folder, *, accept_loss: bool = False) -> Merged:
     """Merge all subjects in a known folder, see :func:`merge_subjects`."""
-    parts = open_folder(folder, accept_loss=accept_loss, merging=True)
-    try:
+    with open_folder(folder, accept_loss=accept_loss, merging=True) as parts:
         _finish(parts)
         twins = spellings_of(parts.database, folder.key()).twins
         groups = list(twins.items())
@@ -68,8 +67,6 @@ def merge_in(folder: Folder, *, accept_loss: bool = False) -> Merged:
             _finish(parts)
         unify_ids(parts.database, folder.key())
         _remember(parts)
-    finally:
-        parts.resources.close()
     return Merged(twins)
 
 

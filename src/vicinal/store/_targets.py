@@ -109,9 +109,9 @@ class TargetSchema:
 
     def estimator(self, parameters: Mapping[str, Any]) -> IndKNNEstimator[Any]:
         """Return an estimator of these targets and further parameters, not fitted."""
-        given = {**parameters, **self.parameters}
-        _check_names(self.kind, given)
-        return getattr(predictors, _ESTIMATORS[self.kind])(**given)  # type: ignore[no-any-return]
+        values = {**parameters, **self.parameters}
+        _check_names(self.kind, values)
+        return getattr(predictors, _ESTIMATORS[self.kind])(**values)  # type: ignore[no-any-return]
 
     def settings(self, parameters: Mapping[str, Any]) -> SharedSettings:
         """Return checked settings of these targets and further parameters."""

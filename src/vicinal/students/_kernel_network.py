@@ -8,7 +8,7 @@ All layers but the head follow from the public examples; the head's loss is conv
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
@@ -39,7 +40,7 @@ FIT_OF_VECTORS, FIT_OF_GRADIENTS = HeadFit(1e-6, 150), HeadFit(1e-5, 100)
 _STEPS = 1 << 16  # of a likeness of 1, see KernelMap
 
 
-def build_kernel(pool: npt.NDArray[Any], deviation: npt.ArrayLike, n_classes: int) -> Network:
+def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Network:
     """Return the network for public examples (m, d), with a head of zeros.
 
     `deviation`, (d,): what the examples' columns are divided by before the network sees them.
@@ -63,7 +64,7 @@ def build_kernel(pool: npt.NDArray[Any], deviation: npt.ArrayLike, n_classes: in
     return network
 
 
-def _minus_the_mean(units: npt.NDArray[Any], columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _minus_the_mean(units: AnyArray, columns: AnyArray) -> AnyArray:
     likeness = ((1 + units @ units.T) / 2) ** 8
     return np.asarray(-(likeness.mean(axis=0) @ columns))
 

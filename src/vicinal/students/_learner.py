@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Places
 from vicinal._progress import Begin
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
@@ -40,8 +41,6 @@ _WIDE = Recipe(
     "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
 )
 """The second student of vectors (docs/decisions/0149-students-of-two-kinds.md)."""
-
-Places = npt.NDArray[np.int64]
 
 
 def train_student(
@@ -109,7 +108,7 @@ def train_student(
 def _second(
     pool: Examples,
     lesson: tuple[Tensor, Tensor],
-    names: npt.NDArray[Any],
+    names: AnyArray,
     recipe: Recipe,
     soft: Tensor | None,
 ) -> Student:
@@ -126,7 +125,7 @@ def _trained(
     pool: Examples,
     rows: Tensor,
     labels: Tensor,
-    names: npt.NDArray[Any],
+    names: AnyArray,
     recipe: Recipe,
     progress: Callable[[int], None] | None,
     soft: Tensor | None,

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from vicinal._arrays import AnyArray, Floats32
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import Network, Shape
 
-Examples = npt.NDArray[Any]
+Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
 
 FIRST_OF_IMAGES, FIRST_OF_VECTORS = 0.7, 0.5
@@ -143,7 +144,7 @@ class Student:
     guarantee: dict[str, Any] | None = None
     second: Student | None = None
 
-    def predict_proba(self, examples: Examples) -> npt.NDArray[np.float32]:
+    def predict_proba(self, examples: Examples) -> Floats32:
         """Return the probability of every class, float32 (n, c), for raw examples."""
 
         def part(batch: Tensor) -> Tensor:
@@ -163,12 +164,12 @@ class Student:
         vectors = len(self.preprocessing.shape) == 1
         return FIRST_OF_VECTORS if vectors else FIRST_OF_IMAGES
 
-    def predict(self, examples: Examples) -> npt.NDArray[Any]:
+    def predict(self, examples: Examples) -> AnyArray:
         """Return class names (n,) for raw examples."""
         best = self.predict_proba(examples).argmax(axis=1)
         return np.asarray(np.array(self.classes)[best])
 
-    def transform(self, examples: Examples) -> npt.NDArray[np.float32]:
+    def transform(self, examples: Examples) -> Floats32:
         """Return the features of the last layer but one, float32 (n, f), for raw examples.
 
         Row i depends on example i and on the network, bit for bit: other examples, their number
@@ -182,7 +183,7 @@ class Student:
         """
         return self._passed(examples, ExactBody(self.network.body, self.ranges))
 
-    def _passed(self, examples: Examples, part: Part) -> npt.NDArray[np.float32]:
+    def _passed(self, examples: Examples, part: Part) -> Floats32:
         parts = []
         with torch.no_grad():
             for start in range(0, len(examples), _BATCH):
@@ -193,9 +194,7 @@ class Student:
         return np.concatenate(parts)
 
 
-def _joined(
-    first: npt.NDArray[np.float32], second: npt.NDArray[np.float32], weight: float
-) -> npt.NDArray[np.float32]:
+def _joined(first: Floats32, second: Floats32, weight: float) -> Floats32:
     """Return weighted geometric means of probabilities (n, c), scaled to add up to 1."""
     means = np.maximum(first, _LEAST) ** weight * np.maximum(second, _LEAST) ** (1 - weight)
     return np.asarray(means / means.sum(axis=1, keepdims=True))

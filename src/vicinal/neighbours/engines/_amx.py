@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._scan import Floors, HitBudget, QueryBlock
@@ -59,7 +60,7 @@ class QueryTiles:
 
     rows: npt.NDArray[np.int8]
     tiles: npt.NDArray[np.int8]
-    limits: npt.NDArray[np.int32]
+    limits: Ints32
 
 
 class AMXEngine(VNNIEngine):
@@ -83,20 +84,18 @@ class AMXEngine(VNNIEngine):
             return super().prepare(queries, floors, factor)
         return _block(queries, floors, factor)
 
-    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         """Return a block of some of the queries."""
         if not isinstance(block.packed, QueryTiles):
             return super().pick(block, chosen)
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 
-    def _hits(
-        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
-    ) -> npt.NDArray[np.int32]:
+    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget) -> Ints32:
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
             return super()._hits(block, stored, room)
-        hits: npt.NDArray[np.int32] = _scan_tiles(
+        hits: Ints32 = _scan_tiles(
             *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
             self._address, room.remaining,
         )  # fmt: skip

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from vicinal._arrays import AnyArray, Ints
 from vicinal._compiled import compiled
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._scan import (
@@ -30,7 +30,7 @@ TILE = 2048
 class ProductEngine(ScanEngine):
     """Multiplies tile by tile, and keeps what lies inside the radii."""
 
-    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         """Return a block of some of the queries."""
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
@@ -48,7 +48,7 @@ class ProductEngine(ScanEngine):
         return parts[0] if len(parts) == 1 else joined(parts, len(block))
 
     @abstractmethod
-    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         """Return exact products, float32 or int32 (q, rows), of packed queries with a tile."""
 
 
@@ -61,7 +61,7 @@ class Float32Engine(ProductEngine):
         """Return the block with queries in float32."""
         return QueryBlock(floors, factor, queries.astype(np.float32))
 
-    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         """Return exact float32 products."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
@@ -85,14 +85,14 @@ class TorchEngine(ProductEngine):
         """Return the block with queries as a tensor."""
         return QueryBlock(floors, factor, self._torch.from_numpy(np.array(queries)))
 
-    def multiply(self, queries: Any, features: IntegerMatrix) -> npt.NDArray[Any]:
+    def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
         """Return exact int32 products."""
         # A thread's first call would set its number of threads; after that the limit below holds,
         # for this thread and this call. torch.set_num_threads would change the whole process.
         self._torch.get_num_threads()
         with self._openmp.limit(limits=1, user_api="openmp"):
             tile = self._torch.from_numpy(np.ascontiguousarray(features))
-            products: npt.NDArray[Any] = self._torch._int_mm(queries, tile.T).numpy()
+            products: AnyArray = self._torch._int_mm(queries, tile.T).numpy()
         return products
 
 
@@ -167,5 +167,6 @@ def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
 def _doubled(array, size):  # type: ignore[no-untyped-def]
     """Return a copy twice as long that keeps the first `size` entries."""
     larger = np.empty(2 * len(array), dtype=array.dtype)
-    larger[:size] = array[:size]
+    for i in range(size):  # of slices numba compiles the text of an error, too, for seconds
+        larger[i] = array[i]
     return larger

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -55,6 +56,7 @@ _CACHED = 1 << 18
 
 _MOST = 2**31 - 1
 _ALL = np.zeros(0, dtype=np.int32)
+_NO_PANELS = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +65,12 @@ class Packed:
 
     `rows` (q, stride) are queries with 128 added. `panels` hold up to 64 queries each, as
     [dword][query][4 bytes], from a multiple of 64 on. `limits` are ceil(floor / factor), and the
-    largest int32 for queries that only fill a column.
+    largest int32 for queries that only fill a column. Neither is needed for `FEW` queries.
     """
 
     rows: npt.NDArray[np.uint8]
     panels: npt.NDArray[np.uint8]
-    limits: npt.NDArray[np.int32]
+    limits: Ints32
 
 
 class VNNIEngine(ScanEngine):
@@ -85,7 +87,7 @@ class VNNIEngine(ScanEngine):
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
-    def pick(self, block: QueryBlock, chosen: npt.NDArray[np.int64]) -> QueryBlock:
+    def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         """Return a block of some of the queries."""
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
@@ -94,11 +96,7 @@ class VNNIEngine(ScanEngine):
         return self._scan(block, records, _ALL, room, len(records))
 
     def scan_some(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        chosen: npt.NDArray[np.int32],
-        room: HitBudget,
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
     ) -> Hits | None:
         """Scan only the records at `chosen`, where they lie."""
         if len(chosen) == 0:
@@ -116,12 +114,7 @@ class VNNIEngine(ScanEngine):
         )  # fmt: skip
 
     def _scan(
-        self,
-        block: QueryBlock,
-        records: ScanRecords,
-        chosen: npt.NDArray[np.int32],
-        room: HitBudget,
-        size: int,
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget, size: int
     ) -> Hits | None:
         check_memory(block.packed.rows.shape[1], records, chosen)
         stored = (records.features, records.offsets, records.row_ids, chosen, size)
@@ -129,12 +122,10 @@ class VNNIEngine(ScanEngine):
         lists: Hits = by_query(hits, len(block))
         return lists if room else None
 
-    def _hits(
-        self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget
-    ) -> npt.NDArray[np.int32]:
+    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget) -> Ints32:
         """Return hits (query, name, value) of the records, as long as there is room."""
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
-        hits: npt.NDArray[np.int32] = (
+        hits: Ints32 = (
             _scan_few(*stored, rows, block.floors, block.factor, room.remaining)
             if len(block) <= FEW
             else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.remaining)
@@ -142,7 +133,7 @@ class VNNIEngine(ScanEngine):
         return hits
 
 
-def check_memory(width: int, records: ScanRecords, chosen: npt.NDArray[np.int32]) -> None:
+def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
     """Raise InvalidInput unless every address that follows from these lies in their arrays."""
     features, size = records.features, len(records)
     fits = (
@@ -167,14 +158,16 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
 
 
 def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
-    """Return the block of unsigned queries."""
+    """Return the block of unsigned queries; few are multiplied as they stand."""
+    if len(rows) <= FEW:
+        return QueryBlock(floors, factor, Packed(rows, _NO_PANELS, _ALL))
     limits = sum_limits(floors, factor, LANES)
     panels = aligned(len(limits) * rows.shape[1])
     _pack(rows, len(limits), panels)
     return QueryBlock(floors, factor, Packed(rows, panels, limits))
 
 
-def sum_limits(floors: Floors, factor: int, group: int) -> npt.NDArray[np.int32]:
+def sum_limits(floors: Floors, factor: int, group: int) -> Ints32:
     """Return ceil(floor / factor) of each query, and what no sum reaches up to a whole group."""
     limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
     limits[:] = _MOST

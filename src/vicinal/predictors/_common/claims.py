@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints32
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, Interaction, id_digests
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common.inputs import FitInputs
@@ -24,7 +24,7 @@ class Claiming(Protocol):
     """Checked settings, as far as claims need them."""
 
     @property
-    def class_names(self) -> npt.NDArray[Any]:
+    def class_names(self) -> AnyArray:
         """The names of the classes."""
 
     @property
@@ -60,7 +60,7 @@ def claim(
     estimator: BaseEstimator,
     settings: Claiming,
     records: FitInputs,
-    labels: npt.NDArray[Any] | RecordVectors,
+    labels: AnyArray | RecordVectors,
 ) -> Interaction | None:
     """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
 
@@ -94,8 +94,8 @@ def claim(
 def extend(
     interaction: Interaction | None,
     records: FitInputs,
-    labels: npt.NDArray[Any] | RecordVectors,
-    classes: npt.NDArray[Any],
+    labels: AnyArray | RecordVectors,
+    classes: AnyArray,
 ) -> None:
     """Claim records that join an interaction, or its records with other features."""
     if interaction is not None:
@@ -110,9 +110,7 @@ def release(estimator: BaseEstimator) -> None:
         interaction.release()
 
 
-def named(
-    labels: npt.NDArray[Any] | RecordVectors, classes: npt.NDArray[Any]
-) -> npt.NDArray[np.int32]:
+def named(labels: AnyArray | RecordVectors, classes: AnyArray) -> Ints32:
     """Return numbers for what every record carries that do not depend on the order of `classes`."""
     if isinstance(labels, RecordVectors):
         return labels.checksums()

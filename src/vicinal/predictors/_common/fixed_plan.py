@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Bools, Floats, Ints
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._memory import ForkSafeLock
@@ -147,11 +148,11 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         """Return how many draws of noise are planned at each scale in steps."""
 
     @abstractmethod
-    def start(self, records: inputs.FitInputs, targets: npt.NDArray[Any]) -> Any:
+    def start(self, records: inputs.FitInputs, targets: AnyArray) -> Any:
         """Return what makes the planned releases, with fresh quotas."""
 
     @property
-    def class_names(self) -> npt.NDArray[Any]:
+    def class_names(self) -> AnyArray:
         """Class names as declared, (c,)."""
         return self.classes
 
@@ -160,7 +161,7 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         """What interactions that share the guarantee must have in common: all of the plan."""
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
-    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
+    def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class of every record, int32 (n,)."""
         return inputs.labels(y, size, self.classes)
 
@@ -218,7 +219,7 @@ class FixedPlanEstimator(
     _also_assumed: tuple[str, ...] = ()
 
     @abstractmethod
-    def _start(self, settings: Plans, records: inputs.FitInputs, targets: npt.NDArray[Any]) -> None:
+    def _start(self, settings: Plans, records: inputs.FitInputs, targets: AnyArray) -> None:
         """Start the planned releases on records that are claimed."""
 
     def _fit(
@@ -290,7 +291,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
 
     def predict(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
 
         With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
@@ -310,14 +311,12 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         """
         return self._decided(*self._answers(X, progress))
 
-    def _decided(
-        self, passed: npt.NDArray[np.bool_], answers: npt.NDArray[Any]
-    ) -> npt.NDArray[Any]:
+    def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
         Costs the same as ``predict``: ask once, and derive labels from the votes.
@@ -338,16 +337,14 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         votes[passed] = answers
         return votes
 
-    def _start(
-        self, settings: Answering, records: inputs.FitInputs, targets: npt.NDArray[Any]
-    ) -> None:
+    def _start(self, settings: Answering, records: inputs.FitInputs, targets: AnyArray) -> None:
         self._release, self._lock = settings.start(records, targets), ForkSafeLock()
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
     def _answers(
         self, X: npt.ArrayLike, progress: Callable[[int], None] | None
-    ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    ) -> tuple[Bools, AnyArray]:
         """Return who was answered, bool (q,), and their answers."""
         check_is_fitted(self)
         queries = inputs.features(self, X)
@@ -364,11 +361,9 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
                     progress(len(passed))
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
-    def _named(
-        self, best: npt.NDArray[np.int64], passed: npt.NDArray[np.bool_]
-    ) -> npt.NDArray[Any]:
+    def _named(self, best: Ints, passed: Bools) -> AnyArray:
         """Return names for the answered queries, and an abstention for the others, (q,)."""
-        names: npt.NDArray[Any] = self.classes_[best]
+        names: AnyArray = self.classes_[best]
         if passed.all():
             return names
         are_integers = self.classes_.dtype.kind in "iu"
@@ -388,7 +383,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return dict(super().__getstate__())
 
 
-def check_abstention(classes: npt.NDArray[Any]) -> None:
+def check_abstention(classes: AnyArray) -> None:
     """Refuse -1 as a class where -1 marks an abstention."""
     if classes.dtype.kind in "iu" and ABSTAIN in classes:
         raise InvalidInput(

@@ -12,19 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._interactions import Interaction
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
-
-FloatMatrix = npt.NDArray[np.floating]
 
 
 @contextmanager
@@ -70,7 +69,7 @@ class FitInputs:
         return range(len(self)) if self.ids is None else self.ids
 
     @property
-    def slots(self) -> tuple[npt.NDArray[np.int32], int]:
+    def slots(self) -> tuple[Ints32, int]:
         """The subject of every record, int32 (n,), and their number."""
         place = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
         return np.array([place[name] for name in self.names], dtype=np.int32), len(place)
@@ -113,7 +112,7 @@ def features(estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False)
     return np.asarray(checked)
 
 
-def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
     """Return the class index of every label, int32 (n,)."""
     if y is None:
         raise InvalidInput(
@@ -132,7 +131,7 @@ def labels(y: npt.ArrayLike | None, size: int, classes: npt.NDArray[Any]) -> npt
     return _checks.label_indices(column, classes)
 
 
-def _column(y: npt.ArrayLike) -> npt.NDArray[Any]:
+def _column(y: npt.ArrayLike) -> AnyArray:
     """Return labels as an array (n,), without scikit-learn where they are one already."""
     if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU":
         return y
@@ -144,7 +143,7 @@ def _column(y: npt.ArrayLike) -> npt.NDArray[Any]:
         raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
 
 
-def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
     """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
     table = np.asarray(y)
     plain = table.shape == shape and table.dtype.kind in "biuf"
@@ -208,7 +207,7 @@ def refuse_same_memory(X: object, public: object) -> None:
         )
 
 
-def _not_names(column: npt.NDArray[Any]) -> bool:
+def _not_names(column: AnyArray) -> bool:
     """Tell whether a column holds anything but integers, whole floats, and strings."""
     if column.dtype.kind == "f":
         return not (column % 1 == 0).all()

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, Self, TypeAlias, TypeVar, dataclass_transform, overload
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.predictors._common.parameter_checks import Check, ClassNames
 
 REQUIRED = dataclasses.MISSING
@@ -60,7 +60,7 @@ class Settings:
         """Raise InvalidInput where parameters that are fine alone do not go together."""
 
     @property
-    def class_names(self) -> npt.NDArray[Any]:
+    def class_names(self) -> AnyArray:
         """Names of classes, (c,); none where there are no classes."""
         return np.zeros(0, dtype=np.int64)
 
@@ -152,7 +152,7 @@ def _described(each: dataclasses.Field[Any]) -> Iterator[str]:
 class ClassesParameter:
     """The class names of a classifier."""
 
-    classes: Given[Iterable[Any], npt.NDArray[Any]] = parameter(
+    classes: Given[Iterable[Any], AnyArray] = parameter(
         ClassNames(),
         kw_only=False,
         doc="""All class names. Public, and an input: they are never read off the private

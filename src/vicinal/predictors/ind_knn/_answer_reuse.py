@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats, Places, Steps
 from vicinal.neighbours import ExactIndex, Kernel
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._engine import UNKNOWN, AnswerReuse, PublicVotes
@@ -21,9 +21,6 @@ from vicinal.predictors.ind_knn._reference_neighborhoods import (
     LocatedQueries,
     ReferenceNeighborhoods,
 )
-
-Places = npt.NDArray[np.int64]
-Steps = npt.NDArray[np.int64]
 
 
 class AnsweredNeighbours(AnswerReuse):
@@ -135,7 +132,7 @@ class ConfidenceGate(AnswerReuse):
     def _located(self, queries: IntegerMatrix) -> LocatedQueries:
         return self._neighborhoods.locate(self._floats(queries))
 
-    def _floats(self, queries: IntegerMatrix) -> npt.NDArray[np.float64]:
+    def _floats(self, queries: IntegerMatrix) -> Floats:
         return queries.astype(np.float64) / self.scale
 
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
 
-Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.integer]
 
 LEAST_ANSWERS = 30

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import FloatMatrix
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -218,7 +219,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
-    def _encoded(self, X: inputs.FloatMatrix) -> IntegerMatrix:
+    def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features, in the metric of the private model if there is one."""
         rows = X if self._model is None else self._model.features(X)
         return self._engine.votes.kernel.encode(rows)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from vicinal._arrays import Floats, Ints32
 
 REGIONS = 16
 """Regions that budget usage is estimated for by default."""
@@ -37,7 +36,7 @@ class BudgetUsage:
     points: tuple[int, ...]
 
     @classmethod
-    def of(cls, used: Floats, homes: npt.NDArray[np.int32], regions: int) -> BudgetUsage:
+    def of(cls, used: Floats, homes: Ints32, regions: int) -> BudgetUsage:
         """Sum up shares used (n,) and regions (n,); a region without anybody has used nothing."""
         sizes = np.bincount(homes, minlength=regions)
         sums = np.bincount(homes, weights=used, minlength=regions)

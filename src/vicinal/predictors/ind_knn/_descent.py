@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vicinal._arrays import Floats
 from vicinal.mechanisms._gradients import whole_weights
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
-    Floats,
     IntegerRows,
     ModelFeatures,
     WeightNoise,

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, Floats, Places, Steps
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteMechanism
 from vicinal.mechanisms._interactions import Interaction
@@ -19,16 +18,14 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn._noise_schedule import Multipliers, NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import ModelGate
-from vicinal.predictors.ind_knn._shard import Shards, Steps, TwoRounds
+from vicinal.predictors.ind_knn._shard import Shards, TwoRounds
 
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
 block before its first vote, and lose accuracy once budgets run out."""
 
 Progress = Callable[[int], None]
-FloatVotes = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
-Released = tuple[npt.NDArray[Any], npt.NDArray[np.float64]]
+Released = tuple[AnyArray, Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +45,10 @@ class QueryAnswers:
     """
 
     labels: Places
-    votes: FloatVotes | None
-    asked: npt.NDArray[np.bool_]
-    noise: npt.NDArray[np.float64]
-    probabilities: FloatVotes | None = None
+    votes: Floats | None
+    asked: Bools
+    noise: Floats
+    probabilities: Floats | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
@@ -114,7 +111,7 @@ def observe(
     reuse: AnswerReuse,
     schedule: NoiseSchedule,
     queries: IntegerMatrix,
-    queried: npt.NDArray[np.bool_],
+    queried: Bools,
     labels: Places,
 ) -> None:
     """Update reuse and schedule by the answers of a block, and by which of it were asked."""
@@ -153,6 +150,7 @@ class QueryEngine:
     - `reuse`: what earlier answers do for later queries.
     - `slack`: what the grid of counts and votes costs.
     - `decision`: how noisy votes become labels and probabilities.
+    - `plain`: whether the class with the most votes always wins, so that nothing has to decide.
     - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
     - `sequential`: whether queries are answered one by one where counts are private.
     - `interaction`: the claim on the records; None where none is needed, or the store remembers.
@@ -173,13 +171,17 @@ class QueryEngine:
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.decision.plain)
 
     def answer(
         self,
         queries: IntegerMatrix,
         *,
         progress: Progress | None = None,
-        prior: FloatVotes | None = None,
+        prior: Floats | None = None,
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
@@ -221,7 +223,9 @@ class QueryEngine:
         if self.votes.label_only:
             labels[queried] = votes
         else:
-            labels[queried] = self.decision.labels(votes, noise)
+            labels[queried] = (
+                votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
+            )
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[queried] = votes
         observe(self.reuse, self.schedule, block, queried, labels)
@@ -229,7 +233,7 @@ class QueryEngine:
         scales[queried] = noise
         return QueryAnswers(labels, everything, queried, scales)
 
-    def _answer_with_model(self, block: IntegerMatrix, prior: FloatVotes) -> QueryAnswers:
+    def _answer_with_model(self, block: IntegerMatrix, prior: Floats) -> QueryAnswers:
         """Ask where the model is unsure; its scores join the votes, or stand alone."""
         assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
         queried = self.model_gate.to_ask(prior)
@@ -244,17 +248,14 @@ class QueryEngine:
             chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
             votes[queried] = released
             labels[queried] = released.argmax(axis=1)
-            labels = labels if self.decision.plain else self.decision.chosen(chances)
+            labels = labels if self.plain else self.decision.chosen(chances)
         observe(self.reuse, self.schedule, block, queried, labels)
         if self.votes.label_only:
             return QueryAnswers(labels, None, queried, noise)
         return QueryAnswers(labels, votes, queried, noise, chances)
 
     def _ask(
-        self,
-        block: IntegerMatrix,
-        thresholds: Places | None = None,
-        prior: FloatVotes | None = None,
+        self, block: IntegerMatrix, thresholds: Places | None = None, prior: Floats | None = None
     ) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,).
 
@@ -292,7 +293,7 @@ class QueryEngine:
         return self._published(release, rounds.charge_and_sum(release), support)
 
     def _priced(
-        self, multiplier: Multipliers, counts: npt.NDArray[np.float64], support: PublicVotes | None
+        self, multiplier: Multipliers, counts: Floats, support: PublicVotes | None
     ) -> BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
         known = counts if support is None else counts + support.counts

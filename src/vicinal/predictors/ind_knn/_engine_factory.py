@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
@@ -58,8 +58,6 @@ from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._private_model import ModelGate, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
-
-FloatMatrix = npt.NDArray[np.floating]
 
 _MOST_SUMS = 1 << 23
 """Sums of a block that are held at a time, or so."""

@@ -15,6 +15,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.parameters import documented
@@ -138,7 +139,7 @@ class IndKNNClassifier(
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Return noisy votes, float64 (q, c), one column for each of ``classes_``.
 
         Spends budget like :meth:`predict`: ask once, and derive labels and confidence from the
@@ -157,7 +158,7 @@ class IndKNNClassifier(
 
     def predict_proba(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> npt.NDArray[np.float64]:
+    ) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
         Spends budget like :meth:`predict`. What is known before, `class_prior`, is weighed against
@@ -172,7 +173,7 @@ class IndKNNClassifier(
         self._check_votes_leave("Probabilities")
         return self.probabilities(self.query(X, progress=progress))
 
-    def probabilities(self, answers: QueryAnswers) -> npt.NDArray[np.float64]:
+    def probabilities(self, answers: QueryAnswers) -> Floats:
         """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
         check_is_fitted(self)
         self._check_votes_leave("Probabilities")
@@ -181,7 +182,7 @@ class IndKNNClassifier(
             return answers.probabilities
         return self._engine.decision.probabilities(answers.votes, answers.noise)
 
-    def model_probabilities(self, X: npt.ArrayLike) -> npt.NDArray[np.float64] | None:
+    def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
         """Return what the private model alone says, float64 (q, c); None without a model.
 
         Costs nothing, however often: training has paid for the model's weights, they are released,
@@ -209,7 +210,7 @@ class IndKNNClassifier(
         *,
         abstain_below: float | None = None,
         progress: Callable[[int], None] | None = None,
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Return labels, (q,); spends budget.
 
         Parameters
@@ -280,9 +281,7 @@ class IndKNNClassifier(
             )
         ]
 
-    def confidence(
-        self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None
-    ) -> npt.NDArray[np.float64]:
+    def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
         """Return the lead of the best class over the next, (q,), in noise standard deviations.
 
         Post-processing of noisy votes: costs nothing.

@@ -16,7 +16,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.neighbours._kernels import FLOAT32, FloatMatrix, unit_vectors
+from vicinal._arrays import FloatMatrix
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 
 IntegerRows = npt.NDArray[np.float32]
 

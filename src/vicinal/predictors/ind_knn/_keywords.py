@@ -10,6 +10,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.neighbours import Reference
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.parameters import documented
@@ -17,8 +18,6 @@ from vicinal.predictors.ind_knn._base import IndKNNEstimator
 from vicinal.predictors.ind_knn._parameter_tables import KeywordParameters
 from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers, pooled_sums
 from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
-
-Floats = npt.NDArray[np.float64]
 
 
 @documented

@@ -17,15 +17,13 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix, Floats, Floats32
 from vicinal.mechanisms._gradients import WEIGHT_STEPS
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
-Floats = npt.NDArray[np.float64]
-FloatMatrix = npt.NDArray[np.floating]
-IntegerRows = npt.NDArray[np.float32]
+IntegerRows = Floats32
 
 BIAS = 0.3
 """A feature that every record has besides its own."""

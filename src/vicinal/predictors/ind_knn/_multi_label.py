@@ -11,6 +11,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.parameters import documented
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
@@ -19,8 +20,6 @@ from vicinal.predictors.ind_knn._neighborhood_summary import NeighborhoodSummary
 from vicinal.predictors.ind_knn._parameter_tables import MultiLabelParameters
 from vicinal.predictors.ind_knn._vector_answers import LabelAnswers
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings
-
-Floats = npt.NDArray[np.float64]
 
 
 @documented
@@ -79,7 +78,7 @@ class IndKNNMultiLabelClassifier(
         *,
         trend: bool = False,
         progress: Callable[[int], None] | None = None,
-    ) -> npt.NDArray[np.int64]:
+    ) -> Ints:
         """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
 
         Parameters

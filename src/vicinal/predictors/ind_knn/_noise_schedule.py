@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints, Places
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SubjectTable
@@ -43,11 +44,9 @@ from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, asked_of, usage
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
-Multipliers = float | npt.NDArray[np.float64]
+Multipliers = float | Floats
 """sigma2 for all queries of a block, or for each of them, (q,)."""
 
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 Shares = npt.NDArray[np.uint16]
 """Shares of a budget that are used, in steps of 1 / `WHOLE`, rounded up."""
 
@@ -90,7 +89,7 @@ class NoiseSchedule:
     def prepare(
         self,
         queries: IntegerMatrix,  # noqa: ARG002 (the same for all)
-        thresholds: npt.NDArray[np.int64],  # noqa: ARG002
+        thresholds: Ints,  # noqa: ARG002
     ) -> Multipliers:
         """Return sigma2 for a block that is about to be asked, given its public radii."""
         return self.multiplier
@@ -242,7 +241,7 @@ class ProxyLedger:
         return self._index.search(queries, thresholds)
 
     def surroundings(
-        self, queries: IntegerMatrix, kernel: Kernel, weights: npt.NDArray[np.int64]
+        self, queries: IntegerMatrix, kernel: Kernel, weights: Ints
     ) -> PublicSurroundings:
         """Return where the points inside each query's radius lie, by a kernel's weights."""
         near = self.search(queries, self._radius.thresholds(queries))

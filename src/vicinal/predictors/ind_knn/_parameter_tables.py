@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy.typing as npt
-
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal.accounting import _budget as budgets
 from vicinal.predictors._common.parameter_checks import (
     AUTO,
@@ -279,7 +278,7 @@ class RegressorParameters(IndKNNParameters, _Bounds):
 
 @table
 class _Labels:
-    labels: Given[Iterable[Any], npt.NDArray[Any]] = parameter(
+    labels: Given[Iterable[Any], AnyArray] = parameter(
         ClassNames(), kw_only=False, doc="The names of all labels. Public, and an input."
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameter_tables import (
@@ -67,12 +68,12 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
                     "need a public number of neighbours, and answers that were asked."
                 )
 
-    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[np.int32]:
+    def targets(self, y: npt.ArrayLike | None, size: int) -> Ints32:
         """Return the class of every record, int32 (n,)."""
         return inputs.labels(y, size, self.classes)
 
     @property
-    def class_names(self) -> npt.NDArray[Any]:
+    def class_names(self) -> AnyArray:
         """Class names as declared, (c,)."""
         return self.classes
 
@@ -97,13 +98,13 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
         return 1 + self.model_refreshes
 
     @property
-    def class_shares(self) -> npt.NDArray[np.float64]:
+    def class_shares(self) -> Floats:
         """How common each class is, (c,): as declared, or equal."""
         shares = np.asarray(self.class_prior or np.ones(len(self.classes)), dtype=np.float64)
         return np.asarray(shares / shares.sum())
 
     @property
-    def class_costs(self) -> npt.NDArray[np.float64]:
+    def class_costs(self) -> Floats:
         """What it costs to miss a record of each class, (c,)."""
         if self.cost == BALANCED:
             return 1 / self.class_shares

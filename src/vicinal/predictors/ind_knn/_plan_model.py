@@ -11,22 +11,20 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.mechanisms._gradients import whole_weights
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import Descent, training_plan
-from vicinal.predictors.ind_knn._model_features import Floats, ModelFeatures, scores_of, softmax
+from vicinal.predictors.ind_knn._model_features import ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 from vicinal.predictors.ind_knn._private_model import (
     LinearModel,
     PrivateModel,
     release_cost,
 )
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,7 +39,7 @@ class PlayedModel:
 
     reference: Reference
     prior: Floats
-    sure: npt.NDArray[np.bool_]
+    sure: Bools
     left: float
 
 
@@ -76,9 +74,9 @@ def played_model(
 
 
 def _trained(
-    X: npt.NDArray[np.float32],
+    X: Floats32,
     labels: Places,
-    others: npt.NDArray[np.float32],
+    others: Floats32,
     features: ModelFeatures,
     wish: PlanRequest,
     generator: np.random.Generator,  # noqa: TID251 (its type)

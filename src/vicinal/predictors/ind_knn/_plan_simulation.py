@@ -16,8 +16,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Floats, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import (
     AdaptiveRadius,
@@ -34,9 +34,6 @@ from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoRe
 from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_model import PlayedModel, played_model
-
-Floats = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 
 STAND_INS = 25
 """Public points that vote in a question, at least: fewer would say little about who is around."""
@@ -256,7 +253,7 @@ class _Voters:
         number[block] = np.arange(len(block))
         return self._renumbered(number, len(block))
 
-    def where(self, queried: npt.NDArray[np.bool_]) -> _Voters:
+    def where(self, queried: Bools) -> _Voters:
         """Return the voters of the queries that are asked."""
         number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
         return self._renumbered(number, int(queried.sum()))

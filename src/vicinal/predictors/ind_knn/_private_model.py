@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
+from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32
 from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows, whole_weights
@@ -26,8 +26,6 @@ from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import PLAIN, Descent, training_plan
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import (
-    FloatMatrix,
-    Floats,
     IntegerRows,
     ModelFeatures,
     scores_of,
@@ -103,11 +101,11 @@ class PrivateModel:
         unsure = margins <= self._sure
         self.typical_use = float(used[unsure].mean())
 
-    def features(self, X: FloatMatrix) -> npt.NDArray[np.float32]:
+    def features(self, X: FloatMatrix) -> Floats32:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         return self.mapped(X)[0]
 
-    def mapped(self, X: FloatMatrix) -> tuple[npt.NDArray[np.float32], Floats]:
+    def mapped(self, X: FloatMatrix) -> tuple[Floats32, Floats]:
         """Return what :meth:`features` and :meth:`prior` return."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
         features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
@@ -134,7 +132,7 @@ class PrivateModel:
         scores = prior * (self._spread / self.rule.prior) + self._shift
         return np.maximum(softmax(scores), _LEAST_SHARE)
 
-    def sure(self, prior: Floats) -> npt.NDArray[np.bool_]:
+    def sure(self, prior: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
         return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
 
@@ -171,7 +169,7 @@ class ModelGate:
         self._planned = planned
         self.n_asked = 0
 
-    def to_ask(self, prior: Floats) -> npt.NDArray[np.bool_]:
+    def to_ask(self, prior: Floats) -> Bools:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(prior)
         queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)

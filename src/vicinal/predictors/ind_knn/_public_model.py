@@ -12,15 +12,12 @@ from __future__ import annotations
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 from scipy.linalg.lapack import dpotri
 from scipy.special import log_softmax, softmax
 
+from vicinal._arrays import Floats, Places
 from vicinal.predictors.ind_knn._reference_neighborhoods import LocatedQueries
-
-Matrix = npt.NDArray[np.float64]
-Places = npt.NDArray[np.int64]
 
 RIDGE = 0.3
 """Added to the diagonal of the kernel matrix: answers are noisy."""
@@ -46,7 +43,7 @@ class PublicModel:
         self._n_classes = n_classes
         self._located: LocatedQueries | None = None
         self._steepness = 1.0
-        self._weights: Matrix = np.zeros((0, n_classes))
+        self._weights: Floats = np.zeros((0, n_classes))
         self._sharpness = 1.0
 
     def fit(self, queries: LocatedQueries, answers: Places) -> Self:
@@ -69,18 +66,18 @@ class PublicModel:
         self._sharpness = float(_TEMPERATURES[int(np.argmax(likelihoods))])
         return self
 
-    def chances(self, queries: LocatedQueries) -> Matrix:
+    def chances(self, queries: LocatedQueries) -> Floats:
         """Return how likely each class is the answer, (q, c), after :meth:`fit`."""
         assert self._located is not None  # noqa: S101 (narrows the type: fitted first)
         scores = self._kernel(queries, self._located) @ self._weights
         return np.asarray(softmax(self._sharpness * scores, axis=1))
 
-    def _kernel(self, left: LocatedQueries, right: LocatedQueries) -> Matrix:
+    def _kernel(self, left: LocatedQueries, right: LocatedQueries) -> Floats:
         smooth = np.exp(-self._steepness * _squared_distances(left.rows, right.rows))
         shared = left.shared(right)
         return np.asarray(smooth if shared is None else (smooth + shared) / 2)
 
 
-def _squared_distances(left: Matrix, right: Matrix) -> Matrix:
+def _squared_distances(left: Floats, right: Floats) -> Floats:
     lengths = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
     return np.asarray(np.maximum(lengths - 2 * left @ right.T, 0.0))

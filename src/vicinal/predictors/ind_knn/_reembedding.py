@@ -18,6 +18,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
+from vicinal._arrays import FloatMatrix, Floats, Ints
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
@@ -46,8 +47,8 @@ class TrainedModel:
     """
 
     share: float
-    weights: npt.NDArray[np.float64]
-    used: npt.NDArray[np.float64]
+    weights: Floats
+    used: Floats
     n_asked: int
     kernel: KernelMap | None = None
     rule: ModelRule = FIRST
@@ -62,7 +63,7 @@ class TrainedModel:
         share, weights = classifier.model_share_, model.model.weights
         return cls(share, weights, model.used, gate.n_asked, model.model.kernel, model.rule)
 
-    def on(self, public: inputs.FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
+    def on(self, public: FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
 
         Raises InvalidInput if they are other rows.
@@ -72,7 +73,7 @@ class TrainedModel:
         model = LinearModel(self.weights, self.kernel)
         return PrivateModel(model, public, self.used, settings.class_shares, self.rule)
 
-    def _fits(self, public: inputs.FloatMatrix) -> bool:
+    def _fits(self, public: FloatMatrix) -> bool:
         features = ModelFeatures.of_weights(public.shape[1], self.weights, self.kernel)
         return len(public) == len(self.used) and len(self.weights) == features.width
 
@@ -90,7 +91,7 @@ class SpentBudget:
     - `why_no_model`: why "auto" trained none; "" otherwise.
     """
 
-    remaining: npt.NDArray[np.int64]
+    remaining: Ints
     slack: float
     answers: int
     n_records: int

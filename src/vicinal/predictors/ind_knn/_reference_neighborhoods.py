@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array, vstack
 
-Matrix = npt.NDArray[np.float64]
+from vicinal._arrays import FloatMatrix, Floats
 
 SHARE = 64
 """One in so many public points is near a query."""
@@ -33,7 +32,7 @@ class LocatedQueries:
     of length one; m = 0 without a public reference.
     """
 
-    rows: Matrix
+    rows: Floats
     near: csr_array
 
     def __len__(self) -> int:
@@ -50,7 +49,7 @@ class LocatedQueries:
         """Return the last queries, `most` of them at most."""
         return LocatedQueries(self.rows[-most:], self.near[max(0, len(self) - most) :])
 
-    def shared(self, other: LocatedQueries) -> Matrix | None:
+    def shared(self, other: LocatedQueries) -> Floats | None:
         """Return the share of near points that are near to both, (q, r); None without any."""
         if not self.near.shape[1]:
             return None
@@ -64,12 +63,12 @@ class ReferenceNeighborhoods:
     allowed.
     """
 
-    def __init__(self, reference: npt.NDArray[np.floating]) -> None:
+    def __init__(self, reference: FloatMatrix) -> None:
         self._points = reference.astype(np.float32)
         self._halves = np.square(self._points).sum(axis=1) / 2
         self._near = min(len(reference), max(LEAST, len(reference) // SHARE))
 
-    def locate(self, rows: Matrix) -> LocatedQueries:
+    def locate(self, rows: Floats) -> LocatedQueries:
         """Return queries (q, d) with the public points nearest to them."""
         width = len(self._points)
         if not width:

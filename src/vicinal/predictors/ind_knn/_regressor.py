@@ -19,8 +19,6 @@ from vicinal.predictors.ind_knn._parameter_tables import RegressorParameters
 from vicinal.predictors.ind_knn._vector_answers import NumberAnswers, checked_levels
 from vicinal.predictors.ind_knn._vector_settings import RegressorSettings
 
-Floats = npt.NDArray[np.float64]
-
 
 @documented
 class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], RegressorParameters):

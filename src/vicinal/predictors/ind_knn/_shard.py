@@ -14,11 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
@@ -28,8 +28,6 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._scan import fill_holes
-
-Steps = npt.NDArray[np.int64]
 
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
@@ -189,7 +187,7 @@ class IndexRows:
 
     index: Index
     integers: IntegerMatrix
-    keys: npt.NDArray[Any] | None
+    keys: AnyArray | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,8 +200,8 @@ class PreparedRecords:
 
     rows: list[IndexRows]
     targets: RecordTargets
-    slots: npt.NDArray[np.int32]
-    counts: npt.NDArray[np.int32]
+    slots: Ints32
+    counts: Ints32
 
 
 class Shard(LocalShardBase):
@@ -260,11 +258,7 @@ class Shard(LocalShardBase):
             self._take(self._prepared(integers, carried, slots, self._register.size))
 
     def prepared(
-        self,
-        integers: IntegerMatrix,
-        targets: RecordTargets,
-        slots: npt.NDArray[np.int32],
-        size: int,
+        self, integers: IntegerMatrix, targets: RecordTargets, slots: Ints32, size: int
     ) -> PreparedRecords:
         """Return all that :meth:`admit` needs to add records, and change nothing.
 
@@ -278,20 +272,16 @@ class Shard(LocalShardBase):
             self._take(prepared)
 
     def _prepared(
-        self,
-        integers: IntegerMatrix,
-        carried: RecordTargets,
-        slots: npt.NDArray[np.int32],
-        size: int,
+        self, integers: IntegerMatrix, carried: RecordTargets, slots: Ints32, size: int
     ) -> PreparedRecords:
         counts = np.zeros(size, dtype=np.int32)
         counts[: len(self._records)] = self._records
         np.add.at(counts, slots, 1)
         own = IndexRows(self.index, integers, self.index.keys(integers))
-        mapped = [one.rows(integers) for one in self._mapped]
-        return PreparedRecords(
-            [own, *mapped], carried, np.concatenate([self._slots, slots]), counts
-        )
+        rows = [own, *(one.rows(integers) for one in self._mapped)]
+        for one in rows:
+            one.index.reserve(len(integers))
+        return PreparedRecords(rows, carried, np.concatenate([self._slots, slots]), counts)
 
     def _take(self, prepared: PreparedRecords) -> None:
         for rows in prepared.rows:
@@ -307,7 +297,7 @@ class Shard(LocalShardBase):
         return len(rows)
 
     @contextmanager
-    def erasing(self, rows: npt.NDArray[np.int64]) -> Iterator[None]:
+    def erasing(self, rows: Ints) -> Iterator[None]:
         """Erase `rows` physically; the body takes their subjects off the register.
 
         `rows`, int64 (m,): positions of all records of some subjects, ascending.
@@ -343,17 +333,15 @@ class Shard(LocalShardBase):
         """Let go of an index that nobody searches any more."""
         self._mapped.remove(mapped)
 
-    def rows_of(self, subjects: Iterable[SubjectId]) -> npt.NDArray[np.int64]:
+    def rows_of(self, subjects: Iterable[SubjectId]) -> Ints:
         """Return the positions of all records of `subjects`, ascending. Private."""
         return self.rows_at(self._register.slots(subjects))
 
-    def rows_at(self, slots: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def rows_at(self, slots: Ints32) -> Ints:
         """Return the positions of all records of the subjects at `slots`, ascending. Private."""
         return np.flatnonzero(np.isin(self._slots, slots))
 
-    def resume(
-        self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: npt.NDArray[np.int32]
-    ) -> None:
+    def resume(self, parts: Iterable[IntegerMatrix], targets: RecordTargets, slots: Ints32) -> None:
         """Take in records whose subjects the register already knows, into an empty shard.
 
         `parts`, iterable of (m, d): integer features in consecutive parts, together n rows.
@@ -453,9 +441,7 @@ def moved_index(index: Index, factory: IndexFactory) -> Index:
     return moved
 
 
-def _order_after(
-    rows: npt.NDArray[np.int64], movers: npt.NDArray[np.int64], new_size: int
-) -> npt.NDArray[np.int64]:
+def _order_after(rows: Ints, movers: Ints, new_size: int) -> Ints:
     """Return which row stands where once `movers` have filled the holes left by `rows`, (kept,)."""
     order = np.arange(new_size)
     order[rows[rows < new_size]] = movers

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats
 from vicinal.accounting import _budget as budgets
 from vicinal.accounting._label_only import ChargeTable, charge_table, label_budget
 from vicinal.errors import InvalidInput
@@ -73,12 +74,12 @@ class SharedSettings(Settings, IndKNNParameters):
         return settled or _model_rule.chosen_rule()
 
     @property
-    def class_shares(self) -> npt.NDArray[np.float64]:
+    def class_shares(self) -> Floats:
         """How common each class is, (c,): equal unless declared."""
         return np.full(self.n_coordinates, 1 / self.n_coordinates)
 
     @property
-    def class_costs(self) -> npt.NDArray[np.float64]:
+    def class_costs(self) -> Floats:
         """What it costs to miss a record of each class, (c,)."""
         return np.ones(self.n_coordinates)
 

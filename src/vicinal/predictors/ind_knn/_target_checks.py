@@ -10,9 +10,9 @@ from re import compile as pattern
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import MOST_COORDINATES
 from vicinal.predictors._common.parameter_checks import Check, listed, number_or_text
@@ -68,8 +68,8 @@ class TargetBounds:
     """
 
     names: tuple[str, ...] | None
-    low: npt.NDArray[np.float64]
-    high: npt.NDArray[np.float64]
+    low: Floats
+    high: Floats
 
     def __len__(self) -> int:
         """Return p, the number of targets."""

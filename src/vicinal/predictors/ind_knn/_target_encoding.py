@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Floats
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors.ind_knn._target_checks import TargetBounds, words
-
-Floats = npt.NDArray[np.float64]
 
 WEIGHT_SHARE = 1 / 3
 """a^2, the squared length of a record's weight: best where what is averaged is about half as large
@@ -131,7 +130,7 @@ def number_vectors(values: Floats, n_thresholds: int | None, scale: TypicalScale
     return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), components]))
 
 
-def label_vectors(sets: npt.NDArray[np.bool_], tau: float | None) -> RecordVectors:
+def label_vectors(sets: Bools, tau: float | None) -> RecordVectors:
     """Return the vectors of records with several labels, bool (n, c).
 
     With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation of

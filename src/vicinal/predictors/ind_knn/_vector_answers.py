@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, refined
 from vicinal.predictors.ind_knn._parameter_tables import LOG
 from vicinal.predictors.ind_knn._target_encoding import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +196,7 @@ class KeywordAnswers:
     m): their noisy sums.
     """
 
-    places: npt.NDArray[np.int64]
+    places: Ints
     sums: Floats
 
     @classmethod
@@ -237,7 +235,7 @@ class LabelAnswers:
 
     averages: NoisyAverages
     centred: bool
-    present: npt.NDArray[np.bool_]
+    present: Bools
     shares: Floats
     errors: Floats
 

@@ -6,12 +6,13 @@ Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
+from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors._common import claims, inputs
@@ -25,8 +26,6 @@ from vicinal.predictors.noisy_sgd._parameters import (
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
-
-Floats = npt.NDArray[np.float64]
 
 
 @documented
@@ -103,7 +102,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         return self._fit(X, y, subjects, public)
 
     def _start(
-        self, settings: NoisySGDSettings, records: inputs.FitInputs, targets: npt.NDArray[Any]
+        self, settings: NoisySGDSettings, records: inputs.FitInputs, targets: AnyArray
     ) -> None:
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
@@ -118,7 +117,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     def _draws(self) -> dict[int, float]:
         return self._planned().draws(vars(self).get("n_features_in_", ENOUGH_FEATURES))
 
-    def _rows(self, features: inputs.FloatMatrix) -> npt.NDArray[np.float32]:
+    def _rows(self, features: FloatMatrix) -> Floats32:
         """Return integer rows, float32 (n, d + 1): every row by itself."""
         rows = unit_vectors((features - self._center) / self._spread)
         bias = round(BIAS * self._unit(rows.shape[1]))
@@ -140,13 +139,13 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         grown = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(grown / grown.sum(axis=1, keepdims=True))
 
-    def predict(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+    def predict(self, X: npt.ArrayLike) -> AnyArray:
         """Return labels, (q,); costs nothing."""
         scores = self.decision_function(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
 
-def _standard(public: inputs.FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
+def _standard(public: FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
     """Return what to take off features, and what to divide them by, from public rows."""
     if public is None:
         return np.zeros(n_features), np.ones(n_features)

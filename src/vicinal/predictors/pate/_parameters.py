@@ -8,9 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy.typing as npt
-
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pate import PrivateMaxima
@@ -230,7 +229,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
         noise = randomness(self.simulation_seed)
         return kind(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
 
-    def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PATERelease:
+    def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         """Return what gives the planned answers, with fresh quotas."""
         simulated = self.simulation_seed is not None
         key = f"simulated:{self.simulation_seed}".encode() if simulated else fresh_key()

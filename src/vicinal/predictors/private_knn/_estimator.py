@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
 from vicinal.predictors._common.parameters import documented
@@ -91,9 +92,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         """
         return self._fit(X, y, subjects, public)
 
-    def _decided(
-        self, passed: npt.NDArray[np.bool_], answers: npt.NDArray[Any]
-    ) -> npt.NDArray[Any]:
+    def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         if self._settings.tau is None:
             return super()._decided(passed, answers)
         return np.asarray(2 * answers >= self._settings.k).astype(np.int64)

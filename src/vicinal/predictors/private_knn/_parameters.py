@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._noisy_max import GaussianMax
@@ -26,7 +26,7 @@ from vicinal.predictors._common.fixed_plan import (
     check_answers,
     check_one_noise,
 )
-from vicinal.predictors._common.inputs import FitInputs, FloatMatrix
+from vicinal.predictors._common.inputs import FitInputs
 from vicinal.predictors._common.parameter_checks import AUTO, Choice, Integer, Real, Unless
 from vicinal.predictors._common.parameters import Auto, parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
@@ -151,13 +151,13 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         quota, noise = ReleaseCounter(planned, "answers"), randomness(self.simulation_seed)
         return GaussianMax(self.vote_noise, self.k, quota, noise, label_only=self.label_only)
 
-    def targets(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
+    def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
         if self.tau is None:
             return inputs.labels(y, size, self.classes)
         return inputs.label_sets(y, (size, len(self.classes)))
 
-    def encoding(self, targets: npt.NDArray[Any]) -> VoteEncoding:
+    def encoding(self, targets: AnyArray) -> VoteEncoding:
         """Return what the records vote for, given their :meth:`targets`."""
         if self.tau is None:
             return OneHotVotes(targets, len(self.classes))
@@ -178,7 +178,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             return RBF(1.0, bound, FLOAT32)
         return RBF(1.0, bound, int8_precision(public, bound))
 
-    def start(self, records: FitInputs, targets: npt.NDArray[Any]) -> PrivateKNNRelease:
+    def start(self, records: FitInputs, targets: AnyArray) -> PrivateKNNRelease:
         """Return what gives the planned answers, with fresh quotas."""
         coins = bernoulli_source(self.simulation_seed)
         release = PrivateKNNRelease(
