@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Steps
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import join, known_epoch, links_after, member_of, write_epoch
@@ -22,7 +23,6 @@ from vicinal.distributed._messages import (
     Message,
     ShardAnswer,
     ShardState,
-    Steps,
     SumRequest,
     TallyRequest,
     Task,

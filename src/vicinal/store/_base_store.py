@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
@@ -23,7 +24,7 @@ from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
-from vicinal.store._evaluation_charges import CountedRows, Steps
+from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import Addition, StoredRecords, check_naming

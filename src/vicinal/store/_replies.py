@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -25,8 +25,6 @@ from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
 from vicinal.store._requests import KeywordReply, LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
 
-Places = npt.NDArray[np.int64]
-
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -35,7 +33,7 @@ class StoredAnswers:
     """Fields of a `kind` of reply, by name: rows of answers, or None; and those that are shared."""
 
     kind: type[Reply]
-    fields: dict[str, npt.NDArray[Any] | None]
+    fields: dict[str, AnyArray | None]
     shared: dict[str, Any]
 
     def reply(self, part: slice, **paid: Any) -> Reply:
@@ -97,9 +95,7 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
     return replace(reply, **fields)
 
 
-def _keywords(
-    settings: KeywordSettings, stored: npt.NDArray[np.float64], noise: float
-) -> StoredAnswers:
+def _keywords(settings: KeywordSettings, stored: Floats, noise: float) -> StoredAnswers:
     answers = KeywordAnswers.of_stored(stored)
     fields = {"labels": settings.words[answers.places], "votes": answers.sums}
     nothing = {"confidence": None, "probabilities": None}
@@ -108,7 +104,7 @@ def _keywords(
 
 def _class_fields(
     schema: StoreSchema, state: AudienceState, answers: ReleasedAnswers
-) -> dict[str, npt.NDArray[Any] | None]:
+) -> dict[str, AnyArray | None]:
     votes, scale = answers.votes, state.noise_scale
     return {
         "labels": np.asarray(schema.classes)[answers.labels],

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger._audiences import Audience
@@ -37,7 +38,7 @@ from vicinal.store._changes import (
     start_index,
 )
 from vicinal.store._checksums import note_files
-from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
+from vicinal.store._evaluation_charges import CountedRows, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._opening import OpenStore, create_store, open_store
