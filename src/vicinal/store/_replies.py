@@ -10,6 +10,7 @@ import numpy as np
 from vicinal._arrays import AnyArray, Floats, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_answers import (
     KeywordAnswers,
@@ -69,13 +70,16 @@ def stored_answers(
     return StoredAnswers(NumberReply, {**plain, **fields, "quartiles": quartiles}, names)
 
 
-def check_trend(state: AudienceState) -> None:
-    """Raise InvalidInput where answers of an audience have no trend."""
+def trend_rows(schema: StoreSchema, state: AudienceState, queries: Any) -> IntegerMatrix:
+    """Return queries as integers, or raise InvalidInput where no trend can be fitted to them."""
     if not isinstance(state.settings, RegressorSettings | MultiLabelSettings):
         raise InvalidInput(
             "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
             "a trend to."
         )
+    rows = schema.kernel_of(None).encode(schema.vectors(queries))
+    check_enough(len(rows))
+    return rows
 
 
 def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Reply:
@@ -89,7 +93,7 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
         sets = LabelAnswers.of(settings, reply.votes, noise).along_trend(around)
         fields: dict[str, Any] = {"labels": sets.present.astype(np.int64), "shares": sets.shares}
         return replace(reply, **fields | {"errors": sets.errors})
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see check_trend)
+    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see trend_rows)
     numbers = NumberAnswers.of(settings, reply.votes, noise).along_trend(around)
     fields = {"labels": numbers.means, "errors": numbers.errors}
     return replace(reply, **fields)
