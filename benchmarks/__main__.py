@@ -66,6 +66,7 @@ def main() -> None:
     tables.add_argument("--growth", action="store_true", help="how cost grows with work")
     tables.add_argument("--commands", action="store_true", help="what every command loads")
     parser.add_argument("--only", choices=goals.GROUPS, help="one group of goals")
+    parser.add_argument("--part", choices=tuple(growth.PARTS), help="one part of --growth")
     arguments = parser.parse_args()
     if arguments.goals or arguments.only:
         _print(goals.report(arguments.short, arguments.only))
@@ -73,8 +74,8 @@ def main() -> None:
     if arguments.parts:
         print(parts.report(arguments.short))
         return
-    if arguments.growth:
-        _print(growth.report(arguments.short))
+    if arguments.growth or arguments.part:
+        _print(growth.report(arguments.short, arguments.part))
         return
     if arguments.commands:
         _print(commands.report())

@@ -43,6 +43,7 @@ CHILDREN_DRAW = {
     "tests/congruence/test_shards.py": "what is compared has simulated noise; keys are true",
     "tests/crash/test_cluster_kill.py": CHARGES,
     "tests/crash/test_copies_kill.py": CHARGES,
+    "tests/crash/test_staged_kill.py": CHARGES,
     "tests/crash/test_takeover_kill.py": CHARGES,
     "tests/crash/test_service_kill.py": BITS,
     "tests/crash/test_store_kill.py": BITS,

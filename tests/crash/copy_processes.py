@@ -50,7 +50,7 @@ class CopyProcess:
         except OSError:
             self.fail()
             if self._restarts:
-                os.waitpid(self.pid, 0)
+                self.close()
                 self._start()
         return reply
 

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _audiences
+from vicinal.ledger import _account, _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._departed import Standing
 from vicinal.ledger._id_encoding import (
     MOST_BYTES,
@@ -98,6 +99,20 @@ def test_charges_are_what_differs():
     assert not len(stored.charges().slots)
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 100])
+def test_threads_find_every_charge_once(monkeypatch, size):
+    """Fails if a piece of the budgets is compared twice, or by nobody."""
+    monkeypatch.setattr(_account, "_COMPARED", 3)
+    stored = account(range(size, 2 * size))
+    assert not len(stored.charges().slots)
+    charged = np.arange(0, size, 3)
+    stored.remaining[charged] -= 1
+    stored.note_charged_total(len(charged))
+    charges = stored.charges()
+    assert charges.slots.dtype == np.int32
+    assert charges.slots.tolist() == charged.tolist()
+
+
 @pytest.mark.parametrize(
     ("change", "spent"), [([0, 1, 0], -1), ([-51, 0, 0], 51), ([-5, 0, 0], 4), ([0, 0, 0], 1)]
 )
@@ -172,6 +187,30 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
         before.account.remaining
     )
     assert after.checkpointed_queries + queries == 40
+
+
+def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
+    """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
+    book = filled(tmp_path / "db", people=PAGE + 20)
+    charged(book, "one", [3, 4, PAGE + 5], 1000)
+    with book.change("erase"):
+        book.remove([4])
+    charged(book, "one", [3, 5, PAGE + 5], 77)
+    with book.change("add"):
+        slots = book.enroll(["first", "second"])
+    assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
+    assert len(book.database.execute("SELECT seq FROM charges")) == 1, "the log is left"
+    charged(book, "one", [3, 4], 5)
+    before = book.audiences["one"].account.remaining.tolist()
+    assert before[3:6] == [UNITS - 1082, UNITS - 5, UNITS - 77]
+    book = reopened(book, tmp_path / "db")
+    audience = book.audiences["one"]
+    assert audience.account.remaining.tolist() == before
+    assert not list(budget_faults(book.database, audience, free_slots(book)))
+    with book.change("erase"):
+        book.remove(["second"])
+    assert not book.database.execute("SELECT seq FROM charges")
+    assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
 
 
 def test_coming_back_refills_nothing_for_any_audience(tmp_path):

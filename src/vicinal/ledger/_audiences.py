@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from vicinal.accounting._budget import UNITS
-from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._account import StoredAccount, pages_of
 from vicinal.ledger._database import Database
+from vicinal.ledger._protocols import Slots
 from vicinal.ledger._schema import PAGE
 
 CHECKPOINT_BYTES = 1 << 20
@@ -81,19 +83,29 @@ class Audience:
 
         `spent`, `queries`: units and answers of charges that have no row.
         """
-        account = self.account
-        pages = [
-            (self.number, page, account.page(page)) for page in sorted(account.unwritten_pages)
-        ]
-        database.execute_many(_UPSERT_PAGE, pages)
+        self._write_pages(database, self.account.unwritten_pages)
         logged = charges_since_checkpoint(database, self.number)
         self.checkpointed += spent + logged[0]
         self.checkpointed_queries += queries + logged[1]
         rows = database.execute("SELECT seq FROM charges WHERE audience = ?", (self.number,))
         database.execute_many("DELETE FROM charges WHERE seq = ?", rows)
         self.write(database)
-        account.unwritten_pages.clear()
+        self.account.unwritten_pages.clear()
         self.logged_bytes = 0
+
+    def write_newcomers(self, database: Database, slots: Slots) -> None:
+        """Write the pages of budgets that were just given to `slots`, and leave the log of charges.
+
+        The log says nothing of these slots: who had one before left, and with that the log was
+        emptied. Of others on the pages it says what they have left, so reading it again after the
+        pages comes to the same budgets.
+        """
+        self._write_pages(database, pages_of(slots))
+        self.write(database)
+
+    def _write_pages(self, database: Database, numbers: Iterable[int]) -> None:
+        pages = [(self.number, page, self.account.page(page)) for page in sorted(numbers)]
+        database.execute_many(_UPSERT_PAGE, pages)
 
     @property
     def needs_checkpoint(self) -> bool:

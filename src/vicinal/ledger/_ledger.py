@@ -126,8 +126,9 @@ class Ledger:
         self.database.put("slots", str(self.size))
         departed = self._returned(enrollment)
         for audience in self.audiences.values():
-            _assign_initial_budgets(audience, enrollment.assignment.slots, departed, self.size)
-            audience.checkpoint(self.database)
+            newcomers = enrollment.assignment.slots
+            _assign_initial_budgets(audience, newcomers, departed, self.size)
+            audience.write_newcomers(self.database, newcomers)
         return enrollment.slots
 
     def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:

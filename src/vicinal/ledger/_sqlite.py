@@ -132,6 +132,12 @@ class SQLiteDatabase(Database):
         with self._guarded():
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
+    def shorten_log(self) -> None:
+        """Copy what the log holds into the file, so that the next commit need not."""
+        self._check()
+        with self._guarded():
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+
     def scrub(self) -> None:
         """Rewrite the file without free pages, and cut the log to nothing."""
         self._check()

@@ -361,3 +361,14 @@ def run_end(order, first, rows, slots):  # type: ignore[no-untyped-def]
     while last < len(order) and slots[rows[order[last]]] == slot:
         last += 1
     return last
+
+
+@compiled
+def differing(one, other, first):  # type: ignore[no-untyped-def]
+    """Return where two arrays differ, counted from `first`, int32 ascending."""
+    places = np.empty(len(one) + 1, dtype=np.int32)  # memory for what is written, no more
+    at = 0
+    for i in range(len(one)):
+        places[at] = first + i
+        at += one[i] != other[i]
+    return places[:at].copy()

@@ -1,4 +1,4 @@
-"""What every index promises, the search that all share, the memory they grow in, and exact search.
+"""What every index promises, the search that all share, the rows they keep, and exact search.
 
 Threads take consecutive records and meet them with the whole block of queries, so the n x Q matrix
 never exists. Memory grows in blocks: adding copies nothing, erasing wipes physically.
@@ -6,18 +6,15 @@ never exists. Memory grows in blocks: adding copies nothing, erasing wipes physi
 
 from __future__ import annotations
 
-import math
-import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints, Ints32, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
+from vicinal.neighbours._growable_array import GrowableArray
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import Hits, NeighbourLists, Pairs, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
@@ -90,6 +87,12 @@ class Index(ABC):
         It follows from the record and public numbers alone, so it may be worked out ahead.
         """
         return None
+
+    def reserve(self, more: int) -> None:  # noqa: B027 (not every index can)
+        """Have memory for so many more records, so that adding them takes less time.
+
+        May be called while others search, add or remove records.
+        """
 
     @abstractmethod
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
@@ -225,6 +228,10 @@ class RowIndex(Index):
         """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        self.store.reserve(more)
+
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
@@ -308,80 +315,6 @@ BLOCK_BYTES = 1 << 25
 """Memory taken at a time; pages of it that hold nothing yet are not touched."""
 
 
-class GrowableArray:
-    """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
-
-    def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
-        self._tail = () if width is None else (width,)
-        self._dtype = np.dtype(dtype)
-        self._block = block
-        self._used = 0
-        self.blocks: list[npt.NDArray] = []  # type: ignore[type-arg]
-
-    def __deepcopy__(self, _: object) -> Self:
-        """Copy the rows that are in use: the rest of a block takes no memory until it is."""
-        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
-        for number, block in enumerate(self.blocks):
-            first = number * self._block
-            copied.write(first, block[: self._used - first])
-        return copied
-
-    def write(self, start: int, values: npt.NDArray) -> None:  # type: ignore[type-arg]
-        """Write consecutive rows from position `start` on, making room as needed."""
-        stop = start + len(values)
-        while len(self.blocks) * self._block < stop:
-            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
-        self._used = max(self._used, stop)
-        at = start
-        while at < stop:
-            number, first = divmod(at, self._block)
-            some = values[at - start : at - start + self._block - first]
-            self.blocks[number][first : first + len(some)] = some
-            at += len(some)
-
-    def take(self, positions: Places) -> npt.NDArray:  # type: ignore[type-arg]
-        """Return a copy of the rows at `positions`."""
-        out = np.empty((len(positions), *self._tail), dtype=self._dtype)
-        for chosen, block, places in self._where(positions):
-            out[chosen] = block[places]
-        return out
-
-    def put(self, positions: Places, values: npt.NDArray) -> None:  # type: ignore[type-arg]
-        """Overwrite the rows at `positions`."""
-        for chosen, block, places in self._where(positions):
-            block[places] = values[chosen]
-
-    def cut(self, size: int, used: int) -> None:
-        """Wipe the rows from position `size` to `used`, and give back blocks that are empty.
-
-        Rows from `used` on have never been written, or were wiped before.
-        """
-        for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
-            first = number * self._block
-            block[max(0, size - first) : max(0, used - first)] = 0
-        del self.blocks[-(-size // self._block) :]
-        self._used = min(self._used, size)
-
-    def _where(self, positions: Places) -> Iterator[tuple[Places, npt.NDArray, Places]]:  # type: ignore[type-arg]
-        """Yield for every block that is met: which of `positions`, the block, places in it."""
-        numbers = positions // self._block
-        for number in np.unique(numbers).tolist():
-            chosen = np.flatnonzero(numbers == number)
-            yield chosen, self.blocks[number], positions[chosen] - number * self._block
-
-
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
-    """Return zeros of whose pages only those are there that are written.
-
-    An allocator fills memory that it has had before, megabytes for each small data set.
-    """
-    size = math.prod(shape) * dtype.itemsize
-    if not size or not hasattr(mmap, "MAP_PRIVATE"):
-        return np.zeros(shape, dtype)
-    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    return np.frombuffer(pages, dtype).reshape(shape)
-
-
 class FeatureRows:
     """Integer features with offsets and names, ready to be scanned.
 
@@ -408,6 +341,11 @@ class FeatureRows:
     def features(self) -> IntegerMatrix:
         """A copy of all integer features, (n, d)."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
+
+    def reserve(self, more: int) -> None:
+        """Have memory for so many more records."""
+        for column in (self._features, self._offsets, self._names):
+            column.reserve(self._size, self._size + more)
 
     def add(self, integers: IntegerMatrix, names: Ints32) -> None:
         """Append records, (m, d) integers and int32 (m,) names."""
@@ -441,9 +379,9 @@ class FeatureRows:
 
     def parts(self, rows: int) -> Iterator[ScanRecords]:
         """Yield all records, at most `rows` at a time, in order of position."""
-        columns = (self._features.blocks, self._offsets.blocks, self._names.blocks)
-        for number, (features, offsets, names) in enumerate(zip(*columns, strict=True)):
+        columns = self._features.blocks, self._offsets.blocks, self._names.blocks
+        for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)
-            records = ScanRecords(features[:size], offsets[:size], names[:size])
+            records = ScanRecords(*(blocks[number][:size] for blocks in columns))
             for start in range(0, size, rows):
                 yield records[start : min(start + rows, size)]

@@ -16,6 +16,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import NeighbourLists
+from vicinal.neighbours._selection import insert, select_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -24,9 +25,12 @@ _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 16
 _FEW = 64
-"""Up to so many largest values are kept in order while others pass; more are sorted with all."""
+"""Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
+_FEW_PAIRS = 1 << 13
+"""Up to so many similarities are looked at sooner than a second search is made."""
+
 _PROBES = 1000
 _UNUSUAL = 0.05
 _LEAST_QUERIES = 20
@@ -88,7 +92,8 @@ class Reference:
     def _guess(self, queries: IntegerMatrix, rank: int) -> Ints | None:
         """Return thresholds that most likely let `rank` points in, and few more; None for none."""
         deeper = math.ceil(1.5 * rank / _SAMPLED) + 4
-        if len(self) < _LARGE or deeper > len(self) // _SAMPLED:
+        few = len(queries) * len(self) < _FEW_PAIRS
+        if few or len(self) < _LARGE or deeper > len(self) // _SAMPLED:
             return None
         return self._sample.ranked(queries, deeper)
 
@@ -268,9 +273,12 @@ def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
         if len(own) < rank:
             continue
         if rank > _FEW:
-            largest[j] = np.sort(own)[-rank]
+            own = own.copy()
+            select_largest(own, rank)
+            largest[j] = own[len(own) - rank]
             continue
-        best[:] = np.sort(own[:rank])
+        for i in range(rank):
+            insert(best, i, own[i])
         for value in own[rank:]:
             if value > best[0]:
                 _replace_least(best, value)

@@ -56,6 +56,7 @@ _CACHED = 1 << 18
 
 _MOST = 2**31 - 1
 _ALL = np.zeros(0, dtype=np.int32)
+_NO_PANELS = np.zeros(0, dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Packed:
 
     `rows` (q, stride) are queries with 128 added. `panels` hold up to 64 queries each, as
     [dword][query][4 bytes], from a multiple of 64 on. `limits` are ceil(floor / factor), and the
-    largest int32 for queries that only fill a column.
+    largest int32 for queries that only fill a column. Neither is needed for `FEW` queries.
     """
 
     rows: npt.NDArray[np.uint8]
@@ -157,7 +158,9 @@ def aligned(size: int) -> npt.NDArray[np.uint8]:
 
 
 def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
-    """Return the block of unsigned queries."""
+    """Return the block of unsigned queries; few are multiplied as they stand."""
+    if len(rows) <= FEW:
+        return QueryBlock(floors, factor, Packed(rows, _NO_PANELS, _ALL))
     limits = sum_limits(floors, factor, LANES)
     panels = aligned(len(limits) * rows.shape[1])
     _pack(rows, len(limits), panels)

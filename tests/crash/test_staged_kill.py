@@ -1,0 +1,139 @@
+"""A shard's process is killed (SIGKILL) while a batch is staged on it, and is started again.
+
+One of two shards dies at the n-th database statement, commit, write or flush of its part in an
+addition; the coordinator goes on, and its client asks again with the same keys. The addition is
+there in whole or not at all, and everybody has paid exactly what a store would have charged. The
+short form kills at every 16th step, so it sees a fault at a single step with probability 1/16; the
+soak kills at each.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from crash.copy_processes import CopyProcess
+from crash.store_spawner import Steps
+from store_tools import PEOPLE, Q, points
+from vicinal.distributed import Coordinator, ShardMissing, _cluster_changes, _shard_server
+from vicinal.distributed._messages import AddStaged
+
+NEW, LABELS = points(40, 8)
+NEWCOMERS = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2]
+PLAN = {"n_queries": 100_000}
+
+
+class SharedSteps(Steps):
+    """Steps of a shard, counted over all its processes, so that only one of them is killed."""
+
+    def __init__(self, last):
+        self.last = last
+        self._count = np.frombuffer(mmap.mmap(-1, 8), np.int64)
+
+    @property
+    def done(self):
+        return int(self._count[0])
+
+    def step(self):
+        self._count[0] += 1
+        if self._count[0] == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    return shard_tools.clustered(tmp_path_factory.mktemp("template"), 2, **PLAN)
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """What everybody has left in a store that was asked the same, once."""
+    with tools.make(tmp_path_factory.mktemp("twin") / "store", **PLAN) as store:
+        store.predict(Q[:5])
+        store.predict(Q[5:8])
+        store.add(NEW, LABELS, NEWCOMERS)
+        store.predict(Q[8:12])
+        return {person: tools.units(store, person) for person in {*PEOPLE, *NEWCOMERS}}
+
+
+def repeated(work):
+    """Do something until no shard is missing, as a client would; at most some times."""
+    for _ in range(6):
+        try:
+            return work()
+        except ShardMissing:
+            continue
+    pytest.fail("a shard stays away")
+
+
+def life(path, steps, monkeypatch, while_staged=lambda _: None):
+    """Ask, add, ask while the batch is staged, and ask again; return the addition's steps."""
+    stage, begun = _cluster_changes.stage, []
+
+    def staged(*args):
+        found = stage(*args)
+        repeated(lambda: cluster.predict(Q[5:8], idempotency_key="b"))
+        while_staged(cluster)
+        return found
+
+    def ways(paths):
+        return [
+            CopyProcess(one, restarts=True, in_child=steps.watch if number else lambda: None)
+            for number, one in enumerate(paths)
+        ]
+
+    with monkeypatch.context() as patch, Coordinator.open(path, ways) as cluster:
+        patch.setattr(_cluster_changes, "stage", staged)
+        repeated(lambda: cluster.predict(Q[:5], idempotency_key="a"))
+        begun.append(steps.done)
+        repeated(lambda: cluster.add(NEW, LABELS, NEWCOMERS, idempotency_key="n"))
+        begun.append(steps.done)
+        assert repeated(lambda: cluster.presence(NEWCOMERS[:38:2])).enrolled == 19
+        repeated(lambda: cluster.predict(Q[5:8], idempotency_key="b"))
+        repeated(lambda: cluster.predict(Q[8:12], idempotency_key="c"))
+        found = repeated(cluster.verify)
+        assert found, found.faults
+    return range(*begun)
+
+
+@pytest.mark.parametrize("every", [40, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_shard_killed_while_a_batch_is_staged_costs_nobody_anything(
+    template, expected, tmp_path, monkeypatch, every
+):
+    """Fails if a kill leaves a part of the batch, brings a budget back, or charges twice."""
+    within = life(shard_tools.transplanted(template, tmp_path / "c"), SharedSteps(0), monkeypatch)
+    assert len(within) > 50
+    for last in within[every // 2 :: every]:
+        path, steps = shard_tools.transplanted(template, tmp_path / f"{last}"), SharedSteps(last)
+        life(path, steps, monkeypatch)
+        assert steps.done >= last, "it was not killed"
+        assert shard_tools.budgets(path) == expected
+        shutil.rmtree(path)
+
+
+def killed(cluster):
+    """Kill a shard that has its part of the batch prepared, and nothing of it current."""
+    os.kill(cluster._transports[1].transports[0].pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_shard_that_forgets_what_it_has_prepared_must_say_so(
+    template, expected, tmp_path, monkeypatch, forgets
+):
+    """The control: one that takes a batch for added that it no longer has is found out."""
+    if forgets:
+        monkeypatch.setitem(_shard_server._METHODS, AddStaged, lambda *_: None)
+    path = shard_tools.transplanted(template, tmp_path / "c")
+    if forgets:
+        with pytest.raises(AssertionError):
+            life(path, SharedSteps(0), monkeypatch, killed)
+    else:
+        life(path, SharedSteps(0), monkeypatch, killed)
+        assert shard_tools.budgets(path) == expected
