@@ -27,6 +27,7 @@ from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._radius import Reference
 from vicinal.neighbours._scan import NeighbourLists
+from vicinal.neighbours._selection import select_largest
 
 NOBODY = -1
 """Stands in a row of chosen records where the sample held fewer than k subjects."""
@@ -203,7 +204,8 @@ def _choose(keys, chosen):  # type: ignore[no-untyped-def]
     """Write the rows of the largest keys, as many as `chosen` holds."""
     k = len(chosen)
     if len(keys) > k:
-        keys = np.partition(keys, len(keys) - k)[len(keys) - k :]
+        select_largest(keys, k)
+        keys = keys[len(keys) - k :]
     for i in range(len(keys)):
         chosen[i] = 0x7FFFFFFF - (keys[i] & 0x7FFFFFFF)
 

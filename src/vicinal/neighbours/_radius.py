@@ -16,6 +16,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import NeighbourLists
+from vicinal.neighbours._selection import insert, select_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -24,7 +25,7 @@ _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 16
 _FEW = 64
-"""Up to so many largest values are kept in order while others pass; more are sorted with all."""
+"""Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
 _FEW_PAIRS = 1 << 13
@@ -272,9 +273,12 @@ def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
         if len(own) < rank:
             continue
         if rank > _FEW:
-            largest[j] = np.sort(own)[-rank]
+            own = own.copy()
+            select_largest(own, rank)
+            largest[j] = own[len(own) - rank]
             continue
-        best[:] = np.sort(own[:rank])
+        for i in range(rank):
+            insert(best, i, own[i])
         for value in own[rank:]:
             if value > best[0]:
                 _replace_least(best, value)

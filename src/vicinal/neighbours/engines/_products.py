@@ -167,5 +167,6 @@ def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
 def _doubled(array, size):  # type: ignore[no-untyped-def]
     """Return a copy twice as long that keeps the first `size` entries."""
     larger = np.empty(2 * len(array), dtype=array.dtype)
-    larger[:size] = array[:size]
+    for i in range(size):  # of slices numba compiles the text of an error, too, for seconds
+        larger[i] = array[i]
     return larger
