@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from inspect import signature
 from unittest.mock import patch
 
 import numpy as np
@@ -112,16 +111,14 @@ def _sizes() -> str:
     """Fit, and be refused after the noisy size was drawn, again and again; count the sizes."""
     told: list[int] = []
 
-    real = signature(_engine_factory._radius)
-
-    def refused(*given: object) -> None:
-        told.append(real.bind(*given).arguments["n_records"])
+    def refused(facts: _engine_factory.PublicFacts) -> None:
+        told.append(facts.n_records)
         raise InvalidInput("refused")
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
         patch("vicinal.mechanisms._interactions.REGISTRY._entries", []),
-        patch.object(_engine_factory, "_radius", refused),
+        patch.object(_engine_factory.PublicFacts, "radius", refused),
     ):
         for _ in range(30):
             with suppress(InvalidInput):

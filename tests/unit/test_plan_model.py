@@ -40,11 +40,11 @@ def test_it_plays_what_fit_finds(played):
         range(CLASSES), WISH.epsilon, n_queries=WISH.n_queries, release="label", n_records=N,
         model_share=WISH.model_share, simulation_seed=0,
     ).fit(X, y, public=R)  # fmt: skip
-    assert played.left == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
+    assert played.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
     same = played.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert (~played.sure).mean() == pytest.approx(0.25, abs=0.02)
-    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, None, played.left)
+    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, None, played.budget_share)
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
 
 
@@ -66,7 +66,7 @@ def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
 
 def test_a_plan_is_played_through_beside_the_model(played):
     beside = stage().beside_model(WISH, 0)
-    choice = PlanChoice.of(WISH, beside.reference, None, played.left)
+    choice = PlanChoice.of(WISH, beside.reference, None, played.budget_share)
     outlook, again = (simulate(beside, choice, 5) for _ in range(2))
     assert outlook == again
     assert 0 < outlook.asked <= 0.25
@@ -104,10 +104,10 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     ).fit(*clouds(0, N, D), public=R)  # fmt: skip
     assert fitted.model_share_ == share
     assert fitted._model.model.kernel is not None
-    choice = PlanChoice.of(wish, beside.reference, None, beside.model.left)
+    choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
     assert choice.n_asked == fitted._engine.model_gate._planned == 20
     assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
-    assert beside.model.left == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
+    assert beside.model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
     same = beside.model.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)

@@ -267,13 +267,13 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
     from vicinal.predictors.ind_knn import _engine_factory
 
     sizes = []
-    radius = _engine_factory._radius
+    radius = _engine_factory.PublicFacts.radius
 
-    def refused(_settings, _kernel, _n_features, _reference, n_records, _left):
-        sizes.append(n_records)
+    def refused(facts):
+        sizes.append(facts.n_records)
         raise InvalidInput("late")
 
-    monkeypatch.setattr(_engine_factory, "_radius", refused)
+    monkeypatch.setattr(_engine_factory.PublicFacts, "radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -282,7 +282,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(_engine_factory, "_radius", radius)
+    monkeypatch.setattr(_engine_factory.PublicFacts, "radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()

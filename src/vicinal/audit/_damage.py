@@ -20,6 +20,7 @@ class Damage:
     - `refills`: who leaves is forgotten, and returns with a full budget.
     - `forgets_subjects`: every record counts as a subject of its own.
     - `samples_all`: coins are forgotten: everybody takes part.
+    - `replaces`: samples are of fixed size, drawn with replacement, as published code did.
     - `peeks`: reuse learns answers as they were before their noise.
     """
 
@@ -28,10 +29,32 @@ class Damage:
     refills: bool = False
     forgets_subjects: bool = False
     samples_all: bool = False
+    replaces: bool = False
     peeks: bool = False
+
+    def noise(self) -> NoiseSource:
+        """Return where noise comes from."""
+        return WeakerNoise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
 
 
 HONEST = Damage()
+
+_DAMAGES = {
+    "answers learnt before noise": Damage(peeks=True),
+    "charge skipped": Damage(skips_charges=True),
+    "drawn with replacement": Damage(replaces=True),
+    "everybody sampled": Damage(samples_all=True),
+    "noise a quarter": Damage(noise_divisor=4),
+    "noise a third": Damage(noise_divisor=3),
+    "noise halved": Damage(noise_divisor=2),
+    "refilled on return": Damage(refills=True),
+    "subjects forgotten": Damage(forgets_subjects=True),
+}
+
+
+def damages(*names: str) -> dict[str, Damage]:
+    """Return broken versions by their names, in this order."""
+    return {name: _DAMAGES[name] for name in names}
 
 
 class WeakerNoise(NoiseSource):

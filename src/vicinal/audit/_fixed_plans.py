@@ -7,12 +7,11 @@ what leaves is known for both worlds, and the attacker tests by the likelihood r
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
@@ -21,7 +20,7 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.audit._claims import PlanClaim
-from vicinal.audit._damage import Heads, WeakerNoise
+from vicinal.audit._damage import Damage, Heads, damages
 from vicinal.audit._trials import AuditTrial
 from vicinal.mechanisms import public_draws
 from vicinal.mechanisms._sampling import NearestOfSample
@@ -38,10 +37,6 @@ _SIGMA = 0.7  # noise on votes, where an attack on a sample tells most
 _TOO_FEW = 1e-9  # how likely a draw holds fewer than k others
 
 _PASSES = 1 << 22  # queries that one fitted classifier is planned for
-
-Release = Any  # what a fitted classifier answers by
-Damages = Mapping[str, Callable[[Release], None]]
-NO_DAMAGES: Damages = {}
 
 
 @dataclass(frozen=True)
@@ -103,16 +98,16 @@ class FixedPlanTrial(AuditTrial):
     - `classifier`: with the plan of one run, not fitted.
     - `law`: of one answer.
     - `world`: where the subject stands.
-    - `damages`: what breaks a fitted classifier's release, by name.
+    - `broken`: broken versions to try as well, by name.
     """
 
-    def __init__(
-        self, classifier: Any, law: AnswerLaw, world: str, damages: Damages = NO_DAMAGES
-    ) -> None:
+    def __init__(self, classifier: Any, law: AnswerLaw, world: str, *broken: str) -> None:
         self.world = world
         self.claim = PlanClaim(classifier.plan())
-        self._plan, self._law, self._damages = classifier, law, damages
-        self._damage: Callable[[Release], None] | None = None
+        self._plan, self._law, self._damages = classifier, law, damages(*broken)
+        self._prepare()
+
+    def _prepare(self) -> None:
         self._ready: dict[bool, Any] = {}
 
     def play(self, present: bool) -> Floats:
@@ -125,24 +120,13 @@ class FixedPlanTrial(AuditTrial):
         scores = self._law.score(passed, answers).reshape(RUNS, queries)
         return np.asarray(scores.sum(axis=1))
 
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {name: self._broken(damage) for name, damage in self._damages.items()}
-
-    def _broken(self, damage: Callable[[Release], None]) -> Self:
-        """Return this attack on a broken version, with the claim that is known already."""
-        other = copy.copy(self)
-        other._damages, other._damage, other._ready = NO_DAMAGES, damage, {}
-        return other
-
     def _fitted(self, present: bool) -> Any:
         parameters = self._plan.get_params(deep=False) | {
             "n_queries": _PASSES,
             "interactions": "public",
         }
         fitted = self._fit(type(self._plan)(**parameters), present)
-        if self._damage is not None:
-            self._damage(fitted._release)
+        _break(fitted._release, self._damage)
         return fitted
 
     @abstractmethod
@@ -170,9 +154,8 @@ class PrivateKNNTrial(FixedPlanTrial):
         places = np.arange(1, own + others + 1)[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [own, others])
         ids = np.concatenate([np.zeros(own, dtype=int), 1 + np.arange(others)])
-        forgets = self._damage is forget_subjects
         classifier.set_params(norm_bound=2.0 * len(places))
-        fitted = classifier.fit(places, labels, None if forgets else ids)
+        fitted = classifier.fit(places, labels, None if self._damage.forgets_subjects else ids)
         fitted._release.encode_by(np.zeros((1, 2)), 1.0)
         return fitted
 
@@ -206,7 +189,7 @@ def _unanimous(
     gamma: float,
     sigma: float,
     world: str,
-    damages: Sequence[str],
+    broken: Sequence[str],
     delta: float,
     *,
     n_queries: int = 1,
@@ -221,20 +204,20 @@ def _unanimous(
     )  # fmt: skip
     votes, moved = np.array([0.0, float(k)]), np.array([1.0, -1.0])
     law = AnswerLaw(votes, moved, gamma, sigma, label_only, screen)
-    return PrivateKNNTrial(classifier, law, world, _named(damages))
+    return PrivateKNNTrial(classifier, law, world, *broken)
 
 
 def private_knn_votes(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on votes of sampled neighbours."""
-    damages = "noise halved", "everybody sampled", "subjects forgotten"
+    broken = "noise halved", "everybody sampled", "subjects forgotten"
     world = f"votes, sampled at {gamma:g}, subject next"
-    return _unanimous(2, gamma, _SIGMA, world, damages, delta, n_queries=2)
+    return _unanimous(2, gamma, _SIGMA, world, broken, delta, n_queries=2)
 
 
 def private_knn_without_sampling(delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on votes where everybody takes part."""
-    damages = "drawn with replacement", "noise halved"
-    return _unanimous(3, 1.0, 2.0, "votes, everybody takes part", damages, delta)
+    broken = "drawn with replacement", "noise halved"
+    return _unanimous(3, 1.0, 2.0, "votes, everybody takes part", broken, delta)
 
 
 def private_knn_labels(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
@@ -249,11 +232,11 @@ def private_knn_screening(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKN
     return _unanimous(2, gamma, 1e6, world, ["everybody sampled"], delta, screen=screen)
 
 
-def private_knn_screened(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
+def private_knn_screened(delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on a screening and the votes of what it lets pass, both telling."""
     world, screen = "screening, then votes of what passed", (2 - 1.5 * 1.5, 1.5)
-    damages = "noise halved", "everybody sampled"
-    return _unanimous(2, gamma, _SIGMA, world, damages, delta, screen=screen)
+    broken = "noise halved", "everybody sampled"
+    return _unanimous(2, 0.15, _SIGMA, world, broken, delta, screen=screen)
 
 
 # ---------------------------------------------------------------- PATE
@@ -267,9 +250,8 @@ class PATETrial(FixedPlanTrial):
     def _fit(self, classifier: Any, present: bool) -> Any:
         own = 4 if present else 0
         labels = np.repeat([1, 0], [own, 1])
-        ids = np.repeat([0, 1], [own, 1])
-        forgets = self._damage is forget_subjects
-        return classifier.fit(np.zeros((own + 1, 1)), labels, None if forgets else ids)
+        ids = None if self._damage.forgets_subjects else np.repeat([0, 1], [own, 1])
+        return classifier.fit(np.zeros((own + 1, 1)), labels, ids)
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
         fitted.n_asked_ += size
@@ -285,25 +267,22 @@ def pate_votes(delta: float = 1e-5) -> PATETrial:
         teacher=DummyClassifier(strategy="constant", constant=1), n_queries=2, delta=delta,
     )  # fmt: skip
     law = AnswerLaw(np.array([float(teachers), 0.0]), np.array([-1.0, 1.0]), 1.0, sigma)
-    damages = _named(("noise halved", "subjects forgotten"))
-    return PATETrial(classifier, law, "votes, a teacher that the subject decides", damages)
+    world = "votes, a teacher that the subject decides"
+    return PATETrial(classifier, law, world, "noise halved", "subjects forgotten")
 
 
 # ---------------------------------------------------------------- broken versions
 
 
-def halve_noise(release: Release) -> None:
-    """Draw half of the noise that was paid for."""
-    release._voting._noise = WeakerNoise(2)
-
-
-def forget_subjects(release: Release) -> None:
-    """Take every record for a subject of its own; the trial fits without ids."""
-
-
-def sample_everybody(release: Release) -> None:
-    """Let everybody take part whatever their coins say."""
-    release.nearest._source = Heads()
+def _break(release: Any, damage: Damage) -> None:
+    """Break what a fitted classifier answers by; subjects are forgotten where it is fitted."""
+    if damage.noise_divisor > 1:
+        release._voting._noise = damage.noise()
+    if damage.samples_all:
+        release.nearest._source = Heads()
+    if damage.replaces:
+        honest = release.nearest
+        release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
 
 
 class ReplacementSample(NearestOfSample):
@@ -316,21 +295,3 @@ class ReplacementSample(NearestOfSample):
         drawn = public_draws().integers(0, len(first), (len(queries), size))
         rows = np.sort(first[drawn], axis=1)[:, : self.knn.k]
         return np.ascontiguousarray(rows, dtype=np.int32)
-
-
-def draw_with_replacement(release: Release) -> None:
-    """Sample as published code did."""
-    honest = release.nearest
-    release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
-
-
-_BROKEN: Damages = {
-    "noise halved": halve_noise,
-    "subjects forgotten": forget_subjects,
-    "everybody sampled": sample_everybody,
-    "drawn with replacement": draw_with_replacement,
-}
-
-
-def _named(names: Sequence[str]) -> Damages:
-    return {name: _BROKEN[name] for name in names}

@@ -6,7 +6,6 @@ noise there is drawn for itself: one release on many features is as many indepen
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,9 +15,9 @@ import numpy as np
 from vicinal._arrays import Floats
 from vicinal.accounting._budget import UNITS
 from vicinal.audit._claims import PlanClaim, gaussian_claim
-from vicinal.audit._damage import HONEST, Damage, Heads, WeakerNoise
+from vicinal.audit._damage import Heads, damages
 from vicinal.audit._trials import AuditTrial
-from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
+from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._release_counter import ReleaseCounter
@@ -49,10 +48,6 @@ def lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> 
     return SubjectRows(rows, np.zeros(len(rows), dtype=np.int32), slots.astype(np.int32), size)
 
 
-def _source(damage: Damage) -> NoiseSource:
-    return WeakerNoise(damage.noise_divisor) if damage.noise_divisor > 1 else randomness()
-
-
 class NoisySGDTrial(AuditTrial):
     """Gradients of sampled batches, each subject alone.
 
@@ -62,12 +57,12 @@ class NoisySGDTrial(AuditTrial):
 
     mechanism = "NoisySGD"
     world = "gradients of one subject, alone in its batch"
+    _damages = damages("noise halved", "subjects forgotten", "everybody sampled")
 
     def __init__(
         self, gamma: float = 0.15, sigma: float = 0.6, steps: int = 3, delta: float = 1e-5
     ) -> None:
         self._gamma, self._sigma, self._steps = gamma, sigma, steps
-        self._damage = HONEST
         release = {"kind": "gaussian", "sigma": sigma, "gamma": gamma, "count": steps}
         self.claim = PlanClaim({"delta": delta, "releases": [release]})
 
@@ -76,7 +71,7 @@ class NoisySGDTrial(AuditTrial):
         people = lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
         gradient = NoisyGradient(
             people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
-            ReleaseCounter(self._steps, "steps"), _source(self._damage),
+            ReleaseCounter(self._steps, "steps"), self._damage.noise(),
             Heads() if self._damage.samples_all else SystemBernoulli(),
         )  # fmt: skip
         weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
@@ -85,14 +80,6 @@ class NoisySGDTrial(AuditTrial):
             away = (along - 0.5) / self._sigma**2
             total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
         return total
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on broken versions, with the claim that is known already."""
-        return _on_broken(self, {
-            "noise halved": Damage(noise_divisor=2),
-            "subjects forgotten": Damage(forgets_subjects=True),
-            "everybody sampled": Damage(samples_all=True),
-        })  # fmt: skip
 
 
 class PrivateModelTrial(AuditTrial):
@@ -104,9 +91,10 @@ class PrivateModelTrial(AuditTrial):
 
     mechanism = "Ind-KNN private model"
     world = "one subject, its whole share spent on a few gradients"
+    _damages = damages("noise a quarter", "subjects forgotten")
 
     def __init__(self, parameters: Mapping[str, Any], share: float = SHARE) -> None:
-        self._damage, self._share = HONEST, share
+        self._share = share
         settings = IndKNNSettings.of(IndKNNClassifier(**parameters))
         self._budget = settings.spendable
         self.claim = gaussian_claim(settings, share)
@@ -116,7 +104,7 @@ class PrivateModelTrial(AuditTrial):
         people = lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
         sigma = math.sqrt(_STEPS / (2 * self._share * self._budget))
         gradient = IndividualGradient(
-            people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, _source(self._damage),
+            people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, self._damage.noise(),
             DeltaSlackAccountant(1e-5, needed=False),
         )  # fmt: skip
         remaining = np.full(len(people), UNITS, dtype=np.int64)
@@ -127,20 +115,3 @@ class PrivateModelTrial(AuditTrial):
             sums, _ = release.collect(weights, remaining)
             total += [release.publish(sums) @ _ALONG / _STEPS for _ in range(_REPEATS)]
         return total.ravel()
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on broken versions."""
-        return _on_broken(self, {
-            "noise a quarter": Damage(noise_divisor=4),
-            "subjects forgotten": Damage(forgets_subjects=True),
-        })  # fmt: skip
-
-
-def _on_broken(
-    trial: NoisySGDTrial | PrivateModelTrial, damages: Mapping[str, Damage]
-) -> dict[str, AuditTrial]:
-    broken: dict[str, AuditTrial] = {}
-    for name, damage in damages.items():
-        broken[name] = other = copy.copy(trial)
-        other._damage = damage
-    return broken

@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from vicinal.audit._bounds import RateBounds
 from vicinal.audit._claims import Claim, ind_knn_claim
-from vicinal.audit._damage import Damage
+from vicinal.audit._damage import Damage, damages
 from vicinal.audit._universes import Placed, universes
 from vicinal.audit._visits import Visits
 from vicinal.audit._vote_trials import (
@@ -104,12 +104,8 @@ class IndKNNAudit:
         count = _count_for(self.records + 1)
         world = universes(victim, [(0.9, 1)], count=count)
         visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
-        damages = {
-            "noise halved": Damage(noise_divisor=2),
-            "charge skipped": Damage(skips_charges=True),
-            "subjects forgotten": Damage(forgets_subjects=True),
-        }
-        return VotesTrial(visits, "one subject, many records, all spent on one answer", damages)
+        broken = damages("noise halved", "charge skipped", "subjects forgotten")
+        return VotesTrial(visits, "one subject, many records, all spent on one answer", broken)
 
     def two_labels(self) -> VotesTrial:
         """Return the attack on somebody whose records have two labels."""
@@ -117,32 +113,29 @@ class IndKNNAudit:
         victim: list[Placed] = [(1.0, 0), (0.97, 1)] * self.records
         world = universes(victim, [(0.9, 1)] * 2, count=count)
         visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
-        return VotesTrial(
-            visits, "one subject, records of two labels, among others", {
-                "charge skipped": Damage(skips_charges=True),
-            },
-        )  # fmt: skip
+        words = "one subject, records of two labels, among others"
+        return VotesTrial(visits, words, damages("charge skipped"))
 
     def reuse(self) -> ReuseTrial:
         """Return the attack on answers that vote like records later on."""
-        return self._reuse("neighbors", 1, {"answers learnt before noise": Damage(peeks=True)})
+        return self._reuse("neighbors", 1, "answers learnt before noise")
 
     def gate(self) -> ReuseTrial:
         """Return the attack on answers that a model is trained on, which then answers itself."""
-        return self._reuse("gate", _CROWD, {})
+        return self._reuse("gate", _CROWD)
 
-    def _reuse(self, kind: str, others: int, further: Mapping[str, Damage]) -> ReuseTrial:
+    def _reuse(self, kind: str, others: int, *further: str) -> ReuseTrial:
         victim: list[Placed] = [(1.0, 0)] * self.records
         # All in one block: a gate that learnt from an earlier one would answer the rest itself.
         count = _count_for(self.records + others)
-        world = universes(victim, [(0.9, 1)] * others, count=count)
+        records = universes(victim, [(0.9, 1)] * others, count=count)
         parameters = self.parameters(count, "votes", reuse_predictions=kind)
         # Earlier answers add up from round to round; a gate opens in the third.
         rounds = 2 * ROUNDS if kind == "neighbors" else ROUNDS
-        visits = Visits(parameters, world, rounds, repeats=1)
-        damages = {"charge skipped": Damage(skips_charges=True), **further}
+        visits = Visits(parameters, records, rounds, repeats=1)
         words = {"neighbors": "earlier answers vote", "gate": "a model of earlier answers answers"}
-        return ReuseTrial(visits, f"one subject, all spent on one answer; {words[kind]}", damages)
+        world = f"one subject, all spent on one answer; {words[kind]}"
+        return ReuseTrial(visits, world, damages("charge skipped", *further))
 
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
@@ -152,11 +145,8 @@ class IndKNNAudit:
         longest, shortest, length = _extremes(target)
         victim = [(1.0, longest)] * math.ceil(self.records / length)
         words = "one subject, many of the longest vectors, all spent on one answer"
-        return self._vector_trial(target, victim, shortest, words, {
-            "noise halved": Damage(noise_divisor=2),
-            "charge skipped": Damage(skips_charges=True),
-            "subjects forgotten": Damage(forgets_subjects=True),
-        })  # fmt: skip
+        broken = damages("noise halved", "charge skipped", "subjects forgotten")
+        return self._vector_trial(target, victim, shortest, words, broken)
 
     def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on somebody whose records say opposite things: their sum is charged."""
@@ -164,16 +154,15 @@ class IndKNNAudit:
         pair: list[Placed] = [(1.0, longest), (0.97, shortest)]
         victim = pair * math.ceil(self.records / _length(target, pair))
         words = "one subject, records that say opposite things, among others"
-        damages = {"charge skipped": Damage(skips_charges=True)}
-        return self._vector_trial(target, victim, shortest, words, damages)
+        return self._vector_trial(target, victim, shortest, words, damages("charge skipped"))
 
     def returning_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on a vector that leaves and returns; a budget lasts 1.25 answers."""
         longest, shortest, length = _extremes(target)
         audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
         words = "one vector, leaves and returns, budget nearly spent"
-        damages = {"refilled on return": Damage(refills=True)}
-        return audit._vector_trial(target, [(1.0, longest)], shortest, words, damages, returns=True)
+        broken = damages("refilled on return")
+        return audit._vector_trial(target, [(1.0, longest)], shortest, words, broken, returns=True)
 
     def _vector_trial(
         self,
@@ -181,7 +170,7 @@ class IndKNNAudit:
         victim: list[Placed],
         other: Any,
         words: str,
-        damages: Mapping[str, Damage],
+        broken: Mapping[str, Damage],
         *,
         returns: bool = False,
     ) -> VectorsTrial:
@@ -193,7 +182,7 @@ class IndKNNAudit:
             {**shared, **target}, world, ROUNDS + returns, returns=returns,
             estimator=_estimator_of(target),
         )  # fmt: skip
-        return VectorsTrial(visits, words, damages)
+        return VectorsTrial(visits, words, broken)
 
     @property
     def records(self) -> int:
@@ -206,12 +195,8 @@ class IndKNNAudit:
         world = universes([(1.0, 0)], [(0.9, 1)] * 3, count=64)
         audit = replace(self, noise=noise)
         visits = Visits(audit.parameters(64, "votes"), world, rounds=4, returns=True)
-        return VotesTrial(
-            visits, "one record, leaves and returns, budget nearly spent", {
-                "refilled on return": Damage(refills=True),
-                "noise halved": Damage(noise_divisor=2),
-            },
-        )  # fmt: skip
+        words = "one record, leaves and returns, budget nearly spent"
+        return VotesTrial(visits, words, damages("refilled on return", "noise halved"))
 
     def labels(self) -> LabelsTrial:
         """Return the attack on somebody who spends everything on a few labels, behind rivals."""
@@ -235,7 +220,7 @@ class IndKNNAudit:
         world = universes(victim, others or [(0.1, 1)], count=count)
         visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + further)
         words += f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        return trial(visits, words, {"noise a third": Damage(noise_divisor=3)})
+        return trial(visits, words, damages("noise a third"))
 
     def labels_alone(self) -> LabelsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""
@@ -243,12 +228,8 @@ class IndKNNAudit:
         audit = replace(self, noise=1 / shift)
         world = universes([(1.0, 0)], [(0.1, 1)], count=64)
         visits = Visits(audit.parameters(64, "label"), world, rounds=_LABELS)
-        return LabelsTrial(
-            visits, "one record, alone, asked long after its budget is spent", {
-                "charge skipped": Damage(skips_charges=True),
-                "noise a third": Damage(noise_divisor=3),
-            },
-        )  # fmt: skip
+        words = "one record, alone, asked long after its budget is spent"
+        return LabelsTrial(visits, words, damages("charge skipped", "noise a third"))
 
     def counts(self) -> CountsTrial:
         """Return the attack on a private count: somebody with many records spends all on one."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal.audit._damage import HONEST, Damage, WeakerNoise
+from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._guesses import Guesses, epsilon_from_guesses, mu_from_guesses
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._trials import AuditFinding, ControlResult
@@ -142,7 +142,7 @@ def _scores(
         ]
         classifier = _fitted({**parameters, "reuse_predictions": reuse}, world, coins)
         if damage.noise_divisor > 1:
-            draw_from(classifier, WeakerNoise(damage.noise_divisor))
+            draw_from(classifier, damage.noise())
         scores = np.zeros(canaries)
         for number in range(2):
             if number and damage.skips_charges:

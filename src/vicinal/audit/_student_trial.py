@@ -6,13 +6,9 @@ examples. It is a function of those labels, the same for the same ones, so each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from vicinal._arrays import Floats, Ints
-from vicinal.audit._damage import HONEST, Damage
-from vicinal.audit._visits import Visits
 from vicinal.audit._vote_trials import LabelsTrial
 from vicinal.mechanisms import public_draws
 
@@ -25,10 +21,7 @@ class StudentTrial(LabelsTrial):
 
     mechanism = "Student"
 
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        super().__init__(visits, world, damages, damage)
+    def _prepare(self) -> None:
         self._known: dict[bytes, float] = {}
 
     def play(self, present: bool) -> Floats:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Self
 
 from vicinal._arrays import Floats
 from vicinal.audit._bounds import RateBounds
 from vicinal.audit._claims import Claim
+from vicinal.audit._damage import HONEST, Damage
 
 CONFIDENCE = 1 - 1e-6
 """Of every bound, unless another one is asked for."""
@@ -39,6 +42,8 @@ class AuditTrial(ABC):
     mechanism: str
     world: str
     claim: Claim
+    _damages: Mapping[str, Damage] = MappingProxyType({})
+    _damage: Damage = HONEST
 
     @abstractmethod
     def play(self, present: bool) -> Floats:
@@ -46,7 +51,17 @@ class AuditTrial(ABC):
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions, by what is broken."""
-        return {}
+        return {name: self._broken(damage) for name, damage in self._damages.items()}
+
+    def _broken(self, damage: Damage) -> Self:
+        """Return this attack on a broken version, with the claim that is known already."""
+        other = copy.copy(self)
+        other._damages, other._damage = {}, damage
+        other._prepare()
+        return other
+
+    def _prepare(self) -> None:  # noqa: B027 (most have nothing to prepare)
+        """Work out what the scores of this version need."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,6 @@ def universes(
     *,
     rounds: int = 1,
     count: int = MOST,
-    reference: float = REFERENCE,
 ) -> Universes:
     """Lay out `count` equal universes.
 
@@ -97,13 +96,12 @@ def universes(
     - `rounds`: how often each universe is asked; all universes are asked once before any is asked
       twice.
     - `count`: at most :data:`MOST`.
-    - `reference`: similarity of a universe's one reference point.
     """
     return Universes(
         count,
         _people(count, victim, lambda _: np.arange(count)),
         _people(count, others, lambda i: np.arange(count) + (i + 1) * count),
-        directions(count, reference),
+        directions(count, REFERENCE),
         np.tile(directions(count, 1.0), (rounds, 1)),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal.accounting._budget import UNITS
 from vicinal.audit._claims import Claim, ind_knn_claim
-from vicinal.audit._damage import HONEST, Damage, WeakerNoise
+from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._universes import Universes
 from vicinal.mechanisms import NoiseSource
 from vicinal.mechanisms._votes import BlockRelease
@@ -103,7 +103,7 @@ class Visits:
         classifier = self.estimator(**self.parameters, interactions="public")
         classifier.fit(people.X, people.y, subjects, public=self.world.public)
         if damage.noise_divisor > 1:
-            draw_from(classifier, WeakerNoise(damage.noise_divisor))
+            draw_from(classifier, damage.noise())
         return classifier
 
     def _between_rounds(self, classifier: Estimator, present: bool, damage: Damage) -> None:

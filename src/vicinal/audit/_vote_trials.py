@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from vicinal._arrays import Floats, Places
-from vicinal.audit._damage import HONEST, Damage
+from vicinal.audit._damage import Damage, damages
 from vicinal.audit._trials import AuditTrial
 from vicinal.audit._visits import Estimator, Visits, refill
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -30,22 +30,13 @@ class UniversesTrial(AuditTrial):
     - `visits`: the worlds.
     - `world`: where the subject stands, in words.
     - `damages`: broken versions to try as well, by name.
-    - `damage`: what is broken in this version.
     """
 
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
+    def __init__(self, visits: Visits, world: str, damages: Mapping[str, Damage]) -> None:
         self.world = world
-        self._visits, self._damages, self._damage = visits, damages, damage
+        self._visits, self._damages = visits, damages
         self.claim = visits.claim
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on every broken version."""
-        return {
-            name: type(self)(self._visits, self.world, {}, damage)
-            for name, damage in self._damages.items()
-        }
+        self._prepare()
 
 
 class VotesTrial(UniversesTrial):
@@ -53,11 +44,10 @@ class VotesTrial(UniversesTrial):
 
     mechanism = "Ind-KNN votes"
 
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        super().__init__(visits, world, damages, damage)
-        self._absent, there = (visits.sums(present, damage) for present in (False, True))
+    def _prepare(self) -> None:
+        self._absent, there = (
+            self._visits.sums(present, self._damage) for present in (False, True)
+        )
         self._shift = there - self._absent
         self._length = np.square(self._shift).sum(axis=(0, 2))
 
@@ -83,13 +73,10 @@ class ReuseTrial(VotesTrial):
 
     mechanism = "Ind-KNN reuse"
 
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        super().__init__(visits, world, damages, damage)
-        self._reuse = visits.parameters["reuse_predictions"]
-        if damage.peeks:
-            learnt = np.arange(visits.rounds)[:, None] / visits.noise
+    def _prepare(self) -> None:
+        super()._prepare()
+        if self._damage.peeks:
+            learnt = np.arange(self._visits.rounds)[:, None] / self._visits.noise
             self._shift[:, :, 0] += learnt
             self._shift[:, :, 1] -= learnt
             self._length = np.square(self._shift).sum(axis=(0, 2))
@@ -106,7 +93,7 @@ class ReuseTrial(VotesTrial):
             assert answers.votes is not None  # noqa: S101 (votes leave)
             away = (answers.votes - earlier) / answers.noise[:, None] - absent
             gain += np.nan_to_num(away * shift).sum(axis=1)
-            if self._reuse == NEIGHBORS:
+            if self._visits.parameters["reuse_predictions"] == NEIGHBORS:
                 earlier[np.arange(len(earlier)), answers.labels] += 1
         return np.asarray(gain / self._length)
 
@@ -143,12 +130,9 @@ class LabelsTrial(UniversesTrial):
 
     mechanism = "Ind-KNN labels"
 
-    def __init__(
-        self, visits: Visits, world: str, damages: Mapping[str, Damage], damage: Damage = HONEST
-    ) -> None:
-        super().__init__(visits, world, damages, damage)
+    def _prepare(self) -> None:
         wins = [
-            chances_of_first(visits.sums(present, damage) * damage.noise_divisor)
+            chances_of_first(self._visits.sums(present, self._damage) * self._damage.noise_divisor)
             for present in (False, True)
         ]
         self._won = np.log(wins[1] / wins[0])
@@ -171,8 +155,10 @@ class CountsTrial(AuditTrial):
     mechanism = "Ind-KNN private count"
     world = "one subject, many records, all spent on one count"
 
-    def __init__(self, visits: Visits, damage: Damage = HONEST) -> None:
-        self._visits, self._damage = visits, damage
+    _damages = damages("noise halved")
+
+    def __init__(self, visits: Visits) -> None:
+        self._visits = visits
         self.claim = visits.claim
 
     def play(self, present: bool) -> Floats:
@@ -190,10 +176,6 @@ class CountsTrial(AuditTrial):
         counts = rounds.charge_counts(counter)
         drawn = np.concatenate([counter.publish(counts) for _ in range(self._visits.repeats)])
         return np.asarray((drawn - COMPANY) / MANY)
-
-    def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on a count with half of its noise."""
-        return {"noise halved": CountsTrial(self._visits, Damage(noise_divisor=2))}
 
 
 def chances_of_first(votes: Floats) -> Floats:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vicinal.students import Recipe, Student
 
 Network = Annotated[
-    str, typer.Option(help="small, mnist, svhn, cifar10; mlp or kernel for vectors.")
+    str, typer.Option(help="small, mnist, svhn, cifar10; mlp, wide or kernel for vectors.")
 ]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
@@ -43,8 +43,8 @@ class StudentOptions:
     ensemble: Annotated[
         bool | None,
         typer.Option(
-            help="Join a student of the images' gradients; so where soft labels are released "
-            "and --onnx is not given."
+            help="Join a second student; so where soft labels are released. Of images, it is one "
+            "of gradients, and cannot go with --onnx."
         ),
     ] = None
     soft_share: Annotated[
@@ -66,16 +66,17 @@ class StudentOptions:
             if self.method in ("uda", "both"):
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
-            if network not in ("mlp", "kernel"):
+            if network not in ("mlp", "wide", "kernel"):
                 network = "kernel" if released and self.soft_share != 0 else "mlp"
         if network == "kernel":
             method = "plain"
         ensemble = self.ensemble
         if ensemble is None:
-            ensemble = released and dimensions > 2 and self.onnx is None
-        if ensemble and self.onnx is not None:
+            fits = network == "kernel" if dimensions == 2 else self.onnx is None
+            ensemble = released and fits
+        if ensemble and dimensions > 2 and self.onnx is not None:
             raise InvalidInput(
-                "The option --ensemble cannot go with --onnx, which has no gradients."
+                "The option --ensemble cannot go with --onnx, which has no gradients of images."
             )
         recipe = Recipe(
             method,

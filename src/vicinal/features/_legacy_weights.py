@@ -63,7 +63,7 @@ class _TensorUnpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
         """Return the id of a storage, and what its numbers are."""
-        _, dtype, key, *_rest = pid
+        _, dtype, key, *_ = pid
         return str(key), dtype
 
 

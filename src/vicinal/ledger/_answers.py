@@ -30,13 +30,13 @@ _AT_ONCE = 500
 def digests_of(queries: npt.NDArray[Any]) -> list[bytes]:
     """Return a digest of every row of integer features."""
     rows = np.ascontiguousarray(queries)
-    return [hashlib.blake2b(row.tobytes(), digest_size=DIGEST).digest() for row in rows]
+    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]
 
 
 def request_name(audience: str, analyst: str, key: str) -> bytes:
     """Return the digest under which a request with an idempotency key is stored."""
-    parts = (part.encode() for part in (audience, analyst, key))
-    return hashlib.sha256(b"".join(len(p).to_bytes(8) + p for p in parts)).digest()
+    parts = [part.encode() for part in (audience, analyst, key)]
+    return hashlib.sha256(b"".join([len(p).to_bytes(8) + p for p in parts])).digest()
 
 
 class AnswerLog:

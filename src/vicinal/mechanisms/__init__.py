@@ -5,11 +5,7 @@ Each mechanism has a proof note of the same name beside it.
 
 from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms._marginals import (
-    SLACK_SHARE_OF_MARGINALS,
-    NoisyMarginals,
-    noisy_marginals,
-)
+from vicinal.mechanisms._marginals import SLACK_SHARE_OF_MARGINALS, NoisyMarginals, noisy_marginals
 from vicinal.mechanisms._noisy_labels import LabelRelease, NoisyLabels
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable

@@ -208,13 +208,7 @@ class PublicCentroids(Index):
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.neighbours import (
-    ...     Cosine,
-    ...     FixedRadius,
-    ...     PublicCentroids,
-    ...     Reference,
-    ...     learn_cells,
-    ... )
+    >>> from vicinal.neighbours import Cosine, FixedRadius, PublicCentroids, Reference, learn_cells
     >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
     >>> radius = FixedRadius(Cosine(), 0.7, 8)
     >>> cells = learn_cells(Reference(Cosine(), public), radius, cells=4)

@@ -14,7 +14,8 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.neighbours import _scan
-from vicinal.neighbours._index import GrowableArray, RowIndex
+from vicinal.neighbours._growable_array import GrowableArray
+from vicinal.neighbours._index import RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock

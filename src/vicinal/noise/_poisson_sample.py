@@ -76,11 +76,11 @@ def _powers(numerator: int) -> tuple[npt.NDArray[np.uint64], Ints]:
     for m in range(1, _LONGEST + 1):
         power *= tails
         powers.append(power >> (64 * m - DIGITS))
-    found = np.array(powers, dtype=np.uint64)
+    table = np.array(powers, dtype=np.uint64)
     last = (np.arange(1 << _GUIDE, dtype=np.uint64) + np.uint64(1)) << np.uint64(DIGITS - _GUIDE)
     last -= np.uint64(1)  # the largest draw of each group
-    above = _LONGEST - np.searchsorted(found[::-1], last, side="right")
-    return found, above.astype(np.int64)
+    above = _LONGEST - np.searchsorted(table[::-1], last, side="right")
+    return table, above.astype(np.int64)
 
 
 @compiled

@@ -103,7 +103,7 @@ def _option(
         reference = None if stage is None else stage.reference
         return Option(name, PlanChoice.of(wish, reference, k), None)
     stage = stage.beside_model(wish, seed) if wish.model_share else stage
-    budget_share = None if stage.model is None else stage.model.left
+    budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(wish, stage.reference, k, budget_share)
     return Option(name, choice, _simulated(stage, choice, seed))
 

@@ -117,13 +117,7 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
 
     Examples
     --------
-    >>> from vicinal.smoothed import (
-    ...     FixedSize,
-    ...     Histogram,
-    ...     NamedMechanism,
-    ...     compose,
-    ...     database_delta,
-    ... )
+    >>> from vicinal.smoothed import FixedSize, Histogram, NamedMechanism, compose, database_delta
     >>> first, second = (NamedMechanism(Histogram(FixedSize(2)), coins) for coins in "ab")
     >>> database_delta(compose([first, second]), [4, 6], epsilon=2.0).log_upper < 0
     True

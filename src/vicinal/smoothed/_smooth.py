@@ -314,7 +314,7 @@ class Estimate:
 
 def estimate(
     mechanism: Mechanism, population: Population, n: int, epsilon: float, draws: int, seed: int,
-    share: float = 0.0, confidence: float = CONFIDENCE,
+    share: float = 0.0,
 ) -> Estimate:  # fmt: skip
     """Return the mean delta over databases drawn from one world.
 
@@ -330,7 +330,7 @@ def estimate(
         ]
     )
     most = min(mechanism.touched(n), 1.0)
-    miss = math.log(4 / (1 - confidence))
+    miss = math.log(4 / (1 - CONFIDENCE))
     ends = []
     for row, sign in ((0, -1), (1, 1)):
         values = deltas[:, row]

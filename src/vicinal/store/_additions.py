@@ -16,7 +16,7 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._enrollment import Enrollment
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.ledger._protocols import Turn
-from vicinal.predictors.ind_knn._shard import PreparedRecords
+from vicinal.predictors.ind_knn._shard_indexes import PreparedRecords
 from vicinal.store._checksums import put_digests
 from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import StagingEndedError, tiles_from

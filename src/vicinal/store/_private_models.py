@@ -31,7 +31,8 @@ from vicinal.predictors.ind_knn._private_model import (
     resolved,
     without_model,
 )
-from vicinal.predictors.ind_knn._shard import MappedIndex, SharedShard
+from vicinal.predictors.ind_knn._shard import SharedShard
+from vicinal.predictors.ind_knn._shard_indexes import MappedIndex
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema

@@ -74,6 +74,7 @@ class RequestBatch:
         self._states = states
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _RequestJob] = {}
+        self._names: list[bytes | None] = []
         self._stored: dict[bytes, KnownRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
@@ -109,8 +110,8 @@ class RequestBatch:
         return [
             outcome
             if isinstance(outcome, VicinalError)
-            else self._job(query, outcome[0], next(rows))
-            for query, outcome in zip(queries, checked, strict=True)
+            else self._job(query, name, outcome[0], next(rows))
+            for query, name, outcome in zip(queries, self._names, checked, strict=True)
         ]
 
     def _look_up(
@@ -118,12 +119,12 @@ class RequestBatch:
         queries: Sequence[Query],
         checked: Sequence[tuple[AudienceState, npt.NDArray[Any]] | VicinalError],
     ) -> None:
-        """Read at once what is stored under the idempotency keys of all sound requests."""
-        names = [
-            name
+        """Name all sound requests with a key, and read at once what is stored under them."""
+        self._names = [
+            None if isinstance(outcome, VicinalError) else _name(query)
             for query, outcome in zip(queries, checked, strict=True)
-            if not isinstance(outcome, VicinalError) and (name := _name(query)) is not None
         ]
+        names = [name for name in self._names if name is not None]
         self._stored = stored_requests(self._ledger.database, names)
 
     def _checked(self, query: Query) -> tuple[AudienceState, npt.NDArray[Any]] | VicinalError:
@@ -145,15 +146,17 @@ class RequestBatch:
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
     def _job(
-        self, query: Query, state: AudienceState, rows: npt.NDArray[Any]
+        self, query: Query, name: bytes | None, state: AudienceState, rows: npt.NDArray[Any]
     ) -> _RequestJob | VicinalError:
         try:
-            return self._job_of(query, state, rows)
+            return self._job_of(query.analyst, name, state, rows)
         except VicinalError as error:
             return error
 
-    def _job_of(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
-        analyst, digests, name = query.analyst, digests_of(rows), _name(query)
+    def _job_of(
+        self, analyst: str, name: bytes | None, state: AudienceState, rows: npt.NDArray[Any]
+    ) -> _RequestJob:
+        digests = digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
         body = _body(digests)
@@ -192,8 +195,8 @@ class RequestBatch:
             place or (_FRESH, fresh.place_of[digest])
             for digest, place in zip(digests, stored_at, strict=True)
         ]
-        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        return _RequestJob(state, seqs.copy(), places.copy(), len(new))
+        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T.copy()
+        return _RequestJob(state, seqs, places, len(new))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
@@ -227,7 +230,9 @@ class RequestBatch:
     def _refusal(self, job: _RequestJob) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""
         fresh = self._fresh.get(job.state.audience.name)
-        return fresh.refusal if fresh is not None and (job.seqs == _FRESH).any() else None
+        if fresh is None or fresh.refusal is None:
+            return None
+        return fresh.refusal if (job.seqs == _FRESH).any() else None
 
     def _unless_refused(self, job: _RequestJob | VicinalError) -> _RequestJob | VicinalError:
         return job if isinstance(job, VicinalError) else self._refusal(job) or job

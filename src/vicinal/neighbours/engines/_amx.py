@@ -33,12 +33,7 @@ from vicinal.neighbours.engines._tile_code import (
     supported,
     tile_shapes,
 )
-from vicinal.neighbours.engines._vnni import (
-    VNNIEngine,
-    aligned,
-    roomier,
-    sum_limits,
-)
+from vicinal.neighbours.engines._vnni import VNNIEngine, aligned, roomier, sum_limits
 
 FEW = 8
 """Up to so many queries, tiles that are mostly empty gain nothing over vectors."""

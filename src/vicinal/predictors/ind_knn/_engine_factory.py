@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -35,7 +35,6 @@ from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
     FixedRadius,
-    IndexFactory,
     Kernel,
     PublicCentroids,
     Radius,
@@ -167,66 +166,129 @@ def engine_on(
     budget_share = 1.0
     if model is not None:
         budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
-    k, radius = _radius(settings, kernel, n_features, reference, n_records, budget_share)
+    facts = PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
+    k, radius = facts.radius()
     if settings.index["kind"] == CENTROIDS:
-        shard.replace_index(_centroids(settings, reference, radius))
+        cells = learn_cells(facts.points, radius, **options_of(settings.index))
+        shard.replace_index(partial(PublicCentroids, cells=cells))
     if settings.kernel == "rbf" and settings.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
-        kernel = _tuned_rbf(kernel, radius, reference)
-        reference = None if reference is None else Reference(kernel, reference.points)
+        kernel = _tuned_rbf(kernel, radius, facts.points)
+        facts = replace(facts, kernel=kernel, reference=Reference(kernel, facts.points.points))
     count = settings.typical_count(k)
-    schedule = _planned_noise(
-        settings, radius, reference, n_records, n_features, count, budget_share
-    )
-    if reference is not None and not settings.private_count:
-        schedule = with_proxies(settings, schedule, reference, radius, n_records)
+    schedule = facts.noise_schedule(radius, count)
+    if facts.reference is not None and not settings.private_count:
+        schedule = with_proxies(settings, schedule, facts.reference, radius, n_records)
         if model is not None and isinstance(schedule, ProxyNoiseSchedule):
             schedule.proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
-    grid = VoteGrid.fitting(least, settings.n_queries, settings.n_coordinates, settings.grid_delta)
-    decision = _decision(settings, reference, radius, count, n_features)
-    votes = _votes(settings, kernel, n_features, grid, noise, slack, decision)
+    decision = facts.decision(radius, count)
+    votes = facts.votes(least, decision, noise, slack)
     counter = _count(settings, noise, slack) if settings.private_count else None
-    reuse = _answer_reuse(settings, votes, n_features, reference)
     gate = None if model is None else ModelGate(model, settings.n_asked)
     engine = QueryEngine(
-        shard, radius, votes, counter, schedule, reuse, slack, decision, least,
+        shard, radius, votes, counter, schedule, facts.answer_reuse(votes), slack, decision, least,
         settings.sequential, interaction, gate,
     )  # fmt: skip
     return PlannedEngine(engine, n_records, k, settings)
 
 
-def _votes(
-    settings: SharedSettings,
-    kernel: Kernel,
-    n_features: int,
-    grid: VoteGrid,
-    noise: NoiseSource,
-    slack: DeltaSlackAccountant,
-    decision: ClassDecision,
-) -> VoteMechanism:
-    n_classes = settings.n_coordinates
-    if settings.label_only:
-        scores = None if decision.plain else decision.scores
-        return NoisyLabels(kernel, n_features, n_classes, settings.charges, grid, noise, scores)
-    return NoisyVotes(kernel, n_features, n_classes, settings.spendable, grid, noise, slack)
+@dataclass(frozen=True, slots=True)
+class PublicFacts:
+    """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
 
+    settings: SharedSettings
+    kernel: Kernel
+    n_features: int
+    n_records: int
+    reference: Reference | None
+    budget_share: float
 
-def _decision(
-    settings: SharedSettings,
-    reference: Reference | None,
-    radius: Radius,
-    count: float,
-    n_features: int,
-) -> ClassDecision:
-    """Return how votes become labels; the votes to expect are measured on public points."""
+    @property
+    def points(self) -> Reference:
+        """The public reference, where something needs one."""
+        assert self.reference is not None  # noqa: S101 (checked by check_kernel)
+        return self.reference
 
-    def total() -> float:
-        if reference is None:
-            return count
-        return count * math.sqrt(_planning.usage(reference, radius, n_features).weight)
+    def radius(self) -> tuple[int | None, Radius]:
+        """Return the number of neighbours to expect, if it is the same for all, and the radius."""
+        settings, n_records = self.settings, self.n_records
+        if settings.min_similarity is not None:
+            fixed = settings.min_similarity, self.n_features, self.reference, n_records
+            return None, FixedRadius(self.kernel, *fixed)
+        least = math.ceil(n_records / len(self.points))
+        k = settings.n_neighbors or _planning.fitting_neighbors(
+            self.points,
+            n_records,
+            settings.n_asked,
+            self.budget_share * settings.affordable(),
+            settings.n_groups,
+            settings.neighbors_per_noise,
+        )
+        if k < least:
+            warnings.warn(
+                f"The public reference is too small to tell a radius of {k} neighbours; taking "
+                f"{least}. Pass more reference points as 'public'.",
+                UserWarning,
+                stacklevel=4,
+            )
+            k = least
+        return k, AdaptiveRadius(self.points, k, n_records)
 
-    return ClassDecision(settings.class_shares, settings.class_costs, total)
+    def noise_schedule(self, radius: Radius, count: float) -> NoiseSchedule:
+        """Return the noise of every block, at a `count` that scales are quoted at."""
+        settings, budget_share = self.settings, self.budget_share
+        if settings.noise_multiplier is not None:
+            return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
+        if settings.private_count:
+            expected = float(radius.expected(self.points.points).mean())
+            budget_share -= min(0.5, _planning.COUNT_SHARE * expected / self.n_records)
+        multiplier = _planning.planned_multiplier(
+            _planning.usage(self.points, radius, self.n_features),
+            self.n_records,
+            settings.n_asked,
+            count,
+            lambda shift: budget_share * settings.affordable(shift),
+        )
+        if settings.reuse == GATE:
+            unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
+            return GatedNoiseSchedule(unit, settings.n_queries)
+        return NoiseSchedule(multiplier, settings.n_queries)
+
+    def decision(self, radius: Radius, count: float) -> ClassDecision:
+        """Return how votes become labels; the votes to expect are measured on public points."""
+
+        def total() -> float:
+            if self.reference is None:
+                return count
+            usage = _planning.usage(self.reference, radius, self.n_features)
+            return count * math.sqrt(usage.weight)
+
+        return ClassDecision(self.settings.class_shares, self.settings.class_costs, total)
+
+    def votes(
+        self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
+    ) -> VoteMechanism:
+        """Return what makes answers, on a grid that fits the least noise scale."""
+        settings, width = self.settings, self.settings.n_coordinates
+        grid = VoteGrid.fitting(least, settings.n_queries, width, settings.grid_delta)
+        sizes = self.kernel, self.n_features, width
+        if settings.label_only:
+            scores = None if decision.plain else decision.scores
+            return NoisyLabels(*sizes, settings.charges, grid, noise, scores)
+        return NoisyVotes(*sizes, settings.spendable, grid, noise, slack)
+
+    def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
+        """Return what earlier answers do for later ones."""
+        settings, kernel, n_features = self.settings, self.kernel, self.n_features
+        if settings.reuse == GATE:
+            points = None if self.reference is None else self.reference.points
+            return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
+        if settings.reuse == NEIGHBORS:
+            block = 1 if settings.sequential else BLOCK
+            return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
+        # Wide sums are held for fewer queries at a time; the width is public.
+        return NoReuse(max(1, min(BLOCK, _MOST_SUMS // votes.n_classes)))
 
 
 def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
@@ -243,94 +305,12 @@ def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
     return RBF(settings.bandwidth or 1.0, bound, precision)
 
 
-def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference | None) -> Kernel:
+def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
     """Return the RBF kernel whose bandwidth is the median radius around public points."""
     assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
-    assert reference is not None  # noqa: S101 (checked by check_kernel: adaptive radius)
     squares = -np.median(radius.thresholds(reference.points))
     bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
     return RBF(bandwidth, kernel.bound, kernel.precision)
-
-
-def _centroids(
-    settings: SharedSettings, reference: Reference | None, radius: Radius
-) -> IndexFactory:
-    assert reference is not None  # noqa: S101 (checked by check_kernel)
-    cells = learn_cells(reference, radius, **options_of(settings.index))
-    return partial(PublicCentroids, cells=cells)
-
-
-def _radius(
-    settings: SharedSettings,
-    kernel: Kernel,
-    n_features: int,
-    reference: Reference | None,
-    n_records: int,
-    budget_share: float,
-) -> tuple[int | None, Radius]:
-    """Return the number of neighbours to expect, if it is the same for all, and the radius."""
-    if settings.min_similarity is not None:
-        return None, FixedRadius(kernel, settings.min_similarity, n_features, reference, n_records)
-    assert reference is not None  # noqa: S101 (checked by check_kernel)
-    least = math.ceil(n_records / len(reference))
-    k = settings.n_neighbors or _planning.fitting_neighbors(
-        reference,
-        n_records,
-        settings.n_asked,
-        budget_share * settings.affordable(),
-        settings.n_groups,
-        settings.neighbors_per_noise,
-    )
-    if k < least:
-        warnings.warn(
-            f"The public reference is too small to tell a radius of {k} neighbours; taking "
-            f"{least}. Pass more reference points as 'public'.",
-            UserWarning,
-            stacklevel=4,
-        )
-        k = least
-    return k, AdaptiveRadius(reference, k, n_records)
-
-
-def _planned_noise(
-    settings: SharedSettings,
-    radius: Radius,
-    reference: Reference | None,
-    n_records: int,
-    n_features: int,
-    count: float,
-    budget_share: float,
-) -> NoiseSchedule:
-    if settings.noise_multiplier is not None:
-        return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
-    assert reference is not None  # noqa: S101 (checked by check_kernel)
-    if settings.private_count:
-        counted = _planning.COUNT_SHARE * float(radius.expected(reference.points).mean())
-        budget_share -= min(0.5, counted / n_records)
-    usage = _planning.usage(reference, radius, n_features)
-
-    def affordable(shift: float) -> float:
-        return budget_share * settings.affordable(shift)
-
-    multiplier = _planning.planned_multiplier(usage, n_records, settings.n_asked, count, affordable)
-    if settings.reuse == GATE:
-        unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
-        return GatedNoiseSchedule(unit, settings.n_queries)
-    return NoiseSchedule(multiplier, settings.n_queries)
-
-
-def _answer_reuse(
-    settings: SharedSettings, votes: VoteMechanism, n_features: int, reference: Reference | None
-) -> AnswerReuse:
-    kernel = votes.kernel
-    if settings.reuse == GATE:
-        points = None if reference is None else reference.points
-        return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-    if settings.reuse == NEIGHBORS:
-        block = 1 if settings.sequential else BLOCK
-        return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-    # Wide sums are held for fewer queries at a time; the width is public.
-    return NoReuse(max(1, min(BLOCK, _MOST_SUMS // votes.n_classes)))
 
 
 def _estimated_size(

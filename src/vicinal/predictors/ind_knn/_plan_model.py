@@ -20,11 +20,7 @@ from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import Descent, training_plan
 from vicinal.predictors.ind_knn._model_features import ModelFeatures, scores_of, softmax
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-from vicinal.predictors.ind_knn._private_model import (
-    LinearModel,
-    PrivateModel,
-    release_cost,
-)
+from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel, release_cost
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,13 +30,13 @@ class PlayedModel:
     - `reference`: the points in the learnt metric.
     - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
     - `sure`, bool (m,): where the model would answer alone.
-    - `left`: share of a budget that training leaves around points that are asked about.
+    - `budget_share`: share of a budget that training leaves around points that are asked about.
     """
 
     reference: Reference
     prior: Floats
     sure: Bools
-    left: float
+    budget_share: float
 
 
 def played_model(

@@ -18,9 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Ints, Ints32, Steps
+from vicinal._arrays import Ints, Ints32, Steps
 from vicinal._checks import SubjectId
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
 from vicinal.mechanisms import NoisyCount, SubjectTable
 from vicinal.mechanisms._record_vectors import RecordTargets, joined
@@ -28,6 +28,12 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import ExactIndex, Index, IndexFactory, Kernel, NeighbourLists
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.neighbours._scan import fill_holes
+from vicinal.predictors.ind_knn._shard_indexes import (
+    IndexRows,
+    MappedIndex,
+    PreparedRecords,
+    moved_index,
+)
 
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
@@ -176,32 +182,6 @@ def summed(parts: Iterable[Steps]) -> Steps:
     for other in others:
         total += other
     return total
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class IndexRows:
-    """Records that are about to be added to an index; private.
-
-    `integers`, (m, d): as the index takes them. `keys`: what it has worked out of each.
-    """
-
-    index: Index
-    integers: IntegerMatrix
-    keys: AnyArray | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PreparedRecords:
-    """Records that are about to be added, and what a shard will hold of all records; private.
-
-    `rows`: the new ones, for every index. `targets`, `slots`, `counts`: what all records carry, the
-    slot of each, and how many each slot has.
-    """
-
-    rows: list[IndexRows]
-    targets: RecordTargets
-    slots: Ints32
-    counts: Ints32
 
 
 class Shard(LocalShardBase):
@@ -409,36 +389,6 @@ class SharedShard(LocalShardBase):
             self.shard.replace_index(factory)
         else:
             self.mapped.index = moved_index(self.mapped.index, factory)
-
-
-@dataclass(slots=True, eq=False)
-class MappedIndex:
-    """An index of what a public map makes of records: the same records in another metric.
-
-    `index`: holds what was made. `made_of`: returns the integer rows of this index for integer rows
-    (m, d) of the shard, each by itself.
-    """
-
-    index: Index
-    made_of: Callable[[IntegerMatrix], IntegerMatrix]
-
-    def add(self, integers: IntegerMatrix) -> None:
-        """Append records given as the shard's integer features."""
-        self.index.add(self.made_of(integers))
-
-    def rows(self, integers: IntegerMatrix) -> IndexRows:
-        """Return what :meth:`add` would append."""
-        made = self.made_of(integers)
-        return IndexRows(self.index, made, self.index.keys(made))
-
-
-def moved_index(index: Index, factory: IndexFactory) -> Index:
-    """Return an index with all records of an exact one, in the same order."""
-    if not isinstance(index, ExactIndex):
-        raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
-    moved = factory(index.kernel, index.n_features)
-    moved.add(index.features)
-    return moved
 
 
 def _order_after(rows: Ints, movers: Ints, new_size: int) -> Ints:

@@ -162,8 +162,8 @@ class SharedSettings(Settings, IndKNNParameters):
 
     def model_obstacle(self, n_public: int = _model_rule.LEAST_PUBLIC) -> str:
         """Return what keeps "auto" from training a private model beside `n_public` rows, or ""."""
-        given = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
-        fixed = next((name for name, value in given.items() if value is not None), "")
+        declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
+        fixed = next((name for name, value in declared.items() if value is not None), "")
         if self.against_model:
             return f"it needs {self.against_model}"
         if fixed:
