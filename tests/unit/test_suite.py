@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 import processor_time
-from distribution import LONGEST, ON_RAY, file_of, turned
+from distribution import LONGEST, ON_RAY, file_of
 from entropy import CHILDREN_DRAW, SYSTEM, SeededEntropy, entropy_of, undeclared
 from vicinal.noise import SystemNoise, bernoulli, fresh_key
 
@@ -148,14 +148,6 @@ def test_processor_seconds_are_those_of_all_phases_of_a_test():
     tests = processor_time.seconds(stats)
     assert tests == {first: 5.0, second: 1.0}
     assert processor_time.summed(tests, file_of) == {"tests/unit/test_a.py": 6.0}
-
-
-def test_workers_begin_apart_and_collect_the_same():
-    """Fails if a worker left out a file, or if all compiled the same files at the same time."""
-    files = list(range(8))
-    found = [turned(files, worker, 3) for worker in range(3)]
-    assert [each[0] for each in found] == [0, 2, 5]
-    assert all(sorted(each) == files for each in found)
 
 
 # ---------------------------------------------------------------- what luck could decide
