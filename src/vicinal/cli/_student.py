@@ -14,9 +14,7 @@ from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray, Floats32
     from vicinal.labelling import ReleasedLabels
     from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Recipe, Student
@@ -149,7 +147,7 @@ def student(
 
 
 def student_figures(
-    trained: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any], queried: npt.NDArray[Any]
+    trained: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
 ) -> ClassFigures:
     """Return how good a student is on public examples that nobody was asked about."""
     import numpy as np
@@ -160,7 +158,7 @@ def student_figures(
     return figures(answers, truth[others], trained.classes, chances)
 
 
-def _soft_labels(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _soft_labels(answers_given: ReleasedLabels, pool: AnyArray) -> Floats32:
     """Return soft labels made of all answers, by the features that they were given on."""
     import numpy as np
 
