@@ -41,7 +41,7 @@ demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in ou
 # The order of a set of names is luck, too. Soaks take any.
 test: export PYTHONHASHSEED = 0
 test: $(DEV) ## run every test but the soaks, in three processes (WORKERS=2: less memory)
-	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
+	@$(PYTEST) $(SPREAD) --durations=20 --cpu=20 $(ARGS)
 
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
 	@$(PYTEST) --soak --hypothesis-profile=soak --durations=20 $(ARGS)

@@ -2,11 +2,13 @@
 
 A store of N records of 128 features answers one block of 16 queries after the other; meanwhile
 another thread adds N more. Once as it is done, once all of it in the turn that answers need.
+`--cluster` has the records on two shards, in processes of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 import threading
 import time
@@ -16,8 +18,13 @@ from unittest import mock
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from crash.copy_processes import CopyProcess
+from vicinal.distributed import Coordinator, _coordinator, split
 from vicinal.store import Store, _store
 
+SHARDS = 2
 FEATURES, CLASSES, BLOCK = 128, 10, 16
 
 
@@ -36,7 +43,14 @@ def made(folder: Path, n: int) -> Store:
     )  # fmt: skip
 
 
-def waits(store: Store, n: int) -> tuple[float, float, float]:
+def clustered(folder: Path, n: int) -> Coordinator:
+    """Return a cluster of n people, its shards in processes of their own."""
+    made(folder / "store", n).close()
+    split(folder / "store", folder / "cluster", SHARDS)
+    return Coordinator.open(folder / "cluster", lambda paths: [CopyProcess(one) for one in paths])
+
+
+def waits(store: Store | Coordinator, n: int) -> tuple[float, float, float]:
     """Return the longest block before an addition and during it, and its own duration, in ms."""
     queries = people(20_000, 3)
     before = [block(store, queries, number) for number in range(60)][10:]
@@ -53,7 +67,7 @@ def waits(store: Store, n: int) -> tuple[float, float, float]:
     return max(before), max(during), took
 
 
-def block(store: Store, queries: np.ndarray, number: int) -> float:
+def block(store: Store | Coordinator, queries: np.ndarray, number: int) -> float:
     """Answer a block; return the milliseconds."""
     start = number * BLOCK % (len(queries) - BLOCK)
     began = time.perf_counter()
@@ -61,15 +75,17 @@ def block(store: Store, queries: np.ndarray, number: int) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-def report(n: int) -> Iterator[str]:
+def report(n: int, cluster: bool) -> Iterator[str]:
     """Yield the lines of the table as they are measured."""
-    yield f"{n:,} people are added to {n:,}; blocks of {BLOCK} queries, ms"
+    where = f"{SHARDS} shards" if cluster else "a store"
+    yield f"{n:,} people are added to {n:,} of {where}; blocks of {BLOCK} queries, ms"
     yield f"{'':<24}{'longest before':>16}{'longest meanwhile':>19}{'addition':>10}"
+    module = _coordinator if cluster else _store
     for name, attempts in {"in the turn of answers": 0, "beside answers": _store.ATTEMPTS}.items():
         with (
             tempfile.TemporaryDirectory() as folder,
-            mock.patch.object(_store, "ATTEMPTS", attempts),
-            made(Path(folder) / "store", n) as store,
+            mock.patch.object(module, "ATTEMPTS", attempts),
+            clustered(Path(folder), n) if cluster else made(Path(folder) / "store", n) as store,
         ):
             before, during, took = waits(store, n)
         yield f"{name:<24}{before:16.0f}{during:19.0f}{took:10.0f}"
@@ -79,7 +95,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.additions", description=__doc__)
     parser.add_argument("--records", type=int, default=100_000, help="people before, and added")
-    for line in report(parser.parse_args().records):
+    parser.add_argument("--cluster", action="store_true", help="on two shards")
+    given = parser.parse_args()
+    for line in report(given.records, given.cluster):
         print(line, flush=True)
 
 

@@ -21,9 +21,9 @@ NETWORK, DELAY = 1.25e9, 0.0005
 """Of the machines that are read out: cores, bytes of memory, bytes and seconds of the network."""
 
 UNITS = {
-    "product": "s", "charge": "s", "block": "s", "engine": "s", "shard": "s", "commit": "s",
-    "sent": "bytes", "received": "bytes", "charged": "bytes", "record": "bytes", "features": "",
-    "queries": "",
+    "product": "s", "charge": "s", "write": "s", "block": "s", "engine": "s", "shard": "s",
+    "commit": "s", "sent": "bytes", "received": "bytes", "charged": "bytes", "record": "bytes",
+    "features": "", "queries": "",
 }  # fmt: skip
 
 _USABLE = 0.8
@@ -39,16 +39,19 @@ class Constants:
     product : float
         Seconds of a core, of the processor's time, for a record, a dimension and a query.
     charge : float
-        Seconds of a record in the charge of a block: of finding out whose budgets have changed, and
-        of the votes and charges of the neighbours, one record in 10,000 for each query. One core's.
+        Seconds of a core, of the processor's time, for a record in the charge of a block, of what
+        all cores share: votes and charges of the neighbours, one record in 10,000 for each query,
+        and whose budgets have changed.
+    write : float
+        The same of what one core does: ordering hits, digesting and writing charges.
     block : float
-        Seconds of a block that do not depend on the records: coordinator, noise, both commits.
+        Seconds of the processor for a block that do not depend on the records: coordinator, noise.
     engine : float
         Seconds that Ray adds to a block with one shard.
     shard : float
         Seconds that the coordinator works for a further shard: messages and sums.
     commit : float
-        Seconds of one shard's commit; part of `block`.
+        Seconds of a commit by the clock, the least that was seen: the disk's part.
     sent, received, charged : float
         Bytes of an order, of a shard's votes, and of charges written for a block.
     record : float
@@ -59,6 +62,7 @@ class Constants:
 
     product: float
     charge: float
+    write: float
     block: float
     engine: float
     shard: float
@@ -79,9 +83,10 @@ class Constants:
         share = math.ceil(records / machines)
         return self.product * share * self.features * self.queries / cores
 
-    def charging(self, records: int, machines: int) -> float:
+    def charging(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the seconds in which every machine charges a block, durably."""
-        return self.charge * math.ceil(records / machines) + self.commit
+        share = math.ceil(records / machines)
+        return (self.charge / cores + self.write) * share + self.commit
 
     def others(self, machines: int, delay: float = DELAY, fan_out: int | None = None) -> float:
         """Return the seconds of a block in which a shard waits for its next charge.
@@ -94,13 +99,13 @@ class Constants:
         hops = [machines] if nodes == 1 else [nodes, size]
         each = self.shard + (self.sent + self.received) / NETWORK
         ways = len(hops) * (self.engine + 2 * delay)
-        return self.block - self.commit + ways + sum(hops) * each - len(hops) * self.shard
+        return self.block + self.commit + ways + sum(hops) * each - len(hops) * self.shard
 
     def latency(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the seconds of a block that is alone."""
         return (
             self.search(records, machines, cores)
-            + self.charging(records, machines)
+            + self.charging(records, machines, cores)
             + self.others(machines)
         )
 
@@ -114,7 +119,7 @@ class Constants:
         """
         waiting = self.others(machines, fan_out=fan_out)
         searching = self.search(records, machines, cores)
-        return self.charging(records, machines) + max(searching, waiting)
+        return self.charging(records, machines, cores) + max(searching, waiting)
 
     def seconds_apart(
         self, records: int, machines: int, delay: float, *, together: bool = False
@@ -125,7 +130,7 @@ class Constants:
         """
         searching, waiting = self.search(records, 1, _scan.THREADS), self.others(machines, delay)
         both = max(searching, waiting) if together else searching + waiting
-        return self.charging(records, 1) + both
+        return self.charging(records, 1, _scan.THREADS) + both
 
     def milliseconds(self, records: int, machines: int, fan_out: int | None = None) -> float:
         """Return the milliseconds a query takes, where two blocks are under way."""

@@ -5,7 +5,8 @@ actors next to two threads, bytes and commits. `--large` puts 20,000,000 records
 into two actors. `--model` prints the cost model of scaling.md, read out for 1e8 and 1e9
 records, from constants measured now, or before (`--constants FILE`, of an earlier --json).
 `--namespaces` runs a Ray node in each of several network namespaces with delays between them, and
-puts what the model says beside what was measured; it needs root. `--no-ray FILE` measures the
+puts what the model says beside what was measured; it needs root. `--under-way` shows what two
+blocks under way gain, by delay, one shard without Ray. `--no-ray FILE` measures the
 constants without Ray, and takes those that need it from an earlier --json.
 Works that are compared run in turn, so that a machine that slows down slows all of them.
 """
@@ -32,7 +33,7 @@ from benchmarks.generated import CLASSES, GeneratedLinks, Scene
 from benchmarks.shard_model import Constants, read_out
 from benchmarks.shards_apart import TOGETHER, apart
 from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
-from vicinal.distributed._messages import DeleteVotes, VoteRequest
+from vicinal.distributed._messages import VoteRequest
 from vicinal.neighbours import _scan
 
 BLOCK = 256
@@ -42,6 +43,8 @@ REFERENCE = 20_000
 _PATIENCE = MissingShardPolicy(deadline=600.0)
 _MEMORY = 256 << 20
 _MANY = 1_000_000
+_TABLES = ("large", "under_way", "delays", "model", "namespaces")
+"""Options with a table of their own in scaling.md."""
 
 
 class Running:
@@ -104,14 +107,15 @@ class Watched:
         self.sent = self.received = 0
 
     def send(self, message: Any) -> Any:
-        """Send a message, after the delay."""
+        """Send a message; it arrives after the delay, as does its answer."""
         order = getattr(message, "task", None)
         if isinstance(order, VoteRequest):
             self.sent = len(pickle.dumps(message, 5))
             self.received = len(pickle.dumps(np.zeros((len(order.queries), CLASSES), np.int64), 5))
-        if self._pool is None or isinstance(order, DeleteVotes):  # nobody waits for that
+        if self._pool is None:
             return self._link.send(message)
-        return Late(self._pool.submit(self._there_and_back, message))
+        arrives = time.perf_counter() + self._delay
+        return Late(self._pool.submit(self._handled, message, arrives))
 
     def close(self) -> None:
         """Close the shard."""
@@ -119,22 +123,24 @@ class Watched:
             self._pool.shutdown()
         self._link.close()
 
-    def _there_and_back(self, task: Any) -> Any:
-        time.sleep(self._delay)
-        found = self._link.send(task).result(_PATIENCE.deadline)
-        time.sleep(self._delay)
-        return found
+    def _handled(self, message: Any, arrives: float) -> tuple[Any, float]:
+        """Return what came of a message, and when that is back; the next may be on its way."""
+        time.sleep(max(0.0, arrives - time.perf_counter()))
+        found = self._link.send(message).result(_PATIENCE.deadline)
+        return found, time.perf_counter() + self._delay
 
 
 class Late:
     """A task under way through a slow network."""
 
-    def __init__(self, future: Future[Any]) -> None:
+    def __init__(self, future: Future[tuple[Any, float]]) -> None:
         self._future = future
 
     def result(self, seconds: float) -> Any:
-        """Return what came of it."""
-        return self._future.result(seconds)
+        """Return what came of it, when it is back."""
+        found, back = self._future.result(seconds)
+        time.sleep(max(0.0, back - time.perf_counter()))
+        return found
 
 
 @contextmanager
@@ -197,10 +203,12 @@ def small(n: int, d: int, repeats: int, known: dict[str, float] | None = None) -
     def more(part: str) -> float:
         return max(0.0, parts["local"][part] - parts["tiny"][part])
 
+    alone = more("alone_seconds") / (n - tiny.records)
     constants = Constants(
         product=more("search_seconds") / ((n - tiny.records) * d * BLOCK),
-        charge=more("charge_seconds") / (n - tiny.records),
-        block=middle["tiny"],
+        charge=max(0.0, more("charge_seconds") / (n - tiny.records) - alone),
+        write=alone,
+        block=worked["tiny"],
         engine=known["engine"],
         shard=known["shard"],
         commit=shard["commit_seconds"],
@@ -267,6 +275,28 @@ def large(n: int, d: int, repeats: int) -> dict[str, Any]:
     }
 
 
+def under_way(n: int, d: int, repeats: int) -> dict[str, Any]:
+    """Return milliseconds of a block one at a time, and with two under way, by delay, in turn.
+
+    One shard without Ray, in a thread of its own, behind messages that take the delay each way.
+    """
+    found: dict[str, Any] = {}
+    scene = Scene(n, d, 1, max(10, n // 10_000), reference=REFERENCE)
+    for delay in (0.001, 0.005, 0.020):
+        with tempfile.TemporaryDirectory() as folder:
+            cluster = Running(Path(folder), scene, None, delay)
+            cluster.block(TOGETHER)
+            times = [[cluster.block(k) for k in (1, TOGETHER)] for _ in range(repeats)]
+            cluster.coordinator.close()
+        alone, together = np.median(np.array(times), axis=0)
+        found[f"{1e3 * delay:g} ms"] = {
+            "one at a time": 1e3 * float(alone),
+            "two under way": 1e3 * float(together),
+            "ratio, median of pairs": float(np.median([b / a for a, b in times])),
+        }
+    return found
+
+
 def delayed(n: int, d: int, repeats: int) -> dict[str, float]:
     """Return the milliseconds of a block with so many milliseconds of network, either way."""
     found = {}
@@ -319,6 +349,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--large", action="store_true", help="two actors with many records")
+    parser.add_argument("--under-way", action="store_true", help="two blocks beside one, no Ray")
     parser.add_argument("--delays", action="store_true", help="three shards, a slow network")
     parser.add_argument("--namespaces", action="store_true", help="machines apart, a slow network")
     parser.add_argument("--model", action="store_true", help="read the cost model out")
@@ -330,6 +361,8 @@ def main() -> None:
     d, repeats = given.features, given.repeats
     if given.large:
         found = large(given.records or 20_000_000, d, repeats)
+    elif given.under_way:
+        found = under_way(given.records or 200_000, d, repeats)
     elif given.delays:
         found = delayed(given.records or 200_000, d, repeats)
     elif given.constants:
@@ -348,7 +381,7 @@ def main() -> None:
         print(text)
     else:
         name = next(
-            (what for what in ("large", "delays", "model", "namespaces") if getattr(given, what)),
+            (what for what in _TABLES if getattr(given, what)),
             "blocks",
         )
         write(given.write, name, text)

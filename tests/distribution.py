@@ -2,14 +2,9 @@
 
 What the tests of a file share is made once and drawn from in one order. A long file that began last
 would leave the other core idle.
-
-Every worker collects all tests, each from another place on: on a fresh clone no two of them compile
-the same file, and later ones find it compiled.
 """
 
 from __future__ import annotations
-
-import os
 
 import pytest
 
@@ -89,30 +84,9 @@ def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def turned(entries: list, worker: int, workers: int) -> list:
-    """Return the entries of a folder from the place on where this worker begins."""
-    begin = len(entries) * worker // workers
-    return [*entries[begin:], *entries[:begin]]
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector):
-    report = yield
-    if isinstance(collector, pytest.Directory) and (name := os.environ.get("PYTEST_XDIST_WORKER")):
-        workers = int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
-        report.result = turned(report.result, int(name.removeprefix("gw")) % workers, workers)
-    return report
-
-
 def pytest_collection_modifyitems(items):
-    """Sort files by their length, then by name: workers collect them in different orders."""
     rank = {name: place for place, name in enumerate(LONGEST)}
-
-    def place(item):
-        file = file_of(item.nodeid)
-        return rank.get(file, len(rank)), file
-
-    items.sort(key=place)
+    items.sort(key=lambda item: rank.get(file_of(item.nodeid), len(rank)))
 
 
 @pytest.hookimpl(optionalhook=True)

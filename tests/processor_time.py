@@ -1,4 +1,4 @@
-"""`pytest --cpu N`: the N tests that took most processor time, and the sum of every folder.
+"""`pytest --cpu N`: the N tests and files that took most processor time, and every folder's sum.
 
 Seconds of this process and of all children that it has waited for, fixtures included: unlike
 ``--durations`` they hardly change when the machine is busy with other work.
@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-_PROPERTY = "processor seconds"
+PROPERTY = "processor seconds"
 
 
 def pytest_addoption(parser):
@@ -34,29 +34,38 @@ def pytest_runtest_protocol(item):
 def pytest_runtest_makereport(item):
     report = yield
     stash, now = item.config.stash, used()
-    report.user_properties.append((_PROPERTY, now - stash[_STARTED]))
+    report.user_properties.append((PROPERTY, now - stash[_STARTED]))
     stash[_STARTED] = now
     return report
 
 
 def pytest_terminal_summary(terminalreporter, config):
     if shown := config.getoption("--cpu"):
-        tests, folders = seconds(terminalreporter.stats)
-        terminalreporter.section("processor seconds")
-        for found in (folders.most_common(), tests.most_common(shown or None)):
+        tests = seconds(terminalreporter.stats)
+        files = summed(tests, lambda name: name.split("::")[0])
+        folders = summed(files, lambda name: name.rpartition("/")[0])
+        terminalreporter.section(f"processor seconds: {tests.total():.0f}")
+        for found in (folders.most_common(), files.most_common(shown), tests.most_common(shown)):
             for name, spent in found:
                 terminalreporter.write_line(f"{spent:8.2f}  {name}")
 
 
-def seconds(stats) -> tuple[Counter, Counter]:
-    """Return processor seconds by test and by folder."""
-    tests, folders = Counter(), Counter()
+def seconds(stats) -> Counter:
+    """Return the processor seconds of every test."""
+    tests = Counter()
     for report in (report for reports in stats.values() for report in reports):
         for name, spent in getattr(report, "user_properties", ()):
-            if name == _PROPERTY:
+            if name == PROPERTY:
                 tests[report.nodeid] += spent
-                folders[report.nodeid.split("::")[0].rpartition("/")[0]] += spent
-    return tests, folders
+    return tests
+
+
+def summed(spent: Counter, group) -> Counter:
+    """Return the sums of groups of names."""
+    sums = Counter()
+    for name, found in spent.items():
+        sums[group(name)] += found
+    return sums
 
 
 _STARTED = pytest.StashKey[float]()

@@ -71,7 +71,7 @@ def table1_mnist(
                 if vectors is not None:
                     recipes = [Recipe("vat", "mlp", steps=_STEPS[1], seed=run)]
                 if vectors is not None and model_keep is not None:
-                    recipes = [Recipe("plain", "kernel", seed=run)]
+                    recipes = [Recipe("plain", "kernel", ensemble=True, seed=run)]
                 if overlapping and vectors is None:
                     recipes = [for_overlapping(recipe) for recipe in recipes]
                 learner = StudentLearner(range(10), recipes)

@@ -10,11 +10,14 @@ import socket
 import struct
 import time
 from contextlib import suppress
+from select import select
+from threading import Lock
 
 from vicinal.distributed._local_transport import ReopeningShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
 _DEATH_OF_PARENT = 1
+_SOON = 0.02
 _LENGTH = struct.Struct("!Q")
 
 
@@ -27,6 +30,7 @@ class CopyProcess:
     def __init__(self, path, restarts=False, in_child=lambda: None):
         self._path, self._restarts, self._in_child = path, restarts, in_child
         self._replies = []
+        self._sending, self._receiving = Lock(), Lock()
         self._start()
 
     def _start(self):
@@ -44,24 +48,31 @@ class CopyProcess:
 
     def send(self, message):
         reply = _Reply(self)
-        self._replies.append(reply)
-        try:
-            _write(self._socket, message)
-        except OSError:
-            self.fail()
-            if self._restarts:
-                self.close()
-                self._start()
+        with self._sending:  # replies come in the order of messages, whichever thread sends them
+            self._replies.append(reply)
+            try:
+                _write(self._socket, message)
+            except OSError:
+                self.fail()
+                if self._restarts:
+                    self.close()
+                    self._start()
         return reply
 
     def receive(self, seconds):
-        """Give the oldest reply what has come; return whether anything has."""
-        self._socket.settimeout(max(seconds, 1e-4))
+        """Give the oldest reply what has come; return whether anything has.
+
+        Not for long: another thread may wait for another reply.
+        """
+        with self._receiving:
+            return self._received(max(0, min(seconds, _SOON)))
+
+    def _received(self, seconds):
         try:
+            if not select([self._socket], [], [], seconds)[0]:
+                return False
             part = self._socket.recv(1 << 20)
-        except TimeoutError:
-            return False
-        except OSError:
+        except (OSError, ValueError):
             part = b""
         self._begun += part
         if not part:

@@ -11,8 +11,8 @@ from benchmarks.generated import Numbers, Scene
 from benchmarks.shard_model import CORES, DELAY, UNITS, Constants, read_out
 
 GIVEN = Constants(
-    product=1e-11, charge=3e-9, block=0.01, engine=0.003, shard=0.001, commit=0.002, sent=4e4,
-    received=2e4, charged=3e5, record=176.0, features=128, queries=256,
+    product=1e-11, charge=3e-9, write=1e-9, block=0.01, engine=0.003, shard=0.001, commit=0.002,
+    sent=4e4, received=2e4, charged=3e5, record=176.0, features=128, queries=256,
 )  # fmt: skip
 
 
@@ -26,7 +26,8 @@ def test_every_constant_has_a_unit_and_stands_in_the_page():
 def test_searching_is_shared_and_messages_are_not():
     assert GIVEN.search(10**8, 4, 2) == pytest.approx(GIVEN.search(10**8, 1, 2) / 4)
     assert GIVEN.search(10**8, 1, 1) == pytest.approx(1e-11 * 10**8 * 128 * 256)
-    assert GIVEN.charging(10**8, 1) == pytest.approx(3e-9 * 10**8 + 0.002)
+    assert GIVEN.charging(10**8, 1, 4) == pytest.approx((3e-9 / 4 + 1e-9) * 10**8 + 0.002)
+    assert GIVEN.charging(10**8, 2) < GIVEN.charging(10**8, 1)
     assert GIVEN.others(5) - GIVEN.others(4) == pytest.approx(0.001 + 6e4 / 1.25e9)
 
 

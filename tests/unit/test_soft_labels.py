@@ -1,6 +1,7 @@
 """What labelling tells of a private model: charged once, made of released things, kept in files."""
 
 import json
+import shutil
 import zipfile
 from dataclasses import replace
 
@@ -249,6 +250,9 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
     run("label", *files, *where, *asking)
     with zipfile.ZipFile(tmp_path / "answers.npz") as stored:
         assert ("soft_labels.npy" in stored.namelist()) == (share != "0")
+    # Students are made of what is released: nothing private is there any more.
+    (tmp_path / "private.npz").unlink()
+    shutil.rmtree(tmp_path / "run")
     out = "--out", tmp_path / "student.pt", "--steps", 20, "--json"
     told = json.loads(run("student", tmp_path / "answers.npz", *files[2:], *out))
     assert told["soft_labels"] == (0 if share == "0" else 300)
@@ -274,5 +278,8 @@ def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     assert not published.recipe(3, 0, released=True).ensemble
     with pytest.raises(InvalidInput, match="onnx"):
         replace(published, ensemble=True).recipe(3, 0, released=True)
-    vectors = StudentOptions(tmp_path / "s.pt").recipe(2, 0, released=True)
-    assert (vectors.network, vectors.method, vectors.ensemble) == ("kernel", "plain", False)
+    vectors = StudentOptions(tmp_path / "s.pt", onnx=tmp_path / "s.onnx")
+    how = vectors.recipe(2, 0, released=True)
+    assert (how.network, how.method, how.ensemble) == ("kernel", "plain", True)
+    assert not replace(vectors, soft_share=0).recipe(2, 0, released=True).ensemble
+    assert not vectors.recipe(2, 0).ensemble

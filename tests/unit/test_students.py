@@ -26,7 +26,7 @@ from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students._training import METHODS, train  # noqa: E402
 
 SHAPES = dict.fromkeys(("small", "mnist"), (1, 28, 28))
-SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,)}
+SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,), "wide": (12,)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,7 +139,7 @@ def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
 
 def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
     with pytest.raises(InvalidInput, match="soft_share"):
-        recipe(soft_share=0.5)
+        recipe(method="vat", soft_share=0.5)
     with pytest.raises(InvalidInput, match="'plain'"):
         recipe(network="kernel", method="vat")
 
@@ -618,7 +618,7 @@ def test_an_ensemble_averages_the_network_with_a_student_of_gradients(pair):
 
 def test_two_that_contradict_each_other_are_averaged_and_not_none():
     sure = np.eye(2, 3, dtype=np.float32)
-    joined = students._student._joined(sure[:1], sure[1:])
+    joined = students._student._joined(sure[:1], sure[1:], 0.7)
     assert joined.sum() == pytest.approx(1)
     assert joined[0].argmax() == 0, "the network weighs more"
 
@@ -634,12 +634,46 @@ def test_an_ensemble_is_kept_whole_and_not_as_onnx(pair, tmp_path):
         students.save_onnx(student, tmp_path / "student.onnx")
 
 
-def test_an_ensemble_is_of_images_with_soft_labels(digits):
+def test_an_ensemble_needs_soft_labels(digits):
     images, labels = digits
-    rows, how = np.arange(9), recipe(ensemble=True)
     with pytest.raises(InvalidInput, match="soft labels"):
-        students.train_student(images, rows, labels[rows], range(10), how)
-    vectors, soft = images.reshape(len(images), -1), np.full((len(images), 10), 0.1)
-    how = replace(how, network="mlp")
-    with pytest.raises(InvalidInput, match="images"):
-        students.train_student(vectors, rows, labels[rows], range(10), how, soft_labels=soft)
+        students.train_student(images, np.arange(9), labels[:9], range(10), recipe(ensemble=True))
+
+
+@pytest.fixture(scope="module")
+def vectors_pair(taught):
+    """New vectors, and two students in one; the second learnt for a tenth of its steps."""
+    pool, new, soft, student, how = taught
+    rows, labels = np.arange(5), soft(pool)[:5].argmax(axis=1)
+    with pytest.MonkeyPatch.context() as patch:
+        shorter = replace(students._learner._WIDE, steps=50)
+        patch.setattr(students._learner, "_WIDE", shorter)
+        joined = students.train_student(
+            pool, rows, labels, range(3), replace(how, ensemble=True), soft_labels=soft(pool)
+        )
+    return new, soft(new), student, joined
+
+
+def test_an_ensemble_of_vectors_averages_two_that_learnt_the_same_soft_labels(vectors_pair):
+    new, soft, student, joined = vectors_pair
+    assert (joined.name, joined.second.name) == ("kernel", "wide")
+    first, second = student.predict_proba(new), joined.second.predict_proba(new)
+    assert (second.argmax(axis=1) == soft.argmax(axis=1)).mean() > 0.8
+    product = np.sqrt(first * second)
+    expected = product / product.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(joined.predict_proba(new), expected, atol=1e-5)
+    np.testing.assert_array_equal(joined.transform(new[:9]), student.transform(new[:9]))
+
+
+def test_an_ensemble_of_vectors_is_kept_and_published(vectors_pair, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    new, _, _, joined = vectors_pair
+    students.save(joined, tmp_path / "student.pt")
+    expected = joined.predict_proba(new)
+    again = students.load(tmp_path / "student.pt")
+    np.testing.assert_array_equal(again.predict_proba(new), expected)
+    students.save_onnx(joined, tmp_path / "student.onnx")
+    session = runtime.InferenceSession(tmp_path / "student.onnx")
+    (answers,) = session.run(None, {"examples": new.astype(np.float32)})
+    np.testing.assert_allclose(answers, expected, atol=1e-4)

@@ -10,10 +10,12 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from distribution import LONGEST, ON_RAY
+import processor_time
+from distribution import LONGEST, ON_RAY, file_of
 from entropy import CHILDREN_DRAW, SYSTEM, SeededEntropy, entropy_of, undeclared
 from vicinal.noise import SystemNoise, bernoulli, fresh_key
 
@@ -133,6 +135,19 @@ def test_a_forked_child_draws_for_itself():
         os.close(writer)
         assert pipe.read() != entropy.urandom(64)
     assert undeclared() == {"tests/unit/test_suite.py"}
+
+
+def report(name, spent):
+    return SimpleNamespace(nodeid=name, user_properties=[(processor_time.PROPERTY, spent)])
+
+
+def test_processor_seconds_are_those_of_all_phases_of_a_test():
+    """Fails if a fixture's seconds could hide: set-up, call and what follows are reports each."""
+    first, second = "tests/unit/test_a.py::test_b", "tests/unit/test_a.py::test_c[1]"
+    stats = {"": [report(first, 2.0), report(second, 1.0)], "passed": [report(first, 3.0)]}
+    tests = processor_time.seconds(stats)
+    assert tests == {first: 5.0, second: 1.0}
+    assert processor_time.summed(tests, file_of) == {"tests/unit/test_a.py": 6.0}
 
 
 # ---------------------------------------------------------------- what luck could decide

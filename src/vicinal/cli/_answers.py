@@ -17,9 +17,9 @@ from vicinal.cli._output import write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     import pyarrow as pa
 
+    from vicinal._arrays import AnyArray
     from vicinal.store import KeywordReply, LabelSetReply, NumberReply, Reply
 
 STREAM = "-"
@@ -110,7 +110,7 @@ def _keyword_columns(reply: KeywordReply) -> dict[str, list[Any]]:
     return {**columns, "noise": [round(reply.noise, 3)] * len(reply.labels)}
 
 
-def _nullable(values: npt.NDArray[Any], digits: int) -> pa.Array:
+def _nullable(values: AnyArray, digits: int) -> pa.Array:
     import pyarrow as pa
 
     return pa.array([None if math.isnan(v) else round(v, digits) for v in values.tolist()])

@@ -13,8 +13,7 @@ from vicinal.cli._records import read_records
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray
     from vicinal.datasets import Dataset
     from vicinal.features import TableSchema
     from vicinal.store import StoreExtractor
@@ -89,7 +88,7 @@ class FeatureOptions:
 
     def reference_points(
         self, rows: Any, extractor: StoreExtractor
-    ) -> tuple[StoreExtractor, npt.NDArray[Any] | None]:
+    ) -> tuple[StoreExtractor, AnyArray | None]:
         """Return the extractor, with a map learnt from public rows if wanted, and their features.
 
         Unless told, table features go through one if there are enough public rows to learn it.

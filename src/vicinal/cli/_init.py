@@ -36,8 +36,7 @@ from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verd
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
     from vicinal.store import StoreExtractor
 
@@ -136,7 +135,7 @@ def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> N
 
 
 def _say_of_reference(
-    plan: dict[str, Any], points: npt.NDArray[Any], extractor: StoreExtractor, *, quiet: bool
+    plan: dict[str, Any], points: AnyArray, extractor: StoreExtractor, *, quiet: bool
 ) -> None:
     """Warn of a weak reference; tell of a private model where it may be better than neighbours."""
     from vicinal.cli._verdicts import warn_about_reference

@@ -15,9 +15,7 @@ from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray, Floats32, Ints
     from vicinal.datasets import Dataset
     from vicinal.labelling import (
         AskedRound,
@@ -49,7 +47,7 @@ class TaskOptions:
         Path, typer.Option(help="Private folder of the run; the same command goes on from there.")
     ]
 
-    def read(self) -> tuple[list[Any], Dataset, Dataset, npt.NDArray[Any] | None]:
+    def read(self) -> tuple[list[Any], Dataset, Dataset, AnyArray | None]:
         """Return class names, private records, public examples, and what these truly are."""
         names, dataset, pool = class_names(self.classes), load(self.private), load(self.public)
         return names, dataset, pool, truth_of(pool, names)
@@ -128,7 +126,7 @@ def load(path: Path) -> Dataset:
     return load_table(path)
 
 
-def truth_of(pool: Dataset, names: Sequence[Any]) -> npt.NDArray[Any] | None:
+def truth_of(pool: Dataset, names: Sequence[Any]) -> AnyArray | None:
     """Return the public examples' own labels, if the file has some; nothing is learnt from them."""
     import numpy as np
 
@@ -144,10 +142,10 @@ def truth_of(pool: Dataset, names: Sequence[Any]) -> npt.NDArray[Any] | None:
 
 
 def figures(
-    answers: npt.NDArray[Any],
-    truth: npt.NDArray[Any],
+    answers: AnyArray,
+    truth: AnyArray,
     names: Sequence[Any],
-    chances: npt.NDArray[np.float32] | None = None,
+    chances: Floats32 | None = None,
 ) -> ClassFigures:
     """Return how good answers about public examples are, over all and for every class."""
     from vicinal.reports._outcomes import ClassFigures
@@ -165,7 +163,7 @@ def make_job(dataset: Dataset, pool: Dataset) -> LabellingTask:
     return LabellingTask(records, public, extractor_of(records))
 
 
-def extractor_of(examples: npt.NDArray[Any]) -> FeatureExtractor:
+def extractor_of(examples: AnyArray) -> FeatureExtractor:
     """Return histograms of gradients for images; vectors are taken as they are."""
     from sklearn.preprocessing import FunctionTransformer
 
@@ -177,7 +175,7 @@ def extractor_of(examples: npt.NDArray[Any]) -> FeatureExtractor:
 def released(
     labeller: IndKNNLabeller | FixedPlanLabeller,
     asked_round: AskedRound,
-    selected: npt.NDArray[np.int64],
+    selected: Ints,
 ) -> ReleasedLabels:
     """Return answers as they may be published; questions without an answer are left out."""
     import numpy as np

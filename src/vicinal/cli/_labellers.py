@@ -13,13 +13,12 @@ from vicinal.cli._output import as_json
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray
     from vicinal.datasets import Dataset
     from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round
     from vicinal.labelling._planned_labeller import Planned
 
-    Column = npt.NDArray[Any]
+    Column = AnyArray
 
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)

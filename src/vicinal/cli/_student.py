@@ -14,15 +14,13 @@ from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray, Floats32
     from vicinal.labelling import ReleasedLabels
     from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Recipe, Student
 
 Network = Annotated[
-    str, typer.Option(help="small, mnist, svhn, cifar10; mlp or kernel for vectors.")
+    str, typer.Option(help="small, mnist, svhn, cifar10; mlp, wide or kernel for vectors.")
 ]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
@@ -43,8 +41,8 @@ class StudentOptions:
     ensemble: Annotated[
         bool | None,
         typer.Option(
-            help="Join a student of the images' gradients; so where soft labels are released "
-            "and --onnx is not given."
+            help="Join a second student; so where soft labels are released. Of images, it is one "
+            "of gradients, and cannot go with --onnx."
         ),
     ] = None
     soft_share: Annotated[
@@ -66,16 +64,17 @@ class StudentOptions:
             if self.method in ("uda", "both"):
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
-            if network not in ("mlp", "kernel"):
+            if network not in ("mlp", "wide", "kernel"):
                 network = "kernel" if released and self.soft_share != 0 else "mlp"
         if network == "kernel":
             method = "plain"
         ensemble = self.ensemble
         if ensemble is None:
-            ensemble = released and dimensions > 2 and self.onnx is None
-        if ensemble and self.onnx is not None:
+            fits = network == "kernel" if dimensions == 2 else self.onnx is None
+            ensemble = released and fits
+        if ensemble and dimensions > 2 and self.onnx is not None:
             raise InvalidInput(
-                "The option --ensemble cannot go with --onnx, which has no gradients."
+                "The option --ensemble cannot go with --onnx, which has no gradients of images."
             )
         recipe = Recipe(
             method,
@@ -148,7 +147,7 @@ def student(
 
 
 def student_figures(
-    trained: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any], queried: npt.NDArray[Any]
+    trained: Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
 ) -> ClassFigures:
     """Return how good a student is on public examples that nobody was asked about."""
     import numpy as np
@@ -159,7 +158,7 @@ def student_figures(
     return figures(answers, truth[others], trained.classes, chances)
 
 
-def _soft_labels(answers_given: ReleasedLabels, pool: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def _soft_labels(answers_given: ReleasedLabels, pool: AnyArray) -> Floats32:
     """Return soft labels made of all answers, by the features that they were given on."""
     import numpy as np
 

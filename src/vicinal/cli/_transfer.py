@@ -15,8 +15,7 @@ from vicinal.cli._output import as_json, progress, write_file
 from vicinal.cli._student import StudentOptions, student_figures
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
+    from vicinal._arrays import AnyArray
     from vicinal.labelling import LabellingPlan, TransferResult
     from vicinal.reports._outcomes import ClassFigures
     from vicinal.students import Student
@@ -68,7 +67,7 @@ def transfer(
 
 
 def _figures(
-    outcome: TransferResult, final: Student, pool: npt.NDArray[Any], truth: npt.NDArray[Any]
+    outcome: TransferResult, final: Student, pool: AnyArray, truth: AnyArray
 ) -> list[tuple[str, ClassFigures]]:
     """Return how good the answers of each round and the student are, by the pool's own labels."""
     import numpy as np

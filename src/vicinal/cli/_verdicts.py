@@ -11,9 +11,7 @@ import typer
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
+    from vicinal._arrays import FloatMatrix, Floats
     from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 
 
@@ -81,7 +79,7 @@ SWAMPED = 0.95
 _SHOWN = 5
 
 
-def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] | None) -> None:
+def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
     """Warn of few rows, constant features, and one feature that swamps the others.
 
     Features without names are numbered from 1.
@@ -102,7 +100,7 @@ def warn_about_reference(points: npt.NDArray[np.floating], names: Sequence[str] 
         _warn_about_spread(rows, names or [str(i) for i in range(1, rows.shape[1] + 1)])
 
 
-def _warn_about_spread(rows: npt.NDArray[np.float64], names: Sequence[str]) -> None:
+def _warn_about_spread(rows: Floats, names: Sequence[str]) -> None:
     import numpy as np
 
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]

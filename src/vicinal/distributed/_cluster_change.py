@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._messages import Add, Erase, OpenAudience, Task
 from vicinal.errors import StoreDamaged
@@ -41,8 +41,8 @@ class ClusterChange:
     kind: str
     subjects: list[SubjectId] = field(default_factory=list)
     integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
-    rows: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
-    places: npt.NDArray[np.int32] = field(default_factory=_NOTHING.copy)
+    rows: Ints32 = field(default_factory=_NOTHING.copy)
+    places: Ints32 = field(default_factory=_NOTHING.copy)
     audience: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
 

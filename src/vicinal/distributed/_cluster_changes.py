@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_change import ADD, ClusterChange, wipe
 from vicinal.distributed._fan_out import (
@@ -190,7 +191,7 @@ class ClusterChanges:
 
         return decide
 
-    def places_of(self, subjects: Sequence[SubjectId]) -> npt.NDArray[np.int32]:
+    def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
         """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
 
         Shards are asked for some thousands at a time. Raises ShardMissing if a shard is missing: it
@@ -227,7 +228,7 @@ class ClusterChanges:
 
     def _places(
         self, subjects: Sequence[SubjectId], standings: Mapping[int, npt.NDArray[np.int8]]
-    ) -> npt.NDArray[np.int32]:
+    ) -> Ints32:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
         `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
@@ -238,7 +239,7 @@ class ClusterChanges:
                 "A subject was erased under two spellings of its id, on two shards, by an earlier "
                 "version. It cannot come back, as what it has left cannot be told."
             )
-        places: npt.NDArray[np.int32] = table.argmax(axis=0).astype(np.int32)
+        places: Ints32 = table.argmax(axis=0).astype(np.int32)
         for at in np.flatnonzero(~table.any(axis=0)).tolist():
             places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._transports))
         return places

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
 from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
@@ -34,7 +35,6 @@ from vicinal.distributed._messages import (
     KnownSubjects,
     Ping,
     SearchAhead,
-    Steps,
     Verify,
 )
 from vicinal.distributed._promotion import CopyTakeovers

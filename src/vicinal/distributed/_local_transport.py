@@ -11,7 +11,8 @@ from typing import Any
 
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._messages import Message, SearchAhead, Task
-from vicinal.distributed._shard_server import ShardServer, another_shard
+from vicinal.distributed._shard_server import ShardServer
+from vicinal.distributed._shard_tasks import another_shard
 from vicinal.distributed._sum_tree import SumNode
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import (

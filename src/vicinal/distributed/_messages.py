@@ -16,14 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
 from vicinal.ledger._database import Database, Row
 from vicinal.neighbours._kernels import IntegerMatrix
-
-Steps = npt.NDArray[np.int64]
 
 VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
@@ -140,7 +138,7 @@ class SearchAhead:
         return _digest([self.audience.encode(), *_content(self.queries, self.thresholds)])
 
 
-def _content(*arrays: npt.NDArray[Any]) -> Iterator[bytes]:
+def _content(*arrays: AnyArray) -> Iterator[bytes]:
     for array in arrays:
         yield f"{array.dtype} {array.shape}".encode()
         yield array.tobytes()
@@ -174,7 +172,7 @@ class Add:
 
     clock: int
     integers: IntegerMatrix
-    rows: npt.NDArray[np.int32]
+    rows: Ints32
     subjects: list[SubjectId]
 
 
@@ -188,7 +186,7 @@ class Stage:
 
     token: bytes
     integers: IntegerMatrix
-    rows: npt.NDArray[np.int32]
+    rows: Ints32
     subjects: list[SubjectId]
 
 
@@ -257,7 +255,7 @@ class Verify:
     """Check every invariant on the shard's disk; answered with a Verification."""
 
     erased: Sequence[SubjectId] = ()
-    rows: npt.NDArray[Any] | None = None
+    rows: AnyArray | None = None
 
 
 @dataclass(frozen=True, slots=True)

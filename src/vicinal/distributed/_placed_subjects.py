@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import unframed
@@ -51,7 +52,7 @@ class PlacedSubjects:
                 counts[shard] += len(here)
         return placed
 
-    def slots(self, shard: int) -> npt.NDArray[np.int64]:
+    def slots(self, shard: int) -> Ints:
         """Return the earlier slots of the subjects of a shard, by their new ones."""
         here = np.flatnonzero(self.shards == shard)
         earlier = np.empty(len(here), dtype=np.int64)

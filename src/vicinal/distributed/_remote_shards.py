@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from vicinal._arrays import Steps
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
     VOTES,
     SearchAhead,
-    Steps,
     VoteRequest,
     block_name,
 )

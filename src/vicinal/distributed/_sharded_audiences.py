@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Ints, Steps
 from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import TALLY, Steps, TallyRequest, block_name
+from vicinal.distributed._messages import TALLY, TallyRequest, block_name
 from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger._answer_blocks import AnswerBlock
@@ -108,7 +108,7 @@ class ShardedBatch(RequestBatch):
 
     _ledger: CoordinatorLedger
 
-    def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    def _missing(self, seqs: Ints) -> tuple[int, ...]:
         return self._ledger.missing(sorted(set(seqs.tolist())))
 
 

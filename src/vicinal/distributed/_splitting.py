@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
@@ -218,9 +218,7 @@ def _fill(
             _move_budgets(parts, audience, slots, budgets)
 
 
-def _copy_records(
-    source: OpenStore, parts: OpenStore, rows: npt.NDArray[np.int64], slots: Slots
-) -> None:
+def _copy_records(source: OpenStore, parts: OpenStore, rows: Ints, slots: Slots) -> None:
     """Copy some rows of the record files, with the slots that their subjects have now."""
     size = len(source.shard)
     features, labels = (
@@ -242,9 +240,7 @@ def _open_like(parts: OpenStore, audience: Audience) -> None:
     parts.ledger.audiences[copy.name] = copy
 
 
-def _move_budgets(
-    parts: OpenStore, audience: Audience, slots: npt.NDArray[np.int64], erased: list[int]
-) -> None:
+def _move_budgets(parts: OpenStore, audience: Audience, slots: Ints, erased: list[int]) -> None:
     """Give every subject what it has left, and count what it had spent as spent.
 
     `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full

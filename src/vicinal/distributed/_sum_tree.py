@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal.distributed._fan_out import (
     CheckedTransport,
     MissingShardPolicy,
@@ -26,7 +27,6 @@ from vicinal.distributed._messages import (
     Message,
     SearchAhead,
     ShardAnswer,
-    Steps,
     VoteRequest,
 )
 from vicinal.distributed._takeover import outcomes_of

@@ -16,13 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Steps
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
     SearchAhead,
-    Steps,
     SumRequest,
     TallyRequest,
     VoteRequest,
@@ -101,7 +100,7 @@ class ChargedVotes:
     """
 
     sums: Steps
-    payers: npt.NDArray[np.bool_]
+    payers: Bools
 
 
 class VoteJournal:
@@ -233,7 +232,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) ->
     return ChargedVotes(charge_people(ledger, state.audience, tally, counted), _NOBODY)
 
 
-def _payers(request: VoteRequest, journal: VoteJournal) -> npt.NDArray[np.bool_]:
+def _payers(request: VoteRequest, journal: VoteJournal) -> Bools:
     """Return which hits of the second round had paid for the first."""
     first = VoteRequest(
         request.name, request.clock, request.audience, COUNT, request.queries,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, Floats, Ints
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Value
 
@@ -22,8 +22,8 @@ class ReuseEntry:
     were put to the private records.
     """
 
-    queries: npt.NDArray[Any]
-    asked: npt.NDArray[np.bool_]
+    queries: AnyArray
+    asked: Bools
 
     def row(self, seq: int, audience: int) -> tuple[Value, ...]:
         """Return the columns of the table `lessons`.
@@ -38,7 +38,7 @@ def bytes_of(text: str) -> bytes:
     return base64.b64decode(text)
 
 
-def text_of(numbers: npt.NDArray[Any]) -> str:
+def text_of(numbers: AnyArray) -> str:
     """Return what :func:`bytes_of` returns the bytes of."""
     little = numbers.astype(numbers.dtype.newbyteorder("<"))
     return base64.b64encode(little.tobytes()).decode()
@@ -64,7 +64,7 @@ class AnswerBlock:
 
     audience: Audience
     digests: bytes
-    answers: npt.NDArray[np.float64] | npt.NDArray[np.int64]
+    answers: Floats | Ints
     slack: float
     queries_of: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
@@ -88,8 +88,8 @@ class StoredRequest:
 
     name: bytes
     body: bytes
-    seqs: npt.NDArray[np.int64]
-    places: npt.NDArray[np.int64]
+    seqs: Ints
+    places: Ints
 
     def row(self) -> tuple[Value, ...]:
         """Return the columns of the table `requests`."""

@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 
 DIGEST = 16
 """Bytes of a query's digest."""
-
-Places = npt.NDArray[np.int64]
 
 KnownRequest = tuple[bytes, Places, Places]
 """Body of a request, and block and place of each of its answers."""
@@ -27,16 +24,16 @@ _AT_ONCE = 500
 """Names in one statement, below what any database takes."""
 
 
-def digests_of(queries: npt.NDArray[Any]) -> list[bytes]:
+def digests_of(queries: AnyArray) -> list[bytes]:
     """Return a digest of every row of integer features."""
     rows = np.ascontiguousarray(queries)
-    return [hashlib.blake2b(row.tobytes(), digest_size=DIGEST).digest() for row in rows]
+    return [hashlib.blake2b(row, digest_size=DIGEST).digest() for row in rows]
 
 
 def request_name(audience: str, analyst: str, key: str) -> bytes:
     """Return the digest under which a request with an idempotency key is stored."""
-    parts = (part.encode() for part in (audience, analyst, key))
-    return hashlib.sha256(b"".join(len(p).to_bytes(8) + p for p in parts)).digest()
+    parts = [part.encode() for part in (audience, analyst, key)]
+    return hashlib.sha256(b"".join([len(p).to_bytes(8) + p for p in parts])).digest()
 
 
 class AnswerLog:
@@ -50,7 +47,7 @@ class AnswerLog:
     ) -> None:
         self._database = database
         self._width = width
-        self._recent: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
+        self._recent: OrderedDict[int, AnyArray] = OrderedDict()
         self._place_of: dict[bytes, tuple[int, int]] = {}
         rows = database.execute(
             "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
@@ -63,7 +60,7 @@ class AnswerLog:
         """Return block and place of the answer to a query of the present version, or None."""
         return self._place_of.get(digest)
 
-    def enter(self, seq: int, digests: bytes, answers: npt.NDArray[Any]) -> None:
+    def enter(self, seq: int, digests: bytes, answers: AnyArray) -> None:
         """Take note of a block that has just become durable."""
         self._index(seq, digests)
         self._keep(seq, answers)
@@ -72,7 +69,7 @@ class AnswerLog:
         """Look up nothing of earlier versions any more; idempotency keys still find them."""
         self._place_of.clear()
 
-    def read(self, seqs: Places, places: Places) -> npt.NDArray[Any]:
+    def read(self, seqs: Places, places: Places) -> AnyArray:
         """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
 
         NaN for numbers that an earlier version did not keep.
@@ -87,7 +84,7 @@ class AnswerLog:
         for place in range(len(digests) // DIGEST):
             self._place_of[digests[place * DIGEST : (place + 1) * DIGEST]] = (seq, place)
 
-    def _block(self, seq: int) -> npt.NDArray[Any]:
+    def _block(self, seq: int) -> AnyArray:
         if seq not in self._recent:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
@@ -100,14 +97,14 @@ class AnswerLog:
         self._recent.move_to_end(seq)
         return self._recent[seq]
 
-    def _unpacked(self, content: bytes, size: int) -> npt.NDArray[Any]:
+    def _unpacked(self, content: bytes, size: int) -> AnyArray:
         if self._width is None:
             return np.frombuffer(content, dtype="<i8")
         stored = np.frombuffer(content, dtype="<f8").reshape(size, -1)
         lacking = np.full((size, self._width - stored.shape[1]), np.nan)
         return np.hstack([stored, lacking])
 
-    def _keep(self, seq: int, answers: npt.NDArray[Any]) -> None:
+    def _keep(self, seq: int, answers: AnyArray) -> None:
         self._recent[seq] = answers
         if len(self._recent) > _KEPT:
             self._recent.popitem(last=False)

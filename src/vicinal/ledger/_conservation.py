@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-import numpy.typing as npt
-
+from vicinal._arrays import Bools
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import exact_sum
 from vicinal.ledger._audiences import Audience, charges_since_checkpoint
@@ -14,14 +12,12 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 
 
-def free_slots(ledger: Ledger) -> npt.NDArray[np.bool_]:
+def free_slots(ledger: Ledger) -> Bools:
     """Return which slots nobody has, bool (slots,)."""
     return ledger.slot_table.unused()
 
 
-def budget_faults(
-    database: Database, audience: Audience, free: npt.NDArray[np.bool_]
-) -> Iterator[str]:
+def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
     """Yield in words what is wrong with the budgets of an audience."""
     units = audience.account.durable
     if (units < 0).any() or (units > UNITS).any() or units[free].any():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Bools
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
@@ -76,7 +77,7 @@ class HashedSlotTable:
         """The slots that somebody has, int32, in no order."""
         return (self._entries & _SLOT).astype(np.int32)
 
-    def unused(self) -> npt.NDArray[np.bool_]:
+    def unused(self) -> Bools:
         """Return which slots nobody has, bool (slots,), without a copy of all that are taken."""
         unused = np.ones(self.size, dtype=np.bool_)
         for start in range(0, len(self._entries), _AT_ONCE):
@@ -177,7 +178,7 @@ class HashedSlotTable:
             for _, (slots, ids) in read_pages(self._database, range(start, start + _PAGES)):
                 yield from zip((one + b">" for one in ids), slots.tolist(), strict=True)
 
-    def _held(self, slots: Slots, ids: Sequence[bytes], turn: Turn) -> npt.NDArray[np.bool_]:
+    def _held(self, slots: Slots, ids: Sequence[bytes], turn: Turn) -> Bools:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
         held = np.zeros(len(slots), dtype=np.bool_)
         pages = slots // PAGE_SLOTS

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
+from vicinal._arrays import Ints, Ints32
 from vicinal._checks import SubjectId
 
-Slots = npt.NDArray[np.int32]
-Units = npt.NDArray[np.int64]
+Slots = Ints32
+Units = Ints
 
 Turn = Callable[[], AbstractContextManager[object]]
 """Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""

@@ -14,8 +14,8 @@ from itertools import compress, groupby
 from operator import itemgetter
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Bools, Ints, Ints32
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
 
@@ -34,7 +34,7 @@ _INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
-Page = tuple[npt.NDArray[np.int32], list[bytes]]
+Page = tuple[Ints32, list[bytes]]
 """The slots of a page that are not free, and the framed ids there without their last brackets."""
 
 WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
@@ -114,7 +114,7 @@ def write_all(database: Database, ids: bytes | bytearray) -> int:
 
 
 def _rows(
-    ids: bytes | bytearray, ends: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+    ids: bytes | bytearray, ends: Ints, lengths: Ints
 ) -> Iterator[tuple[int, int, bytes, bytes]]:
     """Yield the rows of all pages; `lengths` is how long all ids and slots up to each are."""
     for page, first in enumerate(range(0, len(ends), PAGE_SLOTS)):
@@ -184,7 +184,7 @@ def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Ro
     return [row for slots, ids in rows if (row := _remaining(slots, ids, first, stays)) is not None]
 
 
-def _remaining(slots: bytes, ids: bytes, first: int, stays: npt.NDArray[np.bool_]) -> Row | None:
+def _remaining(slots: bytes, ids: bytes, first: int, stays: Bools) -> Row | None:
     """Return what stays of a row; None for nothing."""
     here = np.frombuffer(slots, dtype="<i4")
     remaining = stays[here - first]
@@ -201,7 +201,7 @@ def _packed(page: Mapping[int, bytes]) -> list[Row]:
     return list(_parts(np.array(slots, dtype="<i4"), [page[slot] for slot in slots]))
 
 
-def _parts(slots: npt.NDArray[np.int32], ids: list[bytes]) -> Iterator[Row]:
+def _parts(slots: Ints32, ids: list[bytes]) -> Iterator[Row]:
     """Yield slots and ids in groups that fit into a row; each id takes its last bracket, too."""
     ends = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
     start = before = 0

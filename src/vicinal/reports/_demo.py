@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats
 from vicinal._progress import Begin, Step
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.datasets import Dataset
@@ -96,9 +95,9 @@ class DemoAnswers:
     noise on that lead.
     """
 
-    labels: npt.NDArray[Any]
-    truth: npt.NDArray[Any]
-    confidence: npt.NDArray[np.float64]
+    labels: AnyArray
+    truth: AnyArray
+    confidence: Floats
     guarantee: Guarantee
     plan: PublicPlan
 
@@ -118,7 +117,7 @@ class Prepared:
     """A trial, with the images of its queries."""
 
     trial: Trial
-    images: npt.NDArray[Any]
+    images: AnyArray
 
 
 def prepare(

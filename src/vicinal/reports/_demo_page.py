@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DEFAULT, NOT_PRIVATE, DemoAnswers, Sweep
@@ -36,7 +37,7 @@ class Page:
 
     data: str
     answers: DemoAnswers
-    images: npt.NDArray[Any]
+    images: AnyArray
     classes: Sequence[Any]
     sweep: Sweep | None
     command: str

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from scipy.stats import rankdata
 
 from vicinal import _checks
+from vicinal._arrays import Bools, FloatMatrix, Floats
 from vicinal.errors import InvalidInput
 
 
@@ -67,7 +68,7 @@ class Outcome:
         }
 
 
-def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
     """Return which answers (q,) equal the truth (q,)."""
     labels, true = np.asarray(answers), np.asarray(truth)
     if labels.shape != true.shape or labels.ndim != 1:
@@ -88,9 +89,7 @@ def outcome_by_class(
     }
 
 
-def outcome_of_surest(
-    right: npt.NDArray[np.bool_], confidence: npt.NDArray[np.float64], share: float
-) -> Outcome:
+def outcome_of_surest(right: Bools, confidence: Floats, share: float) -> Outcome:
     """Return the outcome if only the `share` of queries with most confidence were answered.
 
     Post-processing: looks at the answers given and their noisy lead, nothing else.
@@ -155,7 +154,7 @@ class ClassFigures:
         answers: npt.ArrayLike,
         truth: npt.ArrayLike,
         classes: Sequence[Any],
-        chances: npt.NDArray[np.floating] | None = None,
+        chances: FloatMatrix | None = None,
     ) -> Self:
         """Compare answers (q,), and their probabilities (q, c) if known, with the truth (q,)."""
         true = np.asarray(truth)
@@ -206,9 +205,7 @@ class ClassFigures:
 _NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
-def auc_with_error(
-    scores: npt.NDArray[np.floating], cases: npt.NDArray[np.bool_]
-) -> tuple[float, float]:
+def auc_with_error(scores: FloatMatrix, cases: Bools) -> tuple[float, float]:
     """Return the AUC of scores (q,) and its standard error (DeLong et al. 1988); NaN if too few.
 
     `scores`, float (q,): higher for likelier cases. `cases`, bool (q,): which are cases; some, and
@@ -224,9 +221,7 @@ def auc_with_error(
     return float(above.mean()), error
 
 
-def _auc_of_all(
-    chances: npt.NDArray[np.floating], members: npt.NDArray[np.bool_]
-) -> FigureInterval | None:
+def _auc_of_all(chances: FloatMatrix, members: Bools) -> FigureInterval | None:
     columns = [1] if members.shape[1] == 2 else range(members.shape[1])
     if members.all(axis=0).any():
         return None

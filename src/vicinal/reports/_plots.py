@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
 from vicinal.reports._outcomes import Outcome
 
@@ -129,7 +128,7 @@ def accuracy_by_class(outcomes: Mapping[str, Outcome], style: Style = _DEFAULT_S
     return _finished(figure, style)
 
 
-def picture(pixels: npt.NDArray[Any]) -> bytes:
+def picture(pixels: AnyArray) -> bytes:
     """Return one image (h, w) or (h, w, 3) as PNG; grey ones from their darkest to brightest."""
     from matplotlib.image import imsave
 
@@ -183,7 +182,7 @@ def _draw_curve(axes: Axes, curve: Curve, place: int, of: int, style: Style) -> 
     )  # fmt: skip
 
 
-def _reaches(outcomes: Sequence[Outcome]) -> npt.NDArray[np.float64]:
+def _reaches(outcomes: Sequence[Outcome]) -> Floats:
     """Return how far intervals reach below and above accuracies, float64 (2, n)."""
     pairs = [
         (outcome.accuracy - outcome.interval[0], outcome.interval[1] - outcome.accuracy)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Floats32
 from vicinal.neighbours import _scan
 from vicinal.neighbours._centroids import PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index
@@ -25,7 +26,7 @@ from vicinal.neighbours._lsh import HyperplaneLSH
 from vicinal.neighbours._radius import AdaptiveRadius, Reference
 
 Works = dict[str, Callable[[], object]]
-Rows = npt.NDArray[np.float32]
+Rows = Floats32
 
 TABLES = (10, 20, 30)
 """Numbers of hash tables that ZZGW23 report, of 8 bits each (Table 3, Figure 4)."""

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal.labelling import ABSTAINED, LabellingPlan, TransferResult
 from vicinal.labelling._journal import AskedRound
 from vicinal.reports import _text as words
@@ -24,7 +24,7 @@ _SHOWN = 16
 def transfer_page(
     outcome: TransferResult,
     plan: LabellingPlan,
-    pool: npt.NDArray[Any],
+    pool: AnyArray,
     classes: Sequence[Any],
     figures: Sequence[tuple[str, ClassFigures]] = (),
 ) -> str:
@@ -97,7 +97,7 @@ def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
 
 
 def _questions(
-    number: int, outcome: TransferResult, pool: npt.NDArray[Any], classes: Sequence[Any]
+    number: int, outcome: TransferResult, pool: AnyArray, classes: Sequence[Any]
 ) -> Markup:
     asked_round, selected = outcome.rounds[number], outcome.selected[number]
     places = _evenly(asked_round)
@@ -126,7 +126,7 @@ def _tile(
     asked_round: AskedRound,
     place: int,
     selected: bool,
-    pool: npt.NDArray[Any],
+    pool: AnyArray,
     classes: Sequence[Any],
 ) -> Markup:
     row, label = int(asked_round.questions[place]), int(asked_round.labels[place])

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, FloatMatrix, Places
 from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
@@ -21,9 +21,7 @@ from vicinal.features import HOGFeatures, PublicMap
 from vicinal.predictors import IndKNNClassifier
 from vicinal.reports._outcomes import Outcome
 
-Rows = npt.NDArray[np.floating]
-Places = npt.NDArray[np.int64]
-
+Rows = FloatMatrix
 _MANY = 2048
 """From this many images on, starting other processes pays."""
 
@@ -63,10 +61,10 @@ class Trial:
 
     classes: Sequence[Any]
     records: Rows
-    labels: npt.NDArray[Any]
+    labels: AnyArray
     reference: Rows
     queries: Rows
-    truth: npt.NDArray[Any]
+    truth: AnyArray
 
     def first(self, n_queries: int) -> Trial:
         """Return the same trial with only the first queries."""
@@ -82,9 +80,9 @@ class Benchmark:
 
     classes: Sequence[Any]
     records: Rows
-    labels: npt.NDArray[Any]
+    labels: AnyArray
     test: Rows
-    test_labels: npt.NDArray[Any]
+    test_labels: AnyArray
     learnt: Mapping[str, Any] = field(default_factory=dict)
 
     def trial(self, public_map: PublicMap, parts: Split) -> Trial:
@@ -115,7 +113,7 @@ def image_benchmark(dataset: Dataset, classes: Sequence[Any], begin: Begin) -> B
     )
 
 
-def labels_of(dataset: Dataset) -> npt.NDArray[Any]:
+def labels_of(dataset: Dataset) -> AnyArray:
     """Return the labels of a data set that must have them."""
     if dataset.labels is None:
         raise InvalidInput("The data must have labels, in the training and in the test part.")
@@ -153,7 +151,7 @@ def yardstick_outcome(trial: Trial) -> Outcome:
     return Outcome.of(plain_neighbors(trial), trial.truth)
 
 
-def plain_neighbors(trial: Trial) -> npt.NDArray[Any]:
+def plain_neighbors(trial: Trial) -> AnyArray:
     """Return the majority label of each query's nearest neighbours, (q,), without any privacy."""
     from sklearn.neighbors import KNeighborsClassifier
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Ints, Places
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
-from vicinal.ledger._answers import AnswerLog, Places
+from vicinal.ledger._answers import AnswerLog
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
@@ -54,9 +54,9 @@ class ReleasedAnswers:
     version, which did not keep them.
     """
 
-    labels: npt.NDArray[np.int64]
-    votes: npt.NDArray[np.float64] | None = None
-    probabilities: npt.NDArray[np.float64] | None = None
+    labels: Ints
+    votes: Floats | None = None
+    probabilities: Floats | None = None
 
 
 @dataclass(eq=False)
@@ -106,7 +106,7 @@ class AudienceState:
         mapped, prior = model.mapped(rows)
         return self.engine.answer(mapped, prior=prior)
 
-    def released(self, answers: QueryAnswers) -> npt.NDArray[Any]:
+    def released(self, answers: QueryAnswers) -> AnyArray:
         """Return answers as they are stored: of words the heaviest alone."""
         if isinstance(self.settings, KeywordSettings):
             assert answers.votes is not None  # noqa: S101 (sums of words leave)

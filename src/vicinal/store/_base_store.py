@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
@@ -19,15 +20,14 @@ from vicinal.ledger._audiences import Audience
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
-from vicinal.store._evaluation_charges import CountedRows, Steps
+from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._noisy_figures import NoisyFigures
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import Addition, StoredRecords, check_naming
-from vicinal.store._replies import along_trend, check_trend
+from vicinal.store._replies import along_trend, trend_rows
 from vicinal.store._request_batch import RequestBatch, audience_state
 from vicinal.store._requests import Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, remaining_quota
@@ -158,22 +158,16 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
         """
-        rows = self._trend_rows(queries, audience) if _checks.boolean("trend", trend) else None
+        rows = None
+        if _checks.boolean("trend", trend):
+            with self._exclusive():
+                state = audience_state(self._audience_states, audience)
+                rows = trend_rows(self._parts.schema, state, queries)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
-        return reply if rows is None else self._along_trend(reply, rows, audience)
-
-    def _trend_rows(self, queries: Any, audience: str) -> IntegerMatrix:
-        """Return queries as integers, or raise InvalidInput where no trend can be fitted."""
-        with self._exclusive():
-            state = audience_state(self._audience_states, audience)
-            check_trend(state)
-            rows = self._parts.schema.kernel_of(None).encode(self._parts.schema.vectors(queries))
-        check_enough(len(rows))
-        return rows
-
-    def _along_trend(self, reply: Reply, rows: IntegerMatrix, audience: str) -> Reply:
+        if rows is None:
+            return reply
         with self._exclusive():
             return along_trend(audience_state(self._audience_states, audience), rows, reply)
 
@@ -358,9 +352,8 @@ class BaseStore(ABC):
         """
         ids = _checks.subject_ids("erased", list(erased))
         with self._exclusive():
-            rows = None
-            if features is not None:
-                rows = self._parts.shard.index.kernel.encode(self.schema.vectors(features))
+            kernel = self._parts.shard.index.kernel
+            rows = None if features is None else kernel.encode(self.schema.vectors(features))
             return self._verify(ids, rows)
 
     # ------------------------------------------------------------ public facts

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
@@ -60,7 +60,7 @@ class Erasure:
     clock: int
 
     @property
-    def positions(self) -> npt.NDArray[np.int64]:
+    def positions(self) -> Ints:
         """The rows to erase, ascending."""
         return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats, Ints, Places
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answers import DIGEST, digests_of
@@ -32,17 +33,12 @@ from vicinal.predictors.ind_knn._vector_settings import (
 )
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
-from vicinal.store._noisy_figures import Floats, NoisyFigures, known
+from vicinal.store._noisy_figures import NoisyFigures, known
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import check_naming
 from vicinal.store._replies import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._vector_evaluation import (
-    Places,
-    ReleasedKeywords,
-    ReleasedLabelSets,
-    ReleasedNumbers,
-)
+from vicinal.store._vector_evaluation import ReleasedKeywords, ReleasedLabelSets, ReleasedNumbers
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
@@ -257,7 +253,7 @@ class ReleasedClasses:
             chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]
         return cls(schema, labels, chances)
 
-    def checked(self, y: npt.ArrayLike, size: int) -> npt.NDArray[np.int64]:
+    def checked(self, y: npt.ArrayLike, size: int) -> Ints:
         """Return positions of true classes (size,), or raise InvalidInput. Private."""
         return np.asarray(self.schema.targets(y, size), dtype=np.int64)
 
@@ -278,7 +274,7 @@ class ReleasedClasses:
         confusion = len(self.classes) ** 2
         return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
 
-    def cells(self, truth: npt.NDArray[Any], places: Places) -> Places:
+    def cells(self, truth: AnyArray, places: Places) -> Places:
         """Return the cells of rows with true classes (n,), int64 (n, tables)."""
         answers = self.labels[places]
         cells = [truth * len(self.classes) + answers]

@@ -7,16 +7,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._hashed_slots import NOBODY
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._visitors import keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan
-
-Steps = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks, features
+from vicinal._arrays import AnyArray
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.features._model_names import LITE0, MINILM, PACKAGED_MODEL
@@ -124,9 +124,7 @@ class StoreExtractor:
         """Which definition of its arithmetic the extractor has; the first one if it has one."""
         return int(getattr(self._rows, "edition", 1))
 
-    def fitted(
-        self, raw: Any, n_components: int, power: float = 0.5
-    ) -> tuple[Self, npt.NDArray[Any]]:
+    def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
         """Return an extractor with a map learnt from public raw rows, and their features.
 
         Parameters

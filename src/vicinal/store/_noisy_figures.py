@@ -9,11 +9,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import Floats
 from vicinal.mechanisms import public_draws
-
-Floats = npt.NDArray[np.float64]
 
 _DRAWS = 400
 _LEVEL = 0.95

@@ -14,19 +14,19 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints, Ints32
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
 
 TILE = 8192
 """Rows that share a digest."""
 
-Rows = npt.NDArray[Any]
-Positions = npt.NDArray[np.int64]
+Rows = AnyArray
+Positions = Ints
 
 _CHUNK = 1 << 24
 _PART = 1 << 20
@@ -230,7 +230,7 @@ class RecordFiles:
         for start in range(0, size, step):
             yield self.features.part(start, min(start + step, size))
 
-    def column(self, name: str, size: int) -> npt.NDArray[np.int32]:
+    def column(self, name: str, size: int) -> Ints32:
         """Return a copy of the labels or the slots of the first `size` records, int32 (size,)."""
         return np.array(self.parts[name].rows(size)[:, 0], dtype=np.int32)
 

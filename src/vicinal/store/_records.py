@@ -12,9 +12,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
 from vicinal.ledger._answers import request_name
@@ -69,14 +69,14 @@ class StoredRecords:
 
     integers: IntegerMatrix
     targets: RecordTargets
-    rows: npt.NDArray[np.int32]
+    rows: Ints32
     ids: list[SubjectId] | None
 
     @classmethod
     def of(
         cls,
         schema: StoreSchema,
-        X: npt.NDArray[np.floating],
+        X: FloatMatrix,
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
     ) -> Self:
@@ -91,7 +91,7 @@ class StoredRecords:
         return cls(integers, targets, schema.target.rows(targets), ids)
 
     @property
-    def labels(self) -> npt.NDArray[np.int32]:
+    def labels(self) -> Ints32:
         """Class indices, (n,), where records have classes."""
         return self.rows[:, 0]
 

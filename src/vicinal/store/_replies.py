@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_answers import (
     KeywordAnswers,
@@ -25,8 +26,6 @@ from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
 from vicinal.store._requests import KeywordReply, LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
 
-Places = npt.NDArray[np.int64]
-
 _QUARTILES = (0.25, 0.5, 0.75)
 
 
@@ -35,7 +34,7 @@ class StoredAnswers:
     """Fields of a `kind` of reply, by name: rows of answers, or None; and those that are shared."""
 
     kind: type[Reply]
-    fields: dict[str, npt.NDArray[Any] | None]
+    fields: dict[str, AnyArray | None]
     shared: dict[str, Any]
 
     def reply(self, part: slice, **paid: Any) -> Reply:
@@ -71,13 +70,16 @@ def stored_answers(
     return StoredAnswers(NumberReply, {**plain, **fields, "quartiles": quartiles}, names)
 
 
-def check_trend(state: AudienceState) -> None:
-    """Raise InvalidInput where answers of an audience have no trend."""
+def trend_rows(schema: StoreSchema, state: AudienceState, queries: Any) -> IntegerMatrix:
+    """Return queries as integers, or raise InvalidInput where no trend can be fitted to them."""
     if not isinstance(state.settings, RegressorSettings | MultiLabelSettings):
         raise InvalidInput(
             "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
             "a trend to."
         )
+    rows = schema.kernel_of(None).encode(schema.vectors(queries))
+    check_enough(len(rows))
+    return rows
 
 
 def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Reply:
@@ -91,15 +93,13 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
         sets = LabelAnswers.of(settings, reply.votes, noise).along_trend(around)
         fields: dict[str, Any] = {"labels": sets.present.astype(np.int64), "shares": sets.shares}
         return replace(reply, **fields | {"errors": sets.errors})
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see check_trend)
+    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see trend_rows)
     numbers = NumberAnswers.of(settings, reply.votes, noise).along_trend(around)
     fields = {"labels": numbers.means, "errors": numbers.errors}
     return replace(reply, **fields)
 
 
-def _keywords(
-    settings: KeywordSettings, stored: npt.NDArray[np.float64], noise: float
-) -> StoredAnswers:
+def _keywords(settings: KeywordSettings, stored: Floats, noise: float) -> StoredAnswers:
     answers = KeywordAnswers.of_stored(stored)
     fields = {"labels": settings.words[answers.places], "votes": answers.sums}
     nothing = {"confidence": None, "probabilities": None}
@@ -108,7 +108,7 @@ def _keywords(
 
 def _class_fields(
     schema: StoreSchema, state: AudienceState, answers: ReleasedAnswers
-) -> dict[str, npt.NDArray[Any] | None]:
+) -> dict[str, AnyArray | None]:
     votes, scale = answers.votes, state.noise_scale
     return {
         "labels": np.asarray(schema.classes)[answers.labels],

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
 from vicinal.ledger._answers import KnownRequest, digests_of, request_name, stored_requests
@@ -22,20 +21,18 @@ from vicinal.store._store_schema import StoreSchema
 
 _FRESH = -1
 
-Places = npt.NDArray[np.int64]
-
 
 @dataclass(eq=False)
 class _NewQueries:
     """Queries of one audience that have to be asked."""
 
     state: AudienceState
-    rows: list[npt.NDArray[Any]] = field(default_factory=list)
+    rows: list[AnyArray] = field(default_factory=list)
     place_of: dict[bytes, int] = field(default_factory=dict)
     queries_of: dict[str, int] = field(default_factory=dict)
     refusal: VicinalError | None = None
 
-    def ask(self, analyst: str, rows: Mapping[bytes, npt.NDArray[Any]]) -> None:
+    def ask(self, analyst: str, rows: Mapping[bytes, AnyArray]) -> None:
         """Put new queries at the end."""
         for digest, row in rows.items():
             self.place_of[digest] = len(self.rows)
@@ -74,6 +71,7 @@ class RequestBatch:
         self._states = states
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _RequestJob] = {}
+        self._names: list[bytes | None] = []
         self._stored: dict[bytes, KnownRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
@@ -96,7 +94,7 @@ class RequestBatch:
 
     # ------------------------------------------------------------ before anything is charged
 
-    def new_rows(self, queries: Sequence[Query]) -> dict[str, npt.NDArray[Any]]:
+    def new_rows(self, queries: Sequence[Query]) -> dict[str, AnyArray]:
         """Return the integer rows that would have to be asked, by audience; nothing is asked."""
         self._jobs(queries)
         return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
@@ -109,24 +107,24 @@ class RequestBatch:
         return [
             outcome
             if isinstance(outcome, VicinalError)
-            else self._job(query, outcome[0], next(rows))
-            for query, outcome in zip(queries, checked, strict=True)
+            else self._job(query, name, outcome[0], next(rows))
+            for query, name, outcome in zip(queries, self._names, checked, strict=True)
         ]
 
     def _look_up(
         self,
         queries: Sequence[Query],
-        checked: Sequence[tuple[AudienceState, npt.NDArray[Any]] | VicinalError],
+        checked: Sequence[tuple[AudienceState, AnyArray] | VicinalError],
     ) -> None:
-        """Read at once what is stored under the idempotency keys of all sound requests."""
-        names = [
-            name
+        """Name all sound requests with a key, and read at once what is stored under them."""
+        self._names = [
+            None if isinstance(outcome, VicinalError) else _name(query)
             for query, outcome in zip(queries, checked, strict=True)
-            if not isinstance(outcome, VicinalError) and (name := _name(query)) is not None
         ]
+        names = [name for name in self._names if name is not None]
         self._stored = stored_requests(self._ledger.database, names)
 
-    def _checked(self, query: Query) -> tuple[AudienceState, npt.NDArray[Any]] | VicinalError:
+    def _checked(self, query: Query) -> tuple[AudienceState, AnyArray] | VicinalError:
         """Return whom a request is for, and its features; or what is wrong with it."""
         try:
             state = audience_state(self._states, query.audience)
@@ -137,7 +135,7 @@ class RequestBatch:
         except VicinalError as error:
             return error
 
-    def _rows(self, vectors: Sequence[npt.NDArray[Any]]) -> Iterator[npt.NDArray[Any]]:
+    def _rows(self, vectors: Sequence[AnyArray]) -> Iterator[AnyArray]:
         """Yield integer features, made at once for all requests: no row depends on its company."""
         if vectors:
             kernel = self._schema.kernel_of(None)
@@ -145,15 +143,17 @@ class RequestBatch:
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
     def _job(
-        self, query: Query, state: AudienceState, rows: npt.NDArray[Any]
+        self, query: Query, name: bytes | None, state: AudienceState, rows: AnyArray
     ) -> _RequestJob | VicinalError:
         try:
-            return self._job_of(query, state, rows)
+            return self._job_of(query.analyst, name, state, rows)
         except VicinalError as error:
             return error
 
-    def _job_of(self, query: Query, state: AudienceState, rows: npt.NDArray[Any]) -> _RequestJob:
-        analyst, digests, name = query.analyst, digests_of(rows), _name(query)
+    def _job_of(
+        self, analyst: str, name: bytes | None, state: AudienceState, rows: AnyArray
+    ) -> _RequestJob:
+        digests = digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
         body = _body(digests)
@@ -176,7 +176,7 @@ class RequestBatch:
         return _RequestJob(state, stored[1], stored[2])
 
     def _find_or_enqueue(
-        self, state: AudienceState, analyst: str, digests: list[bytes], rows: npt.NDArray[Any]
+        self, state: AudienceState, analyst: str, digests: list[bytes], rows: AnyArray
     ) -> _RequestJob:
         """Find each query among the answers, or put it to those that have to be asked."""
         fresh = self._fresh.setdefault(state.audience.name, _NewQueries(state))
@@ -192,8 +192,8 @@ class RequestBatch:
             place or (_FRESH, fresh.place_of[digest])
             for digest, place in zip(digests, stored_at, strict=True)
         ]
-        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T
-        return _RequestJob(state, seqs.copy(), places.copy(), len(new))
+        seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T.copy()
+        return _RequestJob(state, seqs, places, len(new))
 
     # ------------------------------------------------------------ charge, make durable, reply
 
@@ -227,7 +227,9 @@ class RequestBatch:
     def _refusal(self, job: _RequestJob) -> VicinalError | None:
         """Return why an audience was refused, for jobs that needed something new of it."""
         fresh = self._fresh.get(job.state.audience.name)
-        return fresh.refusal if fresh is not None and (job.seqs == _FRESH).any() else None
+        if fresh is None or fresh.refusal is None:
+            return None
+        return fresh.refusal if (job.seqs == _FRESH).any() else None
 
     def _unless_refused(self, job: _RequestJob | VicinalError) -> _RequestJob | VicinalError:
         return job if isinstance(job, VicinalError) else self._refusal(job) or job
@@ -268,7 +270,7 @@ class RequestBatch:
             missing = self._missing(job.seqs)
             yield answers.reply(part, charged=job.charged, left=state.remaining, missing=missing)
 
-    def _missing(self, seqs: npt.NDArray[np.int64]) -> tuple[int, ...] | None:  # noqa: ARG002
+    def _missing(self, seqs: Ints) -> tuple[int, ...] | None:  # noqa: ARG002
         """Return which shards some of these blocks were answered without; None without shards."""
         return None
 

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
 
 LONGEST_NAME = 200
@@ -83,10 +81,10 @@ class Reply:
     98
     """
 
-    labels: npt.NDArray[Any]
-    votes: npt.NDArray[np.float64] | None
-    confidence: npt.NDArray[np.float64] | None
-    probabilities: npt.NDArray[np.float64] | None
+    labels: AnyArray
+    votes: Floats | None
+    confidence: Floats | None
+    probabilities: Floats | None
     charged: int
     left: int
     missing: tuple[int, ...] | None = field(default=None, kw_only=True)
@@ -144,8 +142,8 @@ class NumberReply(Reply):
     ['age']
     """
 
-    errors: npt.NDArray[np.float64]
-    quartiles: npt.NDArray[np.float64] | None
+    errors: Floats
+    quartiles: Floats | None
     names: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -193,8 +191,8 @@ class LabelSetReply(Reply):
     array([[1, 0]])
     """
 
-    shares: npt.NDArray[np.float64]
-    errors: npt.NDArray[np.float64]
+    shares: Floats
+    errors: Floats
     names: list[Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -263,11 +261,11 @@ def checked_name(noun: str, value: object) -> str:
     return value
 
 
-def _rounded(values: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float64] | None:
+def _rounded(values: Floats | None) -> Floats | None:
     return None if values is None else values.round(_DIGITS)
 
 
-def _listed(values: npt.NDArray[np.float64] | None) -> list[Any] | None:
+def _listed(values: Floats | None) -> list[Any] | None:
     """Return rows, or numbers, as a list, with None for those that are NaN."""
     if values is None:
         return None

@@ -10,18 +10,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Floats, Places
 from vicinal.ledger._answer_blocks import ReuseEntry, bytes_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine, observe
 from vicinal.store._store_schema import StoreSchema
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +68,7 @@ class ReuseReplay:
         return np.asarray(votes.argmax(axis=1))
 
 
-def released(answers: QueryAnswers) -> npt.NDArray[Any]:
+def released(answers: QueryAnswers) -> AnyArray:
     """Return answers as they are stored: labels, or votes whose best class is the label.
 
     Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
@@ -88,7 +85,7 @@ def released(answers: QueryAnswers) -> npt.NDArray[Any]:
     return votes
 
 
-def mask_unasked(votes: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def mask_unasked(votes: Floats) -> Floats:
     """Return stored votes as they leave: NaN where nobody was asked."""
     queried = np.isfinite(votes).all(axis=1, keepdims=True)
     return np.where(queried, votes, np.nan)

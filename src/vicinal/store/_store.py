@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
 from vicinal.ledger._audiences import Audience
@@ -28,7 +29,7 @@ from vicinal.store._additions import (
     add_records,
     prepare_addition,
 )
-from vicinal.store._audience_state import AudienceState, new_plan, open_audience_state
+from vicinal.store._audience_state import new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._changes import (
     add_audience,
@@ -37,7 +38,7 @@ from vicinal.store._changes import (
     start_index,
 )
 from vicinal.store._checksums import note_files
-from vicinal.store._evaluation_charges import CountedRows, Steps, charge_people
+from vicinal.store._evaluation_charges import CountedRows, charge_people
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._folder import Folder
 from vicinal.store._opening import OpenStore, create_store, open_store
@@ -60,16 +61,12 @@ class Store(BaseStore):
 
     Examples
     --------
-    >>> import tempfile
-    >>> from pathlib import Path
     >>> import numpy as np
     >>> from vicinal import Store
     >>> rng = np.random.default_rng(0)
     >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
-    >>> folder = Path(tempfile.mkdtemp()) / "store"
-    >>> with Store.init(
-    ...     folder, X, y, classes=[0, 1], public=R, n_queries=20, n_records=500
-    ... ) as store:
+    >>> plan = {"n_queries": 20, "n_records": 500}
+    >>> with Store.init("store", X, y, classes=[0, 1], public=R, **plan) as store:
     ...     reply = store.predict([[0.5, 0.1, -0.3]])
     >>> reply.charged, reply.left
     (1, 19)
@@ -82,11 +79,10 @@ class Store(BaseStore):
         self._lock = ForkSafeLock()
         self._additions = AdditionTurns()
         self._failed = False
-        self._audience_states: dict[str, AudienceState] = {}
-        for name, audience in parts.ledger.audiences.items():
-            self._audience_states[name], _ = open_audience_state(
-                parts, audience, parts.ledger.version, self._lock
-            )
+        self._audience_states = {
+            name: open_audience_state(parts, audience, parts.ledger.version, self._lock)[0]
+            for name, audience in parts.ledger.audiences.items()
+        }
 
     # ------------------------------------------------------------ making and opening
 
@@ -364,23 +360,12 @@ class Store(BaseStore):
 
         Examples
         --------
-        >>> import tempfile
-        >>> from pathlib import Path
         >>> import numpy as np
         >>> from vicinal import Store
         >>> rng = np.random.default_rng(0)
         >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
-        >>> with Store.init(
-        ...     Path(tempfile.mkdtemp()) / "store",
-        ...     X,
-        ...     y,
-        ...     classes=[0, 1],
-        ...     public=R,
-        ...     n_queries=20,
-        ...     n_records=500,
-        ...     model_share=0.5,
-        ...     model_refreshes=1,
-        ... ) as store:
+        >>> plan = {"n_queries": 20, "n_records": 500, "model_share": 0.5, "model_refreshes": 1}
+        >>> with Store.init("store", X, y, classes=[0, 1], public=R, **plan) as store:
         ...     store.refresh_model()
         0
         """

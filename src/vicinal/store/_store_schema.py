@@ -95,7 +95,7 @@ PUBLIC = "public.npy"
 class ExtractedRows:
     """Rows that the store's extractor has been through already, see :meth:`StoreSchema.vectors`."""
 
-    features: npt.NDArray[np.floating]
+    features: FloatMatrix
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -124,7 +124,7 @@ class StoreSchema:
     bound: float | None
     precision: Precision
     extractor: StoreExtractor
-    public: npt.NDArray[np.floating] | None
+    public: FloatMatrix | None
     index: dict[str, Any] = field(default_factory=plain_index)
     reference_cost: float = 0.0
 
@@ -147,7 +147,7 @@ class StoreSchema:
         assert self.bound is not None  # noqa: S101 (RBF kernels have one)
         return RBF(bandwidth or 1.0, self.bound, self.precision)
 
-    def vectors(self, raw: Any) -> npt.NDArray[np.floating]:
+    def vectors(self, raw: Any) -> FloatMatrix:
         """Return checked features (n, d) of raw records or queries.
 
         Raises InvalidInput if they are not what the store takes; no message repeats a value.
@@ -212,7 +212,7 @@ class StoreSchema:
 
 def new_schema(
     X: Any, public: npt.ArrayLike | None, extractor: StoreExtractor, parameters: dict[str, Any]
-) -> tuple[StoreSchema, npt.NDArray[np.floating]]:
+) -> tuple[StoreSchema, FloatMatrix]:
     """Return the schema of a new store, and the features of its raw first records.
 
     `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.

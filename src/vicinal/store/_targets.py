@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import predictors
+from vicinal._arrays import AnyArray, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVectors
 from vicinal.predictors._common.parameters import REQUIRED, declared
@@ -138,13 +138,13 @@ class TargetSchema:
             return 2 * self.plain_settings.words_per_text
         return 1 if self.kind == CLASSES else self.plain_settings.n_coordinates
 
-    def rows(self, targets: RecordTargets) -> npt.NDArray[np.int32]:
+    def rows(self, targets: RecordTargets) -> Ints32:
         """Return what records carry as rows, int32 (n, width). Private."""
         if not isinstance(targets, RecordVectors):
             return targets.reshape(-1, 1)
         return targets.pairs(self.width // 2) if self.kind == WORDS else targets.steps()
 
-    def targets(self, rows: npt.NDArray[np.int32]) -> RecordTargets:
+    def targets(self, rows: Ints32) -> RecordTargets:
         """Return what :meth:`rows` was made of, exactly."""
         if self.kind == CLASSES:
             return np.array(rows[:, 0], dtype=np.int32)
@@ -152,7 +152,7 @@ class TargetSchema:
             return RecordVectors.of_pairs(self.plain_settings.n_coordinates, rows)
         return RecordVectors.of_steps(rows)
 
-    def fault(self, rows: npt.NDArray[np.int32]) -> str | None:
+    def fault(self, rows: Ints32) -> str | None:
         """Return in words what cannot be in such rows; None if all can."""
         if self.kind == CLASSES:
             bad = ((rows < 0) | (rows >= len(self.classes))).any()
@@ -164,7 +164,7 @@ class TargetSchema:
         lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         return "A record carries a vector longer than 1." if (lengths > 1 + 1e-9).any() else None
 
-    def examples(self, size: int) -> npt.NDArray[Any]:
+    def examples(self, size: int) -> AnyArray:
         """Return made-up targets (size, ...), as `y` of the estimator."""
         if self.kind == CLASSES:
             return np.resize(np.array(self.classes, dtype=object), size)
@@ -204,7 +204,7 @@ def _names(settings: type[SharedSettings]) -> frozenset[str]:
     return frozenset(each.name for each in declared(settings))
 
 
-def _misplaced(places: npt.NDArray[np.int32], steps: npt.NDArray[np.int32], words: int) -> bool:
+def _misplaced(places: Ints32, steps: Ints32, words: int) -> bool:
     """Tell whether rows are not ascending places of words, then zeros, each with its value."""
     there = places > 0
     last = np.where(there[:, 1:], places[:, :-1], 0)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Bools, Floats, Places
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._parameter_tables import LOG
@@ -22,9 +23,7 @@ from vicinal.predictors.ind_knn._vector_settings import (
     MultiLabelSettings,
     RegressorSettings,
 )
-from vicinal.store._noisy_figures import Floats, NoisyFigures
-
-Places = npt.NDArray[np.int64]
+from vicinal.store._noisy_figures import NoisyFigures
 
 LARGEST_ERROR = 0.25
 """Of the distance between the bounds: errors beyond count as this large."""
@@ -184,7 +183,7 @@ class ReleasedNumbers:
         """Errors, then deviations, of every target."""
         return (2 * _SIDE,) * (2 * len(self.targets))
 
-    def cells(self, truth: npt.NDArray[Any], places: Places) -> Places:
+    def cells(self, truth: AnyArray, places: Places) -> Places:
         """Return the cells of rows with true numbers (n, p), int64 (n, 2 p)."""
         error_edges, deviation_edges, centre = self._bins
         errors, deviations = self.answers[places] - truth, truth - centre
@@ -222,7 +221,7 @@ class ReleasedLabelSets:
     labels: list[Any]
     answers: Places
 
-    def checked(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[np.bool_]:
+    def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return true labels, bool (size, c), or raise InvalidInput. Private."""
         return inputs.label_sets(y, (size, len(self.labels)))
 
@@ -231,7 +230,7 @@ class ReleasedLabelSets:
         """Truth and answer of every label."""
         return (4,) * len(self.labels)
 
-    def cells(self, truth: npt.NDArray[Any], places: Places) -> Places:
+    def cells(self, truth: AnyArray, places: Places) -> Places:
         """Return the cells of rows with true labels (n, c), int64 (n, c)."""
         return 2 * truth.astype(np.int64) + self.answers[places]
 
@@ -308,7 +307,7 @@ class ReleasedKeywords:
     settings: KeywordSettings
     answers: Places
 
-    def checked(self, y: npt.ArrayLike | None, size: int) -> npt.NDArray[Any]:
+    def checked(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the words of each text as a set of places, (size,). Private."""
         vectors = self.settings.targets(y, size)
         words = np.empty(size, dtype=object)
@@ -321,7 +320,7 @@ class ReleasedKeywords:
         """None to all of an answer's words, twice."""
         return (self.answers.shape[1] + 1,) * 2
 
-    def cells(self, truth: npt.NDArray[Any], places: Places) -> Places:
+    def cells(self, truth: AnyArray, places: Places) -> Places:
         """Return how many words of their own and of the next answer texts (n,) have, (n, 2)."""
         following = (places + 1) % max(1, len(self.answers))
         hits = [

@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.ledger._answers import DIGEST
 from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
@@ -54,9 +53,7 @@ class Verification:
         return not self.faults
 
 
-def verify(
-    parts: OpenStore, erased: Sequence[SubjectId], rows: npt.NDArray[Any] | None
-) -> Verification:
+def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
     """Check the database, the files, every budget, and that nobody who left is still there."""
     works = {
         "the database's structure": parts.database.faults(),
@@ -202,7 +199,7 @@ def _holds(content: bytes, remains: set[bytes]) -> bool:
     )
 
 
-def _features(parts: OpenStore, rows: npt.NDArray[Any]) -> Iterator[str]:
+def _features(parts: OpenStore, rows: AnyArray) -> Iterator[str]:
     """Find erased features among all records; the same features of somebody else are found too."""
     erased = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
     for part in parts.record_files.features_in_parts(len(parts.shard)):

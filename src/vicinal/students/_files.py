@@ -174,7 +174,7 @@ def save_onnx(student: Student, path: str | Path) -> None:
     MissingExtra
         If onnx is not installed.
     InvalidInput
-        If the file cannot be written, or the student has a second one.
+        If the file cannot be written, or the student is of images and has a second one.
 
     Examples
     --------
@@ -190,17 +190,14 @@ def save_onnx(student: Student, path: str | Path) -> None:
 
 def onnx_model(student: Student) -> onnx.ModelProto:
     """Return a student as an ONNX model, checked."""
-    if student.second is not None:
+    if student.second is not None and len(student.preprocessing.shape) > 1:
         raise InvalidInput(
-            "A student with a second one cannot be written as ONNX, which has no histograms of "
-            "gradients. Train it without 'ensemble'."
+            "A student of images with a second one cannot be written as ONNX, which has no "
+            "histograms of gradients. Train it without 'ensemble'."
         )
     library = of_extra("students", "onnx", "Writing ONNX")
     graph = _Graph(library.helper)
-    last = graph.normalised("examples", student)
-    for layer in (*student.network.body, student.network.head):
-        last = graph.layer(last, layer)
-    graph.node("Softmax", [last], "probabilities", axis=1)
+    graph.node("Softmax", [graph.joined_logits(student)], "probabilities", axis=1)
     proto = library.helper.make_graph(
         graph.nodes,
         "student",
@@ -240,6 +237,24 @@ class _Graph:
         tensor = self._helper.make_tensor(name, 1, array.shape, array.tobytes(), raw=True)
         self.weights.append(tensor)
         return name
+
+    def joined_logits(self, student: Student) -> str:
+        """Add a student and its second; geometric means of softmaxes are softmaxes of means."""
+        if student.second is None:
+            return self.logits(student)
+        weight = student.first_weight
+        parts = [
+            self.node("Mul", [self.logits(one), self.weight([share])])
+            for one, share in ((student, weight), (student.second, 1 - weight))
+        ]
+        return self.node("Add", parts)
+
+    def logits(self, student: Student) -> str:
+        """Add preprocessing and network of a student."""
+        last = self.normalised("examples", student)
+        for layer in (*student.network.body, student.network.head):
+            last = self.layer(last, layer)
+        return last
 
     def normalised(self, name: str, student: Student) -> str:
         """Add what :class:`vicinal.students._student.Preprocessing` does."""

@@ -22,13 +22,25 @@ from vicinal.labelling._answers import checked_soft_labels
 from vicinal.labelling._labellers import SoftLabels
 from vicinal.students import _files
 from vicinal.students._exact import ranges
-from vicinal.students._kernel_network import KERNEL, build_kernel, fit_head
+from vicinal.students._kernel_network import (
+    FIT_OF_GRADIENTS,
+    FIT_OF_VECTORS,
+    KERNEL,
+    HeadFit,
+    build_kernel,
+    fit_head,
+)
 from vicinal.students._networks import build
 from vicinal.students._student import Examples, Preprocessing, Student
 from vicinal.students._training import Recipe, train
 
 _RANGED = 1000
 """Public examples that tell how large a layer's inputs are."""
+
+_WIDE = Recipe(
+    "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
+)
+"""The second student of vectors (docs/decisions/0149-students-of-two-kinds.md)."""
 
 
 def train_student(
@@ -100,12 +112,13 @@ def _second(
     recipe: Recipe,
     soft: Tensor | None,
 ) -> Student:
-    """Return the student of images' histograms of gradients, which learns from soft labels."""
+    """Return the student that learns from soft labels alone: of gradients, or of vectors."""
     if np.ndim(pool) < 3:
-        raise InvalidInput("The recipe's 'ensemble' is for images. Got vectors.")
+        wide = replace(_WIDE, seed=recipe.seed)
+        return _trained(pool, *lesson, names, wide, None, soft)
     features = HOGFeatures(n_jobs=-1).transform(pool)
     kernel = Recipe("plain", KERNEL, seed=recipe.seed)
-    return _trained(features, *lesson, names, kernel, None, soft)
+    return _trained(features, *lesson, names, kernel, None, soft, FIT_OF_GRADIENTS)
 
 
 def _trained(
@@ -116,14 +129,18 @@ def _trained(
     recipe: Recipe,
     progress: Callable[[int], None] | None,
     soft: Tensor | None,
+    fit: HeadFit = FIT_OF_VECTORS,
 ) -> Student:
     """Return one student; `labels`, int64 (a,), are places of classes."""
     preprocessing = Preprocessing.of(pool)
     examples = preprocessing(pool)
     targets = torch.nn.functional.one_hot(labels, len(names)).float()
+    learnt_from = examples[rows], targets
+    if recipe.method == "plain":
+        learnt_from = _joined_targets(examples, rows, targets, soft, recipe.soft)
     if recipe.network == KERNEL:
         network = build_kernel(np.asarray(pool), preprocessing.deviation, len(names))
-        trained = fit_head(network, *_targets(examples, rows, targets, soft, recipe.soft))
+        trained = fit_head(network, *learnt_from, fit)
         if progress is not None:
             progress(recipe.steps)
     else:
@@ -131,8 +148,7 @@ def _trained(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             network = build(recipe.network, preprocessing.input_shape, len(names))
-            learnt_from = examples[rows], targets, examples
-            trained = train(network, *learnt_from, recipe, progress, soft)
+            trained = train(network, *learnt_from, examples, recipe, progress, soft)
     largest = ranges(trained.body, examples[:_RANGED])
     return Student(trained, recipe.network, tuple(names.tolist()), preprocessing, largest)
 
@@ -151,10 +167,10 @@ def _soft_labels(
     return torch.from_numpy(checked_soft_labels(soft_labels, n_examples, n_classes))
 
 
-def _targets(
+def _joined_targets(
     examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return what a head is fitted to: soft labels of all examples joined with the answers."""
+    """Return examples and their targets: soft labels of all examples joined with the answers."""
     if soft is None:
         return examples[rows], targets
     joined = soft.clone()

@@ -63,10 +63,11 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
     It is one of :data:`NETWORKS`; examples of another shape than it takes are refused.
     """
     layers = _BODIES[_checks.choice("network", name, tuple(_BODIES))]
-    if len(shape) != (1 if name == "mlp" else 3):
+    vectors = name in _OF_VECTORS
+    if len(shape) != (1 if vectors else 3):
         raise InvalidInput(
-            f"The network {name!r} takes {'vectors' if name == 'mlp' else 'images'}. Got "
-            f"examples of shape {shape}."
+            f"The network {name!r} takes {'vectors' if vectors else 'images'}. Got examples of "
+            f"shape {shape}."
         )
     try:
         body = layers(shape)
@@ -148,6 +149,11 @@ def _mlp(shape: Shape) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
+def _wide(shape: Shape) -> nn.Sequential:
+    """One hidden layer, of which every step of training drops half, for soft labels of vectors."""
+    return nn.Sequential(nn.Linear(shape[0], 1024), nn.ReLU(), nn.Dropout(0.5))
+
+
 def _leaky(before: int, after: int, size: int, padding: int) -> list[nn.Module]:
     convolution = nn.Conv2d(before, after, size, padding=padding)
     return [convolution, nn.BatchNorm2d(after), nn.LeakyReLU(0.1)]
@@ -159,7 +165,9 @@ _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
     "svhn": _published,
     "cifar10": _conv_small,
     "mlp": _mlp,
+    "wide": _wide,
 }
+_OF_VECTORS = ("mlp", "wide")
 
 NETWORKS = tuple(_BODIES)
 """Names that :func:`build` knows."""

@@ -20,8 +20,8 @@ from vicinal.students._networks import Network, Shape
 Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
 
-FIRST = 0.7
-"""What a network weighs beside a second student (docs/decisions/0143-two-students.md)."""
+FIRST_OF_IMAGES, FIRST_OF_VECTORS = 0.7, 0.5
+"""What a network weighs beside a second student (docs/decisions/0143-two-students.md, 0149)."""
 
 _LEAST = 1e-12
 """A probability where two students are averaged: neither rules a class out."""
@@ -122,8 +122,8 @@ class Student:
         The guarantee of the answers that it was trained on, as ``Guarantee.to_dict`` gives it. What
         is done with answers weakens no guarantee, so it is the student's too.
     second : Student or None
-        Of images' histograms of gradients. Its probabilities are joined with the network's, by
-        weighted geometric means.
+        Of images' histograms of gradients, or of the same vectors. Its probabilities are joined
+        with the network's, by weighted geometric means.
 
     Examples
     --------
@@ -154,8 +154,15 @@ class Student:
         chances = self._passed(examples, part)
         if self.second is None:
             return chances
-        features = HOGFeatures(n_jobs=-1).transform(examples)
-        return _joined(chances, self.second.predict_proba(features))
+        if len(self.preprocessing.shape) > 1:
+            examples = HOGFeatures(n_jobs=-1).transform(examples)
+        return _joined(chances, self.second.predict_proba(examples), self.first_weight)
+
+    @property
+    def first_weight(self) -> float:
+        """What the network weighs beside the second student, from 0 to 1."""
+        vectors = len(self.preprocessing.shape) == 1
+        return FIRST_OF_VECTORS if vectors else FIRST_OF_IMAGES
 
     def predict(self, examples: Examples) -> AnyArray:
         """Return class names (n,) for raw examples."""
@@ -187,9 +194,9 @@ class Student:
         return np.concatenate(parts)
 
 
-def _joined(first: Floats32, second: Floats32) -> Floats32:
+def _joined(first: Floats32, second: Floats32, weight: float) -> Floats32:
     """Return weighted geometric means of probabilities (n, c), scaled to add up to 1."""
-    means = np.maximum(first, _LEAST) ** FIRST * np.maximum(second, _LEAST) ** (1 - FIRST)
+    means = np.maximum(first, _LEAST) ** weight * np.maximum(second, _LEAST) ** (1 - weight)
     return np.asarray(means / means.sum(axis=1, keepdims=True))
 
 

@@ -118,10 +118,9 @@ class Recipe:
             )
         if self.network == KERNEL and self.method != "plain":
             raise InvalidInput("The network 'kernel' is for the method 'plain'.")
-        if self.soft and self.network != KERNEL and self.method not in ("uda", "both"):
+        if self.soft and self.method == "vat":
             raise InvalidInput(
-                "The 'soft_share' parameter is for the methods 'uda' and 'both', and for the "
-                "network 'kernel'."
+                "The 'soft_share' parameter is for the methods 'plain', 'uda' and 'both'."
             )
 
     @property
