@@ -115,8 +115,12 @@ def strangers(source):
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and (text := ast.get_docstring(node)):
             names = declared(node)
-            listed = documented(text, "Parameters")
-            if isinstance(node, ast.ClassDef) and not node.bases:
+            inherits = isinstance(node, ast.ClassDef) and bool(node.bases)
+            built_here = not inherits or "__init__" in {
+                getattr(one, "name", "") for one in node.body
+            }
+            listed = documented(text, "Parameters") if built_here else set()
+            if isinstance(node, ast.ClassDef) and not inherits:
                 listed |= documented(text, "Attributes")
             listed |= described(text)
             if names and not getattr(getattr(node, "args", None), "kwarg", None):
