@@ -112,10 +112,10 @@ def _differing(one: Units, other: Units) -> Slots:
     """Return where two arrays differ, int32 ascending: threads take a piece each."""
     starts = range(0, len(one), max(_COMPARED, -(-len(one) // THREADS)))
     step = starts.step
-    found = map_in_threads(
+    places = map_in_threads(
         lambda at: differing(one[at : at + step], other[at : at + step], at), list(starts)
     )
-    return np.concatenate([np.zeros(0, dtype=np.int32), *found])
+    return np.concatenate([np.zeros(0, dtype=np.int32), *places])
 
 
 def pages_of(slots: Slots) -> list[int]:

@@ -283,19 +283,19 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
 
 
 @compiled
-def _exponentials(scores, top, per_score, power, found):  # type: ignore[no-untyped-def]
+def _exponentials(scores, top, per_score, power, results):  # type: ignore[no-untyped-def]
     """Write exp((scores - top) * per_score), each good to 2e-10; `power` is room to work in."""
     two = power.view(np.float64)
     for i in range(len(scores)):
         x = max(np.float64(scores[i] - top[i]) * per_score, -700.0)
-        whole = np.rint(x * _LOG2_E)
-        power[i] = (np.int64(whole) + 1023) << 52
-        found[i] = x - whole * _LN_2
+        twos = np.rint(x * _LOG2_E)
+        power[i] = (np.int64(twos) + 1023) << 52
+        results[i] = x - twos * _LN_2
     for i in range(len(scores)):
-        x = found[i]
+        x = results[i]
         # Taylor's series up to x^8, for |x| <= log(2) / 2.
         y = 1 / 24 + x * (1 / 120 + x * (1 / 720 + x * (1 / 5040 + x * (1 / 40320))))
-        found[i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
+        results[i] = (1 + x * (1 + x * (1 / 2 + x * (1 / 6 + x * y)))) * two[i]
 
 
 @compiled
