@@ -114,7 +114,7 @@ class NoiseSchedule:
 _PRIOR_WEIGHT = 300
 _LEAST_PACE = 4.0
 _FEWEST_LEFT = 256  # twice any block, so that no block can spend everything
-_LEAST_UNSPENT = 1e-6  # then noise is a thousand times the plan's; budgets hold whatever it is
+_UNSPENT = 1e-6  # then noise is a thousand times the plan's; budgets hold whatever it is
 
 
 class GatedNoiseSchedule(NoiseSchedule):
@@ -124,8 +124,7 @@ class GatedNoiseSchedule(NoiseSchedule):
     what a busy record has spent so far by plan: sigma2^2 = u E / (1 - spent), with sigma2^2 = u T
     the noise of T questions and `spent` the sum of u / sigma2^2 over the questions asked. All of it
     is public: the stream of queries and released answers decides, never a budget. Once the planned
-    queries are through, a tenth more are planned for, again and again; what is unspent never counts
-    as less than a millionth. So it never has to stop.
+    queries are through, a tenth more are planned for, again and again: it never has to stop.
 
     `unit`: u, the squared multiplier of a plan of one question. `n_queries`: answers planned for.
     """
@@ -171,8 +170,7 @@ class GatedNoiseSchedule(NoiseSchedule):
         return max(expected, _FEWEST_LEFT)
 
     def _fitting(self) -> float:
-        unspent = max(1 - self._spent, _LEAST_UNSPENT)  # each block past the plan takes up to half
-        return math.sqrt(self._unit * self.expected_queries() / unspent)
+        return math.sqrt(self._unit * self.expected_queries() / max(1 - self._spent, _UNSPENT))
 
 
 class ProxyLedger:
