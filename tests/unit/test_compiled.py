@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,3 +112,9 @@ def test_the_text_of_a_docstring_may_look_like_an_import(package: Path) -> None:
     (package / "other.py").write_text(textwrap.dedent('"""\nfrom vicinal import single\n"""'))
     _compiled._imported.cache_clear()
     assert package / "single.py" in _compiled.sources(package / "other.py")
+
+
+def test_steps_of_an_installation_may_share_a_process() -> None:
+    """Which process takes which step is luck: none may claim the records of another."""
+    code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -64,7 +64,7 @@ def compile_private_knn() -> None:
     """Compile the search of a fresh sample, and what prices its releases."""
     from vicinal.predictors import PrivateKNNClassifier
 
-    rows, labels = _made_up(0)
+    rows, labels = _made_up(2)  # others than the votes': one process may do both
     public, _ = _made_up(1)
     PrivateKNNClassifier(
         range(_CLASSES), k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
