@@ -52,6 +52,7 @@ CHILDREN_DRAW = {
     "tests/docs/test_tables_page.py": "of the service that is started one label of two is read",
     "tests/serving/test_docs.py": "what is read has the right form, whatever the noise is",
     "tests/statistical/test_copies.py": "a fork is refused before it draws for an answer",
+    "tests/unit/test_compiled.py": "no answer is read, only whether one was refused",
     "tests/unit/noise/test_system.py": "draws of 64 bytes or more are unequal: probability 2^-512",
     "tests/unit/test_distributed_actors.py": CHARGES,
     "tests/unit/test_distributed_changes.py": CHARGES,
