@@ -43,6 +43,9 @@ EXTRAS = {
 ALONE = ("timm",)
 """Installed without what it needs: its torchvision would have to be the same build as torch."""
 
+HELD = ("typer<0.29",)
+"""Not the newest: from 0.29 on typer loads pydantic for every command, see docs/decisions/0159."""
+
 HEAD = "# Written by `make lock`: exact versions, and the SHA-256 of their wheels.\n"
 
 VERSION_ALONE = "# Written by `make lock`: the version alone, see requirements/lock.py.\n"
@@ -129,7 +132,7 @@ def resolved(pip: Path, upgrade: bool) -> tuple[dict[str, Pins], str]:
     pins = [] if upgrade else lines(read_pins())
     for name, extras in EXTRAS.items():
         wanted += [one for extra in extras for one in project["optional-dependencies"][extra]]
-        needed = resolve(pip, wanted, constraints=[*pins, *lines(found)])
+        needed = resolve(pip, wanted, constraints=[*pins, *HELD, *lines(found)])
         if name == "dev":
             needed |= resolve(pip, ALONE, "--no-deps", constraints=pins)
         files[name] = {one: needed[one] for one in needed.keys() - found.keys() - {"torch"}}

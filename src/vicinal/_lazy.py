@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -34,6 +35,25 @@ def lazy_exports(
         return sorted({*namespace, *modules})
 
     return attribute, directory
+
+
+def load_when_used(package: str, *names: str) -> None:
+    """Let modules of a package load when something of theirs is used, not when it is listed.
+
+    `from package import *` lists them. For a program with one thread: two that use such a module
+    first at once could find half of it.
+    """
+    from importlib.util import LazyLoader, find_spec, module_from_spec
+
+    parent = import_module(package)
+    for name in names:
+        full = f"{package}.{name}"
+        spec = find_spec(full)
+        if full not in sys.modules and spec is not None and spec.loader is not None:
+            spec.loader = LazyLoader(spec.loader)
+            module = sys.modules[full] = module_from_spec(spec)
+            spec.loader.exec_module(module)
+            setattr(parent, name, module)
 
 
 def of_extra(extra: str, package: str, purpose: str) -> Any:

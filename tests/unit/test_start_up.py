@@ -63,8 +63,16 @@ def test_pricing_a_plan_loads_only_what_it_needs():
     modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
     assert "vicinal.accounting._plan" in modules
     unneeded = {"matplotlib", "numba", "pyarrow", "sklearn"}
+    unneeded |= {"numpy.f2py.f2py2e", "numpy.random.mtrand", "numpy.testing._private"}
     unneeded |= {"scipy.fft", "scipy.optimize", "scipy.stats"}
     assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
+
+
+def test_a_module_that_loads_when_used_is_whole_once_it_is():
+    code = "from vicinal._lazy import load_when_used; load_when_used('numpy', 'polynomial', 'ma')\n"
+    assert "numpy.polynomial.polynomial" not in loaded(code + "from numpy import *")
+    later = code + "from numpy import *; assert polynomial.Polynomial([1, 2])(3) == 7"
+    assert "numpy.polynomial.polynomial" in loaded(later)
 
 
 STORE = """

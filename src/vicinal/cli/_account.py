@@ -7,11 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from vicinal._lazy import load_when_used
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, picture_format, read_json, write_file
 from vicinal.errors import InvalidInput
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.json", help="The plan, as JSON.")]
+
+_UNUSED = ("ctypeslib", "f2py", "random", "testing")
+"""What scipy.special loads of numpy, to list its names, and pricing has no use for."""
 
 _METHOD_WORDS = {
     "rdp_mironov": "RDP, conversion of Mironov 2017 (as older papers print it)",
@@ -29,6 +33,7 @@ def account(
     ] = None,
 ) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
+    load_when_used("numpy", *_UNUSED)
     from vicinal.accounting._plan import Plan
 
     kind = picture_format(plot, "png", "svg", "pdf")
@@ -49,6 +54,7 @@ def calibrate(
     json: Json = False,
 ) -> None:
     """Find the value of one field with which a plan just keeps a target; never more than it."""
+    load_when_used("numpy", *_UNUSED)
     from vicinal.accounting._calibrate import calibrate as search
 
     answer = search(read_plan(plan), epsilon, field, release)
