@@ -189,6 +189,35 @@ def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place
     assert not np.array_equal(transform(planes), alone)
 
 
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_aliases_add_up_in_one_order_bit_for_bit(step: int) -> None:
+    rng = np.random.default_rng(step)
+    spectra, filters = (rng.normal(size=(k, 12, 24)).astype(np.float32) for k in (3, 2))
+    products = spectra[:, None] * filters
+    rows = sum(np.split(products, step, axis=2), np.float32(0))
+    expected = sum(np.split(rows, step, axis=3), np.float32(0))
+    found = _scattering_kernels.folded(spectra, filters, step)
+    assert_array_equal(found, expected.reshape(6, 12 // step, 24 // step))
+
+
+@pytest.mark.parametrize(
+    ("shape", "cells"), [((16, 16), (7, 7)), ((18, 22), (9, 3)), ((5, 7), (2, 1))]
+)
+def test_averages_add_up_in_one_order_bit_for_bit(
+    shape: tuple[int, int], cells: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(3, *shape)).astype(np.float32)
+    down, right = (
+        rng.normal(size=(few, many)).astype(np.float32)
+        for few, many in zip(cells, shape, strict=True)
+    )
+    rows = sum((down[:, u, None] * planes[:, u, None] for u in range(shape[0])), np.float32(0))
+    columns = (rows[..., v, None] * right[:, v] for v in range(shape[1]))
+    expected = sum(columns, np.float32(0))
+    assert_array_equal(_scattering_kernels.pooled(planes, down, right), expected)
+
+
 # ----------------------------------------------------------------- refusals
 
 
