@@ -18,8 +18,8 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     AnsweredNeighbours,
     ConfidenceGate,
 )
-from vicinal.predictors.ind_knn._engine import UNKNOWN
-from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
+from vicinal.predictors.ind_knn._engine import UNKNOWN, observe
+from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
 from vicinal.predictors.ind_knn._planning import (
     ASKED_SHARE,
     GATE_OPENS,
@@ -135,6 +135,33 @@ def test_one_label_alone_is_repeated_and_asked_for_now_and_then():
     answers = gate.reusable(X)
     assert set(answers.tolist()) == {1, UNKNOWN}
     assert (answers == UNKNOWN).sum() >= 300 // FLOOR
+
+
+def test_a_gate_holds_long_after_its_plan():
+    """Seeded. Noise rises for whoever goes on asking; what was learnt before stays right."""
+    classifier = fitted(
+        reuse_predictions="gate", model_share=0, epsilon=0.5, n_queries=500, release="label"
+    )
+    queries, truth = data(3, 4000)
+    answers = classifier.query(queries)
+    assert answers.asked[:1000].mean() > 0.2
+    assert not answers.asked[-2000:].any(), "nobody is asked for noise"
+    right = (answers.labels == truth).reshape(4, 1000).mean(axis=1)
+    assert (right > 0.9).all()
+
+
+def test_a_gate_that_asks_no_more_answers_everything_and_learns_nothing():
+    gate, (X, y) = ConfidenceGate(1.0, CLASSES), data(0, 400)
+    gate.learn(X, y)
+    pace = GatedNoiseSchedule(1e-4, 400)
+    pace._spent, pace._learnt, pace._signals = 0.99, 400, 400 / pace.multiplier
+    observe(gate, pace, X[:0], np.zeros(0, dtype=bool), y[:0])
+    assert not gate.asking
+    answers = gate.reusable(data(1, 500)[0])
+    assert (answers != UNKNOWN).all()
+    before = sum(map(len, gate._labels))
+    observe(gate, pace, X[:10], np.ones(10, dtype=bool), y[:10])
+    assert sum(map(len, gate._labels)) == before
 
 
 def test_answers_say_whether_they_were_asked_for():
@@ -258,6 +285,30 @@ def test_a_pace_spends_what_it_has_and_then_a_millionth_for_each_block(n_queries
         spent += asked * 1e-4 / pace.multiplier**2
         pace.update(answered, asked, unsure)
     assert spent < 1 + 1e-6 * len(blocks)
+
+
+@given(st.integers(1, 200_000))
+def test_asking_is_worthwhile_in_all_of_a_plan_but_its_last_block(n_queries):
+    """Even if all are asked where two in five were expected, and public points say so."""
+    pace, given = GatedNoiseSchedule(1e-4, n_queries), 0
+    while given < max(n_queries - 128, GATE_OPENS):
+        assert pace.worthwhile
+        given += 128
+        pace.update(128, 128, 1.0 if given >= GATE_OPENS else None)
+
+
+def test_asking_stops_when_a_signal_is_less_than_half_of_the_mean():
+    pace, multipliers = GatedNoiseSchedule(1e-4, 100), []
+    while pace.worthwhile:
+        multipliers += [pace.multiplier] * 128
+        pace.update(128, 128)
+    mean = np.mean(1 / np.array(multipliers))
+    assert 1 / pace.multiplier < mean / 2 <= 1 / multipliers[-1] + mean / 2
+    noise = pace.multiplier
+    for _ in range(50):
+        pace.update(128, 0)
+    assert not pace.worthwhile
+    assert pace.multiplier == pytest.approx(noise, rel=0.01)
 
 
 def test_a_pace_goes_on_without_end():

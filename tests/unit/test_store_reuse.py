@@ -15,6 +15,7 @@ from vicinal.ledger._answer_blocks import ReuseEntry
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR
 from vicinal.predictors.ind_knn._engine import QueryEngine
+from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
 from vicinal.store import Query, Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}
@@ -84,6 +85,30 @@ def test_a_restart_changes_no_decision(tmp_path, monkeypatch, release, noise):
     assert store.verify()
     store.close()
     other.close()
+
+
+def test_a_store_whose_gate_asks_no_more_charges_nobody_after_a_restart_too(tmp_path, monkeypatch):
+    worthwhile = property(lambda pace: pace._n_asked < OPENS)
+    monkeypatch.setattr(GatedNoiseSchedule, "worthwhile", worthwhile)
+    store = make(tmp_path / "store", **{**GATE, "noise_multiplier": "auto"})
+    for start in range(0, 400, 50):
+        store.predict(Q[start : start + 50])
+    charged = store._parts.ledger.audiences["default"].account.remaining.copy()
+    memory = store._audience_states["default"].engine.reuse
+    known = sum(map(len, memory._labels))
+    assert not memory.asking
+    free, labels = decisions(store, Q[400:500])
+    assert free.all()
+    assert (labels == QY[400:500]).mean() > 0.9
+    store = reopened(store, tmp_path / "store")
+    assert decisions(store, Q[500:600])[0].all()
+    memory = store._audience_states["default"].engine.reuse
+    assert not memory.asking
+    assert sum(map(len, memory._labels)) == known
+    account = store._parts.ledger.audiences["default"].account
+    np.testing.assert_array_equal(account.remaining, charged)
+    assert store.verify()
+    store.close()
 
 
 def test_two_worlds_with_the_same_answers_decide_alike(tmp_path, monkeypatch):

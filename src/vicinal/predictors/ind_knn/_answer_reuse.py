@@ -64,7 +64,8 @@ class ConfidenceGate(AnswerReuse):
     """Answers from a model of earlier answers where it is sure, and asks the others.
 
     One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
-    kinds of queries.
+    kinds of queries. Where asking is not worth it any more the model answers everything, and learns
+    nothing.
 
     - `scale`: integer length of a unit vector: features are brought back to length one.
     - `n_classes`: number of classes.
@@ -79,6 +80,7 @@ class ConfidenceGate(AnswerReuse):
     sure: float = 0.95
     block: int = 128
     unsure: float | None = None
+    asking: bool = True
     _queries: list[LocatedQueries] = field(default_factory=list)
     _labels: list[Places] = field(default_factory=list)
     _fitted_on: int = 0
@@ -91,11 +93,13 @@ class ConfidenceGate(AnswerReuse):
         self._neighborhoods = ReferenceNeighborhoods(points)
 
     def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return the model's answers where it is sure, but for one in `FLOOR`."""
+        """Return the model's answers where it is sure, but for one in `FLOOR`; or all of them."""
         answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
         if self._model is None:
             return answers
         chances = self._model.chances(self._located(queries))
+        if not self.asking:
+            return np.asarray(chances.argmax(axis=1))
         sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
         turns = self._n_sure + np.arange(len(sure))
         self._n_sure += len(sure)

@@ -93,6 +93,8 @@ class AnswerReuse(ABC):
     block: int
     unsure: float | None = None
     """Share of public points that it would ask about; None where nothing tells."""
+    asking: bool = True
+    """Whether private records are worth asking, see ``NoiseSchedule.worthwhile``."""
 
     @abstractmethod
     def reusable(self, queries: IntegerMatrix) -> Places:
@@ -115,8 +117,10 @@ def observe(
     labels: Places,
 ) -> None:
     """Update reuse and schedule by the answers of a block, and by which of it were asked."""
-    reuse.learn(queries[queried], labels[queried])
+    if reuse.asking:
+        reuse.learn(queries[queried], labels[queried])
     schedule.update(len(queries), int(queried.sum()), reuse.unsure)
+    reuse.asking = schedule.worthwhile
 
 
 class NoReuse(AnswerReuse):

@@ -46,9 +46,9 @@ from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn import _planning, _private_model
 from vicinal.predictors.ind_knn._answer_reuse import AnsweredNeighbours, ConfidenceGate
 from vicinal.predictors.ind_knn._engine import BLOCK, AnswerReuse, NoReuse, QueryEngine
+from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
 from vicinal.predictors.ind_knn._noise_schedule import (
-    GatedNoiseSchedule,
     NoiseSchedule,
     ProxyNoiseSchedule,
     with_proxies,

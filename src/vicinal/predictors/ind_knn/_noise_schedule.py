@@ -41,7 +41,7 @@ from vicinal.neighbours import (
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings
 from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
-from vicinal.predictors.ind_knn._planning import ASKED_SHARE, GATE_OPENS, asked_of, usage
+from vicinal.predictors.ind_knn._planning import usage
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
 Multipliers = float | Floats
@@ -82,6 +82,11 @@ class NoiseSchedule:
         """u, the squared multiplier of a plan of one question."""
         return self.multiplier**2 / self.n_queries
 
+    @property
+    def worthwhile(self) -> bool:
+        """Whether the next answers tell more than they confuse."""
+        return True
+
     def expected_queries(self) -> float:
         """Return the questions still to be expected, the next block's included."""
         return max(self.n_queries - self._answered, self.n_queries / 10, 1.0)
@@ -109,68 +114,6 @@ class NoiseSchedule:
         `unsure`: the share of public points that would be asked for now.
         """
         self._answered += answered
-
-
-_PRIOR_WEIGHT = 300
-_LEAST_PACE = 4.0
-_FEWEST_LEFT = 256  # twice any block, so that no block can spend everything
-_UNSPENT = 1e-6  # then noise is a thousand times the plan's; budgets hold whatever it is
-
-
-class GatedNoiseSchedule(NoiseSchedule):
-    """The multiplier for a gate, which leaves an unknown number of questions to be asked.
-
-    Before every block, noise is set to what lasts for the questions still to be expected, given
-    what a busy record has spent so far by plan: sigma2^2 = u E / (1 - spent), with sigma2^2 = u T
-    the noise of T questions and `spent` the sum of u / sigma2^2 over the questions asked. All of it
-    is public: the stream of queries and released answers decides, never a budget. Once the planned
-    queries are through, a tenth more are planned for, again and again: it never has to stop.
-
-    `unit`: u, the squared multiplier of a plan of one question. `n_queries`: answers planned for.
-    """
-
-    def __init__(self, unit: float, n_queries: int) -> None:
-        super().__init__(math.nan, n_queries)
-        self._unit = unit
-        self._n_asked = 0
-        self._gated = 0
-        self._passed = 0
-        self._spent = 0.0
-        self._forecast = ASKED_SHARE
-        self.multiplier = self._fitting()
-        self._least = self.multiplier / _LEAST_PACE
-
-    @property
-    def least(self) -> float:
-        """The smallest multiplier that will ever be used."""
-        return self._least
-
-    @property
-    def unit(self) -> float:
-        """u, as it was given: the multiplier moves."""
-        return self._unit
-
-    def update(self, answered: int, queried: int, unsure: float | None = None) -> None:
-        """Take note of a block and set the multiplier of the next."""
-        if unsure is not None:
-            self._forecast = unsure
-        self._spent += queried * self._unit / self.multiplier**2
-        if self._n_asked >= GATE_OPENS:
-            self._gated += answered
-            self._passed += queried
-        super().update(answered, queried)
-        self._n_asked += queried
-        self.multiplier = max(self._fitting(), self._least)
-
-    def expected_queries(self) -> float:
-        """Return the questions still to be expected."""
-        remaining = max(self.n_queries - self._answered, self.n_queries // 10)
-        rate = (self._passed + _PRIOR_WEIGHT * self._forecast) / (self._gated + _PRIOR_WEIGHT)
-        expected = asked_of(remaining, max(0, GATE_OPENS - self._n_asked), rate)
-        return max(expected, _FEWEST_LEFT)
-
-    def _fitting(self) -> float:
-        return math.sqrt(self._unit * self.expected_queries() / max(1 - self._spent, _UNSPENT))
 
 
 class ProxyLedger:
@@ -322,6 +265,11 @@ class ProxyNoiseSchedule(NoiseSchedule):
     def unit(self) -> float:
         """u, the squared multiplier of a plan of one question."""
         return self._schedule.unit
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether the next answers tell more than they confuse."""
+        return self._schedule.worthwhile
 
     def expected_queries(self) -> float:
         """Return the questions still to be expected, the next block's included."""

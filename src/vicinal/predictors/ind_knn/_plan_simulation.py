@@ -31,7 +31,8 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import ConfidenceGate
 from vicinal.predictors.ind_knn._budget_usage import RETIRED
 from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoReuse, observe
-from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
+from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import NoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_model import PlayedModel, played_model
 
