@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from vicinal.mechanisms._gradients import WEIGHT_STEPS
 from vicinal.predictors.ind_knn._descent import PLAIN, RATE, SHORT, TRIAL, Descent
 from vicinal.predictors.ind_knn._model_features import (
     BIAS,
     PRODUCTS,
     ModelFeatures,
     WeightNoise,
+    scores_of,
     shrunk,
 )
 
@@ -116,3 +118,13 @@ def test_steps_of_a_model_without_products_are_alike():
         descent.step(np.zeros((41, 2)))
     assert len(set(descent._rates)) == 1
     np.testing.assert_allclose(descent.finished()[:-1], 0)
+
+
+@pytest.mark.parametrize("width", [3, 8, 401])
+def test_scores_are_exact_sums_of_whole_numbers(width):
+    rng = np.random.default_rng(width)
+    rows = rng.integers(-8191, 8192, (5, width)).astype(np.float32)
+    weights = rng.integers(-(2**30), 2**30, (width, 7)).astype(np.float64)
+    expected = rows.astype(np.int64) @ weights.astype(np.int64)
+    found = scores_of(rows, weights, 1.0) * WEIGHT_STEPS
+    np.testing.assert_array_equal(found, expected.astype(np.float64))

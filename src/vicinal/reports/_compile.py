@@ -1,7 +1,7 @@
 """Compile what predictions and features need: `python -m vicinal.reports._compile`.
 
-For whoever installs: compiled code stays on disk, so that no first run waits for it. All records
-here are made up.
+For whoever installs: compiled code stays on disk, so that no first run waits for it. So do the
+modules that a report is drawn by, and its fonts. All records here are made up.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def compile_votes() -> None:
     """
     from vicinal.mechanisms._charging import tile_bounds
     from vicinal.neighbours import NeighbourLists
+    from vicinal.neighbours._scan import merge_tiles
     from vicinal.predictors import IndKNNClassifier
 
     rows, labels = _made_up(0)
@@ -39,6 +40,7 @@ def compile_votes() -> None:
     subjects = np.maximum(np.arange(_RECORDS), 8)
     places = np.arange(2, dtype=np.int32)
     tile_bounds(NeighbourLists(np.array([0, 2]), places, places), _RECORDS, threads=2)
+    merge_tiles([(np.array([2]), places, places)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
         IndKNNClassifier(
             range(_CLASSES),
@@ -60,6 +62,30 @@ def compile_published() -> None:
     ).fit(rows, labels).predict(rows[:4])
 
 
+def compile_model() -> None:
+    """Compile the training of a private model, and components of a kernel."""
+    from vicinal.predictors import IndKNNClassifier
+    from vicinal.predictors.ind_knn._kernel_map import KernelMap
+
+    rows, labels = _made_up(3)
+    public, _ = _made_up(1)
+    KernelMap.of(public, _WIDTH)
+    IndKNNClassifier(
+        range(_CLASSES), 8.0, n_queries=_RECORDS, model_share=0.3, simulation_seed=0
+    ).fit(rows, labels, np.maximum(np.arange(_RECORDS), 8), public=public).predict(rows[:4])
+
+
+def draw_report() -> None:
+    """Draw a plot: the first looks for the fonts of the machine."""
+    from vicinal.reports import _plots
+    from vicinal.reports._html import plot
+    from vicinal.reports._outcomes import Outcome
+
+    outcomes = {"0": Outcome.of(np.zeros(2), np.zeros(2))}
+    plot(lambda style: _plots.accuracy_by_class(outcomes, style), "")
+    _plots.picture(np.eye(2))
+
+
 def compile_private_knn() -> None:
     """Compile the search of a fresh sample, and what prices its releases."""
     from vicinal.predictors import PrivateKNNClassifier
@@ -77,7 +103,8 @@ def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 STEPS: tuple[Callable[[], None], ...] = (
-    compile_votes, compile_published, compile_features, compile_private_knn,
+    compile_votes, compile_published, compile_model, compile_features, compile_private_knn,
+    draw_report,
 )  # fmt: skip
 
 

@@ -19,7 +19,9 @@ from typing import Self
 import numpy as np
 
 from vicinal._arrays import FloatMatrix, Floats, Floats32
+from vicinal._compiled import compiled
 from vicinal.mechanisms._gradients import WEIGHT_STEPS
+from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
@@ -31,7 +33,8 @@ BIAS = 0.3
 PRODUCTS = 0.5
 """Length of all products together, beside features of length 1."""
 
-_CHUNK = 8192
+CHUNK = 1024
+"""Rows whose components stay in a core's cache."""
 
 MOST_PRODUCTS = 300
 """With more products than these, so for more than 24 features, there are none."""
@@ -88,9 +91,12 @@ class ModelFeatures:
         Products are of whole numbers, and rounded one by one: exact in any company.
         """
         rows = np.empty((len(X), self.width), dtype=np.float32)
-        for start in range(0, len(X), _CHUNK):
-            part = slice(start, start + _CHUNK)
+
+        def write(start: int) -> None:
+            part = slice(start, start + CHUNK)
             rows[part] = self.of_unit(unit_vectors(X[part]))
+
+        _scan.map_in_threads(write, range(0, len(X), CHUNK))
         return rows
 
     def of_unit(self, unit: IntegerRows) -> IntegerRows:
@@ -214,8 +220,29 @@ def _away(weights: Floats) -> Floats:
 
 
 def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:
-    """Return the scores of integer rows under whole weights: exact in any company."""
-    return np.asarray(rows.astype(np.float64, copy=False) @ integer_weights / (unit * WEIGHT_STEPS))
+    """Return the scores of integer rows under whole weights: exact in any company.
+
+    Sums of whole numbers below 2^53 are those of any order; threads of a BLAS would only wait.
+    """
+    sums = np.zeros((len(rows), integer_weights.shape[1]))
+    _add_products(rows, np.ascontiguousarray(integer_weights), sums)
+    return np.asarray(sums / (unit * WEIGHT_STEPS))
+
+
+@compiled
+def _add_products(rows, weights, sums):  # type: ignore[no-untyped-def]
+    """Add the product of rows (n, d) and weights (d, c) to `sums`, (n, c)."""
+    n_classes, last = weights.shape[1], rows.shape[1] - rows.shape[1] % 4
+    for i in range(len(rows)):
+        for j in range(0, last, 4):
+            a, b = np.float64(rows[i, j]), np.float64(rows[i, j + 1])
+            c, d = np.float64(rows[i, j + 2]), np.float64(rows[i, j + 3])
+            for k in range(n_classes):
+                two, more = a * weights[j, k] + b * weights[j + 1, k], c * weights[j + 2, k]
+                sums[i, k] += (two + more) + d * weights[j + 3, k]
+        for j in range(last, rows.shape[1]):
+            for k in range(n_classes):
+                sums[i, k] += np.float64(rows[i, j]) * weights[j, k]
 
 
 def softmax(scores: Floats) -> Floats:

@@ -21,11 +21,13 @@ from vicinal.ledger import Account
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, SubjectTable
 from vicinal.mechanisms._gradients import SubjectRows, whole_weights
 from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.neighbours import _scan
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import PLAIN, Descent, training_plan
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import (
+    CHUNK,
     IntegerRows,
     ModelFeatures,
     scores_of,
@@ -41,7 +43,6 @@ larger share, and from where on nothing is learnt."""
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
 _ROUNDS = 50
-_CHUNK = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,9 +64,15 @@ class LinearModel:
     def scored(self, X: FloatMatrix) -> Iterator[tuple[int, IntegerRows, Floats]]:
         """Yield where some rows begin, their integers of length one, and their scores."""
         features = ModelFeatures.of_weights(X.shape[1], self.weights, self.kernel)
-        for start in range(0, len(X), _CHUNK):
-            unit = unit_vectors(X[start : start + _CHUNK])
-            yield start, unit, scores_of(features.of_unit(unit), self.weights, features.unit)
+
+        def scored(start: int) -> tuple[int, IntegerRows, Floats]:
+            unit = unit_vectors(X[start : start + CHUNK])
+            return start, unit, scores_of(features.of_unit(unit), self.weights, features.unit)
+
+        together = CHUNK * _scan.THREADS
+        for start in range(0, len(X), together):
+            stop = min(start + together, len(X))
+            yield from _scan.map_in_threads(scored, range(start, stop, CHUNK))
 
 
 class PrivateModel:
