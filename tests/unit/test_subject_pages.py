@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
     read_framed,
+    remove_subjects,
     rows_to_pages,
     write_subjects,
 )
@@ -64,6 +66,43 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
         write_subjects(database, dict.fromkeys(gone))
     assert dict(read_framed(database)) == {s: i for s, i in everybody.items() if s not in gone}
     assert database.execute("SELECT * FROM subject_pages WHERE page = 2") == between
+    assert chain_faults(database, KEY) == []
+
+
+SHARES = st.sampled_from([0.003, 0.02, 0.5, 0.9, 0.999, 1.0])
+
+
+@given(share=SHARES, seed=st.integers(0, 99), length=st.sampled_from([1, 40, 900]))
+def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
+    database, share, seed, length
+):
+    """Fails if an id is cut out of the wrong place, or rows that few are left in are not packed."""
+    leaves = np.random.default_rng(seed).random(PAGE_SLOTS + 60) < share
+    here = {slot: framed(f"{slot}" + "x" * length) for slot in range(PAGE_SLOTS + 60)}
+    gone = {slot: who for slot, who in here.items() if leaves[slot]}
+    found = []
+    for take_out in (
+        lambda: write_subjects(database, dict.fromkeys(gone)),
+        lambda: remove_subjects(database, gone),
+    ):
+        with database.transaction():
+            database.execute("DELETE FROM subject_pages")
+            write_subjects(database, here)
+            take_out()
+        found.append(database.execute("SELECT * FROM subject_pages ORDER BY page, part"))
+        assert chain_faults(database, KEY) == []
+    assert found[0] == found[1]
+    assert dict(read_framed(database)) == {s: i for s, i in here.items() if s not in gone}
+
+
+def test_a_subject_is_cut_out_only_where_it_stands(database):
+    """An id in another place of its row than its slot's, or in none: the slot is freed."""
+    with database.transaction():
+        database.execute("DELETE FROM subject_pages")
+        write_subjects(database, {slot: framed(slot) for slot in range(9)})
+        remove_subjects(database, {3: framed(4), 5: framed("nobody")})
+    expected = {slot: framed(slot) for slot in range(9) if slot not in {3, 5}}
+    assert dict(read_framed(database)) == expected
     assert chain_faults(database, KEY) == []
 
 

@@ -273,14 +273,21 @@ def _digested(database: Database) -> list[str]:
 
 def _digest_of(prefix: bytes, row: Sequence[Any], long: int | None = LONG) -> int:
     """Return the digest of a row, in an encoding that no other row has."""
-    encoded = prefix + b"".join([_value(value, long) for value in row])
+    parts = [prefix]
+    for value in row:
+        kind = type(value)  # most values, encoded without a call
+        if kind is int:
+            parts.append(b"i%d;" % value)
+        elif kind is bytes and len(value) < LONG:  # the same for any `long`
+            parts.append(b"b%d:%b" % (len(value), value))
+        else:
+            parts.append(_value(value, long))
+    encoded = b"".join(parts)
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST).digest(), "little")
 
 
 def _value(value: Any, long: int | None) -> bytes:
     if isinstance(value, bytes):
-        if len(value) < LONG:  # the same for any `long`, without a call
-            return b"b%d:%b" % (len(value), value)
         return _content(b"b", value, long)
     if isinstance(value, int):
         return b"i%d;" % value

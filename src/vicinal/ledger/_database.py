@@ -82,6 +82,21 @@ class Database(ABC):
             for values in rows:
                 self.execute(statement, values)
 
+    def replace_rows(
+        self, statement: str, before: Sequence[Row], after: Sequence[Sequence[Value]]
+    ) -> None:
+        """Carry out an insertion for many rows that replace others, inside a transaction.
+
+        `before`: the rows that they replace, which have just been read: they are not read again.
+        """
+        self._check()
+        write = self._written(statement)
+        with self._guarded():
+            self._run_many(statement, after)
+            if write is not None and self.chain is not None:
+                new = [self._row(write, values) for values in after]
+                self.chain.enter(write.table, before, new)
+
     def scan(self, table: str) -> Iterator[list[Row]]:
         """Yield all rows of a table, in any order, a good many at a time."""
         self._check()
@@ -166,6 +181,11 @@ class Database(ABC):
 
     def shorten_log(self) -> None:  # noqa: B027 (a server does it by itself)
         """Do now what a commit would have to do once the log of writes is long."""
+
+    @contextmanager
+    def scrubbed_soon(self) -> Iterator[None]:
+        """Write less in the body, at whose end everything is rewritten by :meth:`scrub`."""
+        yield
 
     @abstractmethod
     def scrub(self) -> None:

@@ -21,7 +21,15 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all, unframed
 from vicinal.ledger._protocols import Slots, Turn
-from vicinal.ledger._subject_pages import PAGE_SLOTS, Page, read_pages, split_ids
+from vicinal.ledger._subject_pages import (
+    PAGE_SLOTS,
+    Page,
+    entries_of,
+    read_pages,
+    read_rows,
+    split_ids,
+    stand_at,
+)
 
 NOBODY = -1
 """In place of a slot, for ids that are not here."""
@@ -32,6 +40,8 @@ _PAGES = 32
 """Pages in memory at a time: some 8 MB as Python objects."""
 _RECENT = 4
 """Pages that are kept for single look-ups, which mostly come in the order of slots."""
+_FEW = 64
+"""Look-ups in a page up to which its rows are searched; for more they are split into ids."""
 _AT_ONCE = 1 << 14
 _NO_ID = b"<id:s>"
 """In place of an id that is too long to be stored; no id is empty."""
@@ -187,13 +197,15 @@ class HashedSlotTable:
         places = dict(zip(numbers.tolist(), np.split(order, starts[1:]), strict=True))
         for start in range(0, len(numbers), _PAGES):
             with turn():
-                read = list(read_pages(self._database, list(places)[start : start + _PAGES]))
-            for number, page in read:
+                read = list(read_rows(self._database, list(places)[start : start + _PAGES]))
+            for number, rows in read:
                 at = places[number]
-                standing = _standing_at(page, slots[at], number * PAGE_SLOTS)
-                held[at] = [
-                    who == ids[place] for who, place in zip(standing, at.tolist(), strict=True)
-                ]
+                here = [ids[place] for place in at.tolist()]
+                if len(at) <= _FEW:
+                    held[at] = stand_at(rows, slots[at].tolist(), [who + b">" for who in here])
+                    continue
+                standing = _standing_at(entries_of(rows), slots[at], number * PAGE_SLOTS)
+                held[at] = [one == who for one, who in zip(standing, here, strict=True)]
         return held
 
     def _page(self, number: int) -> dict[int, bytes]:

@@ -35,16 +35,17 @@ from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._protocols import Slots, Turn
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._subject_pages import pages_after, put_pages, write_subjects
+from vicinal.ledger._subject_pages import pages_after, put_pages, remove_subjects
 
 _CLOSED = "closed audiences"
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LeavingSubjects:
-    """Subjects that are about to be forgotten: their slots, int32, and keyed hashes. Private."""
+    """Subjects that are about to be forgotten: slots, int32, framed ids, keyed hashes. Private."""
 
     slots: Slots
+    ids: list[bytes]
     hashes: list[bytes]
 
 
@@ -135,8 +136,8 @@ class Ledger:
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
-        hashes = [self.hash(distinct[place]) for place in np.flatnonzero(here).tolist()]
-        return LeavingSubjects(slots[here], hashes)
+        leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
+        return LeavingSubjects(slots[here], framed_all(leaving), list(map(self.hash, leaving)))
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
@@ -148,7 +149,7 @@ class Ledger:
     def take_out(self, leaving: LeavingSubjects) -> None:
         """Forget subjects that are enrolled, as :meth:`remove`."""
         slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
-        write_subjects(self.database, dict.fromkeys(slots.tolist()))
+        remove_subjects(self.database, dict(zip(slots.tolist(), leaving.ids, strict=True)))
         self.slot_table.free(slots)
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()

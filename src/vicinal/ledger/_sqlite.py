@@ -138,6 +138,17 @@ class SQLiteDatabase(Database):
         with self._guarded():
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
+    @contextmanager
+    def scrubbed_soon(self) -> Iterator[None]:
+        """Leave what the body writes in the log, until the log is cut."""
+        self._check()
+        with self._guarded():
+            (pages,) = self._connection.execute("PRAGMA wal_autocheckpoint").fetchone()
+            self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        yield
+        with self._guarded():
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+
     def scrub(self) -> None:
         """Rewrite the file without free pages, and cut the log to nothing."""
         self._check()

@@ -294,7 +294,7 @@ class Store(BaseStore):
         """
         ids = _checks.subject_ids("subjects", subjects)
         parts = self._parts
-        with self._exclusive():
+        with self._exclusive(), parts.database.scrubbed_soon():
             self._additions.note_erased(ids)
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
             self._failed = True  # until it is through: another erasure must not begin before

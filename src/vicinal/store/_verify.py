@@ -23,6 +23,8 @@ from vicinal.store._opening import OpenStore, goes_on_from
 
 _READ = 1 << 26
 _OVERLAP = 2048
+_SEARCHED = 1 << 20
+_LONGEST_ROW = 1 << 12
 _SHORTEST = 8
 _ENDS_LIKE_AN_ID = re.compile(rb"[is][!-;=?-~]*>")
 
@@ -139,7 +141,7 @@ def traces(parts: OpenStore) -> Iterator[str]:
     scanned = parts.database.scan("subject_pages")
     rows = {first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
     for path in parts.database.files:
-        if not all(_only_present(parts, rows, content) for content in _contents(path)):
+        if not all(parts.ledger.slot_table.holds(ids) for ids in _other_ids(path, rows)):
             yield f"The file {path.name} holds an id of somebody who is not here any more."
 
 
@@ -151,22 +153,28 @@ def _marks(ids: bytes) -> Marks:
     return len(ids), hashlib.sha256(ids).digest()
 
 
-def _only_present(parts: OpenStore, rows: Mapping[bytes | None, Marks], content: bytes) -> bool:
-    """Tell whether all ids in a part of a file are those of subjects that are here.
+def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[bytes]]:
+    """Yield the framed ids in a file that stand in none of the rows of ids, some at a time.
 
-    `rows` are length and digest of all rows of ids, by the first one.
+    `rows` are length and digest of all rows, by the first id.
     """
-    others, at = set(), content.find(OPENING)
-    while at >= 0:
-        one = first_framed_id(content, at)
-        length, digest = rows.get(one, (0, b""))
-        if length and _marks(content[at : at + length]) == (length, digest):
-            at += length
-        else:
-            others |= {one} - {None}
-            at += len(one or OPENING)
-        at = content.find(OPENING, at)
-    return parts.ledger.slot_table.holds([one for one in others if one is not None])
+    with path.open("rb") as file:
+        content, more = b"", True
+        while more:
+            chunk = file.read(_SEARCHED)
+            content, more = content + chunk, bool(chunk)
+            others, at = set(), content.find(OPENING)
+            while 0 <= at < len(content) - _LONGEST_ROW * more:
+                one = first_framed_id(content, at)
+                length, digest = rows.get(one, (0, b""))
+                if length and _marks(content[at : at + length]) == (length, digest):
+                    at += length
+                else:
+                    others |= {one} - {None}
+                    at += len(one or OPENING)
+                at = content.find(OPENING, at)
+            content = content[at if at >= 0 else -len(OPENING) :]
+            yield [one for one in others if one is not None]
 
 
 def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
