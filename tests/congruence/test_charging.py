@@ -17,7 +17,9 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.mechanisms import _charging as charging
+from vicinal.mechanisms._charging_kernels import EVERYBODY, hits_by_subject
 from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.mechanisms._sorting import sort_ascending
 from vicinal.neighbours import Cosine, NeighbourLists, _scan
 
 N, CLASSES, QUERIES, BUDGET = 300, 3, 40, 0.02
@@ -95,6 +97,32 @@ def test_a_block_without_neighbours_costs_nothing(release):
     people = crowd(np.random.default_rng(0), kind)
     sums, spent = priced.contribute_and_charge(none, people)
     assert (sums.shape, sums.any(), spent) == ((QUERIES, CLASSES), False, 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 7, 64, 1000])
+@pytest.mark.parametrize("kinds", [1, 2, 50, 1 << 62])
+def test_the_sort_is_numpys(size, kinds):
+    """Random, with many and few equals; sorted already; the other way round."""
+    values = np.random.default_rng(size).integers(-kinds, kinds, size)
+    for given in (values, np.sort(values), np.sort(values)[::-1].copy()):
+        expected = np.sort(given)
+        sort_ascending(given, np.empty_like(given))
+        np.testing.assert_array_equal(given, expected)
+
+
+@pytest.mark.parametrize(("number", "shares"), [EVERYBODY, (1, 3)])
+def test_hits_are_grouped_by_subject_in_the_order_of_hits(number, shares):
+    rng = np.random.default_rng(2)
+    slots = rng.integers(0, 150, N).astype(np.int32)
+    rows = rng.permutation(N).astype(np.int32)
+    records = np.bincount(slots).astype(np.int32)
+    for start, stop in ((0, N), (20, 200)):
+        hits = np.arange(start, stop)
+        mine = slots[rows[hits]]
+        hits = hits[(records[mine] > 1) & (mine % shares == number)]
+        expected = hits[np.argsort(slots[rows[hits]], kind="stable")]
+        found = hits_by_subject(start, stop, rows, slots, records, (number, shares))
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_no_thread_is_at_work_after_an_error(monkeypatch):

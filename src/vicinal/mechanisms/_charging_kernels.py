@@ -19,6 +19,7 @@ from vicinal._prefetch import prefetch
 from vicinal.accounting._budget import MAX_NORM
 from vicinal.accounting._charges import afford, charge, label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
+from vicinal.mechanisms._sorting import sort_ascending
 from vicinal.neighbours._kernels import LEVELS
 
 LOW = (1 << 24) - 1
@@ -153,7 +154,8 @@ def charge_votes_of_several(  # type: ignore[no-untyped-def]
             slot = slots[rows[order[first]]]
             cost = scale_down(vector, every, remaining[slot], price)
             remaining[slot] -= cost
-            votes[j] += vector
+            for c in every:
+                votes[j, c] += vector[c]
             high, low = high + (cost >> 24), low + (cost & LOW)
             first = last
     return high, low
@@ -214,6 +216,7 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
     vector = np.zeros(sums.shape[1], dtype=np.int64)
     moved = np.zeros(sums.shape[1], dtype=np.bool_)
     touched = np.empty(sums.shape[1], dtype=np.int64)
+    spare = np.empty(sums.shape[1], dtype=np.int64)
     for j in range(bounds.shape[1]):
         price = one_price(prices, j)
         order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
@@ -224,7 +227,8 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
             for hit in order[first:last]:
                 weight = weights[_level(similarities[hit], origin, shift)]
                 size = _add_record(vectors, rows[hit], weight, vector, moved, touched, size)
-            touched[:size].sort()  # the order of a subject's records must not matter
+            # The order of a subject's records must not matter.
+            sort_ascending(touched[:size], spare)
             slot = slots[rows[order[first]]]
             cost = scale_down(vector, touched[:size], remaining[slot], price)
             remaining[slot] -= cost
@@ -342,15 +346,18 @@ def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
 def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
     """Return the hits of subjects with several records, those in `share`, grouped by subject."""
     number, shares = share
-    chosen = np.empty(stop - start, dtype=np.int64)
-    keys = np.empty(stop - start, dtype=np.int64)
+    keys = np.empty(stop - start, dtype=np.int64)  # slot, then hit: 31 bits each
     size = 0
     for hit in range(start, stop):
         slot = slots[rows[hit]]
         if records[slot] > 1 and slot % shares == number:
-            chosen[size], keys[size] = hit, slot
+            keys[size] = (np.int64(slot) << 32) + (hit - start)
             size += 1
-    return chosen[:size][np.argsort(keys[:size], kind="mergesort")]
+    order = keys[:size]
+    sort_ascending(order, np.empty(size, dtype=np.int64))
+    for i in range(size):
+        order[i] = start + (order[i] & 0xFFFFFFFF)
+    return order
 
 
 @compiled
