@@ -1,8 +1,10 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
 import json
+import sys
 import zipfile
 from dataclasses import replace
+from inspect import unwrap
 
 import numpy as np
 import pytest
@@ -502,6 +504,19 @@ def test_a_training_without_steps_to_average_is_the_student_itself(digits):
     averaged = train(network, examples, targets, examples, recipe(steps=3, average=0.0))
     for mine, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("network", ["small", "kernel"])
+def test_no_training_loads_a_compiler(digits, network, monkeypatch):
+    """Torch's own optimizers load it, for seconds."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    for wrapped in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
+        monkeypatch.delattr(unwrap(wrapped), "__dynamo_disable", raising=False)
+    images = digits[0][:60] if network == "small" else digits[0][:60].reshape(60, -1)
+    how = recipe(steps=2, network=network)
+    students.train_student(images, np.arange(60), digits[1][:60], range(10), how)
+    with pytest.raises(ImportError, match="dynamo"):
+        torch.optim.LBFGS([torch.zeros(2, requires_grad=True)])
 
 
 # ---------------------------------------------------------- a student of a released model

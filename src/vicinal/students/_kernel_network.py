@@ -22,6 +22,7 @@ from vicinal.features import PublicMap
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.students._networks import Likeness, Network, UnitLength
+from vicinal.students._optimizers import UncompiledLBFGS
 
 KERNEL = "kernel"
 """The network's name."""
@@ -102,7 +103,7 @@ def fit_head(network: Network, examples: Tensor, targets: Tensor, fit: HeadFit) 
         features = network.body(examples).double()
     head = network.head.double()
     parameters = list(head.parameters())
-    optimizer = torch.optim.LBFGS(
+    optimizer = UncompiledLBFGS(
         parameters, max_iter=fit.iterations, history_size=20, line_search_fn="strong_wolfe"
     )
 

@@ -22,6 +22,7 @@ from vicinal.errors import InvalidInput
 from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
 from vicinal.students._kernel_network import KERNEL
 from vicinal.students._networks import NETWORKS, Network
+from vicinal.students._optimizers import UncompiledAdamW
 
 METHODS = ("plain", "vat", "uda", "both")
 
@@ -182,7 +183,7 @@ class _Course:
         self.network = in_format(network, torch.channels_last).train()
         self.averaged: Network = copy.deepcopy(self.network).eval()
         self.generator = torch.Generator().manual_seed(recipe.seed)
-        self._optimizer = torch.optim.AdamW(
+        self._optimizer = UncompiledAdamW(
             network.parameters(), lr=recipe.rate, weight_decay=recipe.decay
         )
         # The probing push of VAT is too small for the eight bits of bfloat16.
