@@ -73,6 +73,7 @@ def pytest_collection_finish():
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(5_000, 10, 10)  # a search among what tests leave has little to find
     gc.enable()
 
 

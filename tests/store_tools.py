@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -110,25 +111,31 @@ def postgres_missing() -> str | None:
 
 
 @contextmanager
-def postgres_server(folder: Path) -> Iterator[str]:
-    """Run a server of its own in `folder`; yield the URL of its socket, without a database."""
+def postgres_server() -> Iterator[str]:
+    """Run a server of its own; yield the URL of its socket, without a database.
+
+    It lies beside pytest's folders, in memory as they do (scratch.py): only their owner may enter
+    these, and the server is another user.
+    """
     user = _server_user()
-    data, sockets = folder / "data", folder / "run"
-    for place in (folder, sockets):
-        place.mkdir(exist_ok=True, mode=0o755)
-        if user:
-            shutil.chown(place, user)
+    with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as folder:
+        data, sockets = Path(folder, "data"), Path(folder, "run")
+        sockets.mkdir()
+        for place in (folder, sockets):
+            Path(place).chmod(0o755)
+            if user:
+                shutil.chown(place, user)
 
-    def run(*command):
-        subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
+        def run(*command):
+            subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
 
-    run("initdb", "--auth=trust", "--username=tester", "--no-sync", "-D", data)
-    options = f"-k {sockets} -c listen_addresses="
-    run("pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
-    try:
-        yield f"postgresql:///{{}}?host={sockets}&user=tester"
-    finally:
-        run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+        run("initdb", "--auth=trust", "--username=tester", "--no-sync", "-D", data)
+        options = f"-k {sockets} -c listen_addresses="
+        run("pg_ctl", "-D", data, "-l", f"{folder}/log", "-w", "-o", options, "start")
+        try:
+            yield f"postgresql:///{{}}?host={sockets}&user=tester"
+        finally:
+            run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
 
 
 def fresh_database(url: str, name: str) -> str:

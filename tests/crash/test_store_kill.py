@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import tempfile
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -128,12 +126,10 @@ def moment(turn):
 def test_killed_with_its_ledger_on_a_server_nothing_is_lost(spawner, tmp_path):
     if reason := tools.postgres_missing():
         pytest.skip(reason)
-    with tempfile.TemporaryDirectory() as place:
-        Path(place).chmod(0o755)
-        with tools.postgres_server(Path(place) / "server") as url:
-            ledger = tools.fresh_database(url, "store")
-            tools.make(tmp_path / "store", n_queries=100_000, ledger=ledger).close()
-            assert lived_and_killed(spawner, tmp_path / "store", range(8))
+    with tools.postgres_server() as url:
+        ledger = tools.fresh_database(url, "store")
+        tools.make(tmp_path / "store", n_queries=100_000, ledger=ledger).close()
+        assert lived_and_killed(spawner, tmp_path / "store", range(8))
 
 
 def test_answers_that_were_not_paid_for_are_found_out(spawner, template, tmp_path):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +16,8 @@ def postgres():
     """Run a server for the session and yield its URL."""
     if reason := tools.postgres_missing():
         pytest.skip(reason)
-    # Not in pytest's own folder, which only its owner may enter: the server is another user.
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        with tools.postgres_server(Path(folder) / "server") as url:
-            yield url
+    with tools.postgres_server() as url:
+        yield url
 
 
 @pytest.fixture

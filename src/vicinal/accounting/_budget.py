@@ -101,8 +101,13 @@ def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     """
     epsilon = _checks.real("epsilon", epsilon, above=0)
     delta = _checks.real("delta", delta, above=0, below=1)
-    holds = _holds(_checks.choice("method", method, METHODS), epsilon, delta)
-    return _largest(holds)
+    return _checked_budget(epsilon, delta, _checks.choice("method", method, METHODS))
+
+
+@lru_cache(maxsize=256)
+def _checked_budget(epsilon: float, delta: float, method: str) -> float:
+    """Return the same for checked parameters; a fit asks for one budget several times."""
+    return _largest(_holds(method, epsilon, delta))
 
 
 def _holds(method: str, epsilon: float, delta: float) -> Callable[[float], bool]:
