@@ -141,6 +141,14 @@ def service(short: bool) -> Figures:
             took = 1e3 * (time.perf_counter() - start) / count
             yield Figure("256 clients, p99", float(many), 100, "ms")
             yield Figure("256 clients, a request (2,000 a second)", took, 0.5, "ms")
+        store = Path(folder) / "beside a model"
+        key = serving.make_store(store, 5_000 if short else 60_000, serving.MODEL_PLAN)
+        with serving.service(store) as at:
+            times(16, 100, 4)
+            alone = np.median(times(1, 60 if short else 400, 5))
+            yield Figure("a request alone beside a private model, p50", float(alone), 3, "ms")
+            many = np.quantile(times(256, 500 if short else 6000, 6), 0.99)
+            yield Figure("256 clients beside a private model, p99", float(many), 100, "ms")
 
 
 def people(short: bool) -> Figures:

@@ -1,4 +1,4 @@
-"""What a request alone is made of: `python -m benchmarks.request_parts [--records N]`.
+"""What a request alone is made of: `python -m benchmarks.request_parts [--records N] [--model]`.
 
 First the store in this process, part by part: each has its own time, without that of the parts
 inside it. Then the service as its users run it, asked over one bare socket: what its threads work,
@@ -26,9 +26,11 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.mechanisms._votes import NoisyVotes, VoteRelease
 from vicinal.neighbours._radius import AdaptiveRadius
+from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._shard import LocalShardBase
 from vicinal.store import Query, Store
+from vicinal.store._private_models import StoredModel
 from vicinal.store._request_batch import RequestBatch
 
 REST = "all else: turns, checks, marks of the witness"
@@ -37,6 +39,8 @@ PARTS = (
     (AdaptiveRadius, "thresholds", "radius, among public points"),
     (ProxyNoiseSchedule, "prepare", "public points inside it"),
     (ProxyNoiseSchedule, "charge_proxies", "public points charged"),
+    (ClassDecision, "beside_model", "probabilities beside a model"),
+    (StoredModel, "mapped", "scores of a model"),
     (NoisyVotes, "release", "price of a step"),
     (LocalShardBase, "charge_and_sum", "search of the records"),
     (LocalShardBase, "charge", "charges of the neighbours"),
@@ -169,10 +173,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.request_parts", description=__doc__)
     parser.add_argument("--records", type=int, default=60_000)
     parser.add_argument("--requests", type=int, default=200)
+    parser.add_argument("--model", action="store_true", help="beside a private model, the default")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "store"
-        key = serving.make_store(folder, arguments.records)
+        plan = serving.MODEL_PLAN if arguments.model else serving.PLAN
+        key = serving.make_store(folder, arguments.records, plan)
         load = os.getloadavg()[0]
         print(f"ms a request, n = {arguments.records:,}, d = {serving.D}, load {load:.1f}")
         print(f"\n{'the store, in this process':<52}{'clock':>9}{'processor':>11}")

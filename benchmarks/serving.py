@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from starlette.responses import JSONResponse
@@ -30,7 +31,9 @@ from vicinal.serving._models import PredictRequest
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
-PLAN = {"n_queries": 10**6, "n_neighbors": 300, "noise_multiplier": 300.0}
+PLAN: dict[str, Any] = {"n_queries": 10**6, "n_neighbors": 300, "noise_multiplier": 300.0}
+MODEL_PLAN: dict[str, Any] = {"n_queries": 10**4, "epsilon": 1.0, "delta": 1e-5}
+"""What a store has by default: a private model answers most queries alone."""
 
 
 def centres(rng: np.random.Generator) -> np.ndarray:
@@ -38,14 +41,14 @@ def centres(rng: np.random.Generator) -> np.ndarray:
     return rng.random((CLASSES, D), dtype=np.float32)
 
 
-def make_store(folder: Path, n: int) -> str:
+def make_store(folder: Path, n: int, plan: dict[str, Any] = PLAN) -> str:
     """Make a store of n records in clusters, and return an analyst's key."""
     rng = np.random.default_rng(0)
     middle, y = centres(rng), rng.integers(0, CLASSES, n)
     X = middle[y] + 0.3 * rng.random((n, D), dtype=np.float32)
     public = middle[rng.integers(0, CLASSES, 3000)] + 0.3 * rng.random((3000, D))
     Store.init(
-        folder, X, y, classes=range(CLASSES), public=public, n_records=n, **PLAN
+        folder, X, y, classes=range(CLASSES), public=public, n_records=n, **plan
     ).close()  # fmt: skip
     return KeyFile(folder).add("bench", "analyst", "default")
 

@@ -46,7 +46,7 @@ class ClassDecision:
 
     `shares`, float64 (c,): how common each class is, adding up to 1. Public. `costs`, float64 (c,):
     what it costs to miss a record of each class, above 0. Public. `total`: returns the votes to be
-    expected in all, above 0; called when first needed. Public.
+    expected in all, above 0; called once, when first needed. Public.
     """
 
     def __init__(self, shares: Floats, costs: Floats, total: Callable[[], float]) -> None:
@@ -84,7 +84,7 @@ class ClassDecision:
         """
         scale = noise[:, None]
         weight = MODEL_WEIGHT if self.plain else DECLARED_WEIGHT
-        pull = weight / self._total()
+        pull = weight / self._expected_votes
         expected = _mean(weight * shares, votes / scale - pull * scale)
         return np.asarray(expected / expected.sum(axis=1, keepdims=True))
 
@@ -99,6 +99,11 @@ class ClassDecision:
         return np.asarray(self.scores(votes, _spread(noise, len(votes))).argmax(axis=1))
 
     @cached_property
+    def _expected_votes(self) -> float:
+        """Found by asking public points about all others, which takes long: once."""
+        return self._total()
+
+    @cached_property
     def _plain_scores(self) -> ClassScores:
         return self._scores(np.ones(len(self._shares)))
 
@@ -106,7 +111,7 @@ class ClassDecision:
         number = len(self._shares)
         tables = [_expected(number * float(share)) for share in self._shares]
         table = np.stack(tables) * weights[:, None]
-        return ClassScores(table, -_REACH, _STEP, number / self._total())
+        return ClassScores(table, -_REACH, _STEP, number / self._expected_votes)
 
 
 def _spread(noise: npt.ArrayLike, size: int) -> Floats:
