@@ -53,7 +53,7 @@ def table1_mnist(
 ) -> None:
     """Train the student of ZYCW20's Table 1 by rounds of Ind-KNN."""
     from experiments.students import runs as labelling_runs
-    from vicinal.students import Recipe, StudentLearner, for_overlapping
+    from vicinal.students import Recipe, StudentLearner, for_digits, for_overlapping
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -68,6 +68,8 @@ def table1_mnist(
                     Recipe("uda", "small", augmentation, steps, ensemble=ensemble, seed=run)
                     for steps in (_STEPS if model_keep is None else _STEPS[1:])
                 ]
+                if model_keep is not None and augmentation == "digits" and not overlapping:
+                    recipes = [for_digits(recipe) for recipe in recipes]
                 if vectors is not None:
                     recipes = [Recipe("vat", "mlp", steps=_STEPS[1], seed=run)]
                 if vectors is not None and model_keep is not None:

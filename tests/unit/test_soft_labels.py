@@ -274,6 +274,11 @@ def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     options = StudentOptions(**given)
     assert options.recipe(3, 0, released=True).ensemble
     assert not options.recipe(3, 0).ensemble
+    asked = [options.recipe(3, 0, released=released) for released in (True, False)]
+    assert [(how.network, how.steps) for how in asked] == [("deep", 1600), ("small", 800)]
+    for others in ({"overlapping": True}, {"network": "small"}, {"augmentation": "clothes"}):
+        assert replace(options, **others).recipe(3, 0, released=True).network == "small"
+    assert replace(options, steps=5).recipe(3, 0, released=True).steps == 5
     published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
     assert not published.recipe(3, 0, released=True).ensemble
     with pytest.raises(InvalidInput, match="onnx"):

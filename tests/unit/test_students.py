@@ -27,7 +27,7 @@ from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: 
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
 from vicinal.students._training import METHODS, train  # noqa: E402
 
-SHAPES = dict.fromkeys(("small", "mnist"), (1, 28, 28))
+SHAPES = dict.fromkeys(("small", "deep", "mnist"), (1, 28, 28))
 SHAPES |= {"svhn": (3, 32, 32), "cifar10": (3, 32, 32), "mlp": (12,), "wide": (12,)}
 
 
@@ -81,7 +81,14 @@ def test_the_published_network_has_the_published_sizes():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("mnist", (1, 8, 8)), ("mnist", (28,)), ("mlp", (1, 28, 28)), ("x", (4,))]
+    ("name", "shape"),
+    [
+        ("mnist", (1, 8, 8)),
+        ("deep", (1, 8, 8)),
+        ("mnist", (28,)),
+        ("mlp", (1, 28, 28)),
+        ("x", (4,)),
+    ],
 )
 def test_networks_that_do_not_fit_are_refused(name, shape):
     with pytest.raises(InvalidInput):

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from vicinal.students import Recipe, Student
 
 Network = Annotated[
-    str, typer.Option(help="small, mnist, svhn, cifar10; mlp, wide or kernel for vectors.")
+    str | None,
+    typer.Option(
+        help="small, deep, mnist, svhn, cifar10; mlp, wide or kernel for vectors; else what fits."
+    ),
 ]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
@@ -34,9 +37,12 @@ class StudentOptions:
     out: Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
     onnx: Annotated[Path | None, typer.Option(help="Write it as ONNX, too.")] = None
     method: Annotated[str, typer.Option(help="plain, vat, uda, or both.")] = "vat"
-    network: Network = "small"
+    network: Network = None
     augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
-    steps: Annotated[int, typer.Option(help="Steps of training in a round.")] = 800
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Steps of training in a round: 800, or 1600 of digits with soft labels."),
+    ] = None
     overlapping: Overlapping = False
     ensemble: Annotated[
         bool | None,
@@ -51,13 +57,14 @@ class StudentOptions:
     ] = None
 
     def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> Recipe:
-        """Return the recipe that options describe; vectors get a network for vectors.
+        """Return the recipe that options describe, and what fits where they are silent.
 
         `released`: whether a private model's soft labels are there to learn from.
         """
-        from vicinal.students import Recipe, for_overlapping
+        from vicinal.students import Recipe, for_digits, for_overlapping
 
-        method, network, augmentation = self.method, self.network, self.augmentation
+        method, augmentation = self.method, self.augmentation
+        network = self.network or "small"
         if self.overlapping and self.method not in ("uda", "both"):
             raise InvalidInput("The option --overlapping needs --method uda, or both.")
         if dimensions == 2:
@@ -80,10 +87,13 @@ class StudentOptions:
             method,
             network,
             augmentation,
-            self.steps,
+            self.steps or 800,
             ensemble=ensemble,
             seed=seed,
         )
+        if released and self.network is None and augmentation == "digits" and not self.overlapping:
+            deep = for_digits(recipe)
+            recipe = replace(deep, steps=self.steps or deep.steps)
         recipe = for_overlapping(recipe) if self.overlapping else recipe
         return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
 

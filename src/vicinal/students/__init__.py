@@ -16,13 +16,14 @@ except ImportError:
 from vicinal.students._files import load, save, save_onnx
 from vicinal.students._learner import StudentLearner, train_student
 from vicinal.students._student import Preprocessing, Student
-from vicinal.students._training import Recipe, for_overlapping
+from vicinal.students._training import Recipe, for_digits, for_overlapping
 
 __all__ = [
     "Preprocessing",
     "Recipe",
     "Student",
     "StudentLearner",
+    "for_digits",
     "for_overlapping",
     "load",
     "save",

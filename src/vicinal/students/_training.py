@@ -144,6 +144,20 @@ def for_overlapping(recipe: Recipe) -> Recipe:
     return replace(recipe, soft_share=0.8, sure=0.0, sharpness=1.0)
 
 
+def for_digits(recipe: Recipe) -> Recipe:
+    """Return a recipe for handwriting beside a private model: the network "deep", in 1,600 steps.
+
+    Measured in docs/decisions/0163-students-of-digits.md.
+
+    Examples
+    --------
+    >>> from vicinal.students import Recipe, for_digits
+    >>> for_digits(Recipe("uda", augmentation="digits")).steps
+    1600
+    """
+    return replace(recipe, network="deep", steps=1600)
+
+
 def train(
     network: Network,
     examples: Tensor,
