@@ -33,23 +33,35 @@ class TrainingPlan:
     `steps`: gradients. `clip`: largest norm of a subject's gradient; features have length 1, a
     gradient at most 1.5. `quiet`, `least_rate`: without products a step times the noise on a
     weight's mean gradient is at most `quiet`, and a step at least the root of (d + 1) c times
-    `least_rate`.
+    `least_rate`. `longest`: no step is longer. `stretch`: noise is for so many times the share
+    that a subject may pay, as few pay all of it.
     """
 
     steps: int
     clip: float
     quiet: float
     least_rate: float
+    longest: float
+    stretch: float = 1.0
+
+    def noise(self, share: float) -> float:
+        """Return the noise scale of a step in clipping bounds, where training may take `share`.
+
+        `share`: zCDP that a subject pays at most.
+        """
+        return math.sqrt(self.steps / (2 * self.stretch * share))
 
 
-PLAIN = TrainingPlan(steps=40, clip=0.7, quiet=0.042, least_rate=0.5)
+PLAIN = TrainingPlan(steps=40, clip=0.7, quiet=0.042, least_rate=0.5, longest=64.0)
 """Of a model of features, and of their products. Decisions 53, 84 and 107."""
 
-OF_COMPONENTS = TrainingPlan(steps=80, clip=0.5, quiet=0.01, least_rate=0.0)
-"""Of a model of components of a kernel. Decision 119."""
+OF_COMPONENTS = TrainingPlan(
+    steps=120, clip=0.5, quiet=0.014, least_rate=0.0, longest=128.0, stretch=1.5
+)
+"""Of a model of components of a kernel. Decisions 119 and 166."""
 
-RATE, LARGEST_RATE = 2.0, 64.0
-"""Step on the mean gradient: times the root of (d + 1) c, and at most."""
+RATE = 2.0
+"""Step on the mean gradient, at most: times the root of (d + 1) c."""
 
 MOMENTUM = 0.9
 
@@ -119,7 +131,7 @@ def longest_step(features: ModelFeatures, n_classes: int, deviation: float) -> f
     root = math.sqrt(
         ((features.n_features if features.with_products else n_features) + 1) * n_classes
     )
-    longest = min(LARGEST_RATE, RATE * root)
+    longest = min(plan.longest, RATE * root)
     if features.with_products:  # how loud it is shows in what is found
         return longest
     return min(longest, max(plan.least_rate * root, plan.quiet / deviation))

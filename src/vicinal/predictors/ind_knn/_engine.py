@@ -242,7 +242,9 @@ class QueryEngine:
         assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
         queried = self.model_gate.to_ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
-        votes, chances = prior * noise[:, None], self.model_gate.model.shares(prior)
+        chances = self.model_gate.model.shares(prior)
+        prior = self.model_gate.model.emphasised(prior, noise, self.radius.expected(block))
+        votes = prior * noise[:, None]
         labels = np.asarray(prior.argmax(axis=1))
         released, noise[queried] = self._ask(block[queried], prior=prior[queried])
         if self.votes.label_only:

@@ -1,12 +1,16 @@
 """How a private model is trained and used, chosen from public facts alone.
 
-docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md and 0119-kernel-components.md have
-the measurements.
+docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md, 0119-kernel-components.md
+and 0166-longer-training.md have the measurements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+import numpy as np
+
+from vicinal._arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +22,22 @@ class ModelRule:
       of.
     - `prior`, lambda: the scores' standard deviation in the votes, over the noise.
     - `metric`, g: mean length of the scores beside features of length 1.
+    - `least_prior`, kappa: the same over the votes that are expected, at least. Where noise is low
+      it is not what makes neighbours wrong, and they must not outvote the model for want of it.
     """
 
     share: float = 0.7
     asked: float = 0.25
     prior: float = 2.0
     metric: float = 0.5
+    least_prior: float = 0.0
+
+    def emphasis(self, noise: Floats | float, expected: Floats | float) -> Floats:
+        """Return how many times as much as lambda says the scores count, at least 1.
+
+        `noise`, float64 (q,) or float: noise scales of votes. `expected`: votes expected.
+        """
+        return np.asarray(np.maximum(1.0, self.least_prior * expected / (self.prior * noise)))
 
 
 FIRST = ModelRule(share=0.7, asked=0.25, prior=2.0, metric=0.5)
@@ -31,7 +45,7 @@ FIRST = ModelRule(share=0.7, asked=0.25, prior=2.0, metric=0.5)
 
 USUAL = ModelRule()
 
-OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25)
+OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25, least_prior=0.3)
 """Of models of many features, which have components of a kernel."""
 
 LEAST_MANY = 64

@@ -7,7 +7,6 @@ saw its label. What training would have cost a point is what it costs there.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn import _model_rule
 from vicinal.predictors.ind_knn._descent import Descent, training_plan
 from vicinal.predictors.ind_knn._model_features import ModelFeatures, scores_of, softmax
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._plan_choice import PlanRequest
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel, release_cost
 
@@ -31,12 +31,14 @@ class PlayedModel:
     - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
     - `sure`, bool (m,): where the model would answer alone.
     - `budget_share`: share of a budget that training leaves around points that are asked about.
+    - `rule`: what neighbours make of the model.
     """
 
     reference: Reference
     prior: Floats
     sure: Bools
     budget_share: float
+    rule: ModelRule
 
 
 def played_model(
@@ -63,10 +65,9 @@ def played_model(
         rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
         sure[part] = model.sure(prior[part])
         uses.append(model.typical_use)
-    kernel = Cosine(int8_precision(rows))
-    return PlayedModel(
-        Reference(kernel, kernel.encode(rows)), prior, sure, 1.0 - float(np.mean(uses))
-    )
+    kernel, left = Cosine(int8_precision(rows)), 1.0 - float(np.mean(uses))
+    reference = Reference(kernel, kernel.encode(rows))
+    return PlayedModel(reference, prior, sure, left, wish.settings().model_rule)
 
 
 def _trained(
@@ -82,7 +83,7 @@ def _trained(
     share = settings.trained_share or 0.0
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = math.sqrt(plan.steps / (2 * share * settings.spendable))
+    sigma = plan.noise(share * settings.spendable)
     noise = sigma * plan.clip / wish.n_records
     lengths = np.square(probes).sum(axis=1) / (features.unit * plan.clip) ** 2
     descent = Descent(features, settings.class_shares, known, noise)

@@ -180,8 +180,9 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._stage.model, labels.copy()
         if model is not None:
-            plain += scale * model.prior[block]
-            noisy += scale * model.prior[block[queried]]
+            joined = scale * float(model.rule.emphasis(scale, self._choice.n_neighbors))
+            plain += joined * model.prior[block]
+            noisy += joined * model.prior[block[queried]]
         labels[queried] = noisy.argmax(axis=1)
         # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
         unnoised = np.where(queried | (model is None), plain.argmax(axis=1), unnoised)

@@ -131,8 +131,15 @@ class PrivateModel:
         return self._prior_of(self.model.scores(X))
 
     def _prior_of(self, scores: Floats) -> Floats:
-        prior = scores * (self.rule.prior / self._spread)
-        return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
+        return _bounded(scores * (self.rule.prior / self._spread))
+
+    def emphasised(self, prior: Floats, noise: Floats, expected: Floats) -> Floats:
+        """Return what joins votes that are expected in such numbers, (q, c), in noise scales.
+
+        `prior`, float64 (q, c): as :meth:`prior` returns it. `noise`, float64 (q,): its scales, in
+        votes. `expected`, float64 (q,): records that take part. All of it is public.
+        """
+        return _bounded(prior * self.rule.emphasis(noise, expected)[:, None])
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
@@ -142,6 +149,10 @@ class PrivateModel:
     def sure(self, prior: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
         return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
+
+
+def _bounded(prior: Floats) -> Floats:
+    return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
@@ -224,7 +235,7 @@ def fitting_share(settings: SharedSettings, n_features: int) -> float:
     root = math.sqrt((n_features + 1) * len(settings.class_names))
     for share, loudest in ((settings.model_rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
         part = share * settings.spendable / settings.trainings
-        if math.sqrt(PLAIN.steps / (2 * part)) * root / settings.n_records <= loudest:
+        if PLAIN.noise(part) * root / settings.n_records <= loudest:
             return share
     return 0.0
 
@@ -258,7 +269,7 @@ def train(
     plan = training_plan(features)
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
     part = share / settings.trainings
-    sigma = math.sqrt(plan.steps / (2 * part * budget))
+    sigma = plan.noise(part * budget)
     # A later training may find less than a part left, and may use all: nothing is reserved.
     most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
