@@ -354,3 +354,13 @@ def test_the_prior_moves_no_charge(monkeypatch):
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())
     assert (left[0] == left[1]).all()
+
+
+def test_nobody_pays_more_than_the_share_that_noise_is_stretched_for(monkeypatch):
+    """Noise fits 1.5 times the share: who would pay that much stops at the share."""
+    with_components(monkeypatch)
+    fitted, steps = trained(SINGLE, monkeypatch)
+    release = steps[0].release
+    whole = len(steps) / (2 * release.noise**2 * release.mechanism._budget)
+    assert 1.4 * SHARE < whole < 1.6 * SHARE
+    assert (UNITS - fitted._shard.ledger.remaining).max() <= np.floor(SHARE * UNITS)

@@ -13,6 +13,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _model_rule, _parameters, _private_model
 from vicinal.predictors.ind_knn._descent import longest_step
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 
 N, D, CLASSES = 500, 5, 3
 
@@ -207,3 +208,26 @@ def test_loud_noise_takes_a_larger_share_and_shorter_steps():
     assert loud == pytest.approx(30)
     assert loudest == pytest.approx(0.5 * np.sqrt(1010))
     assert longest_step(ModelFeatures.planned(8), 2, 1.0) == pytest.approx(2 * np.sqrt(18))
+
+
+def test_where_noise_is_low_scores_count_by_the_votes_expected():
+    rule = ModelRule(prior=3.0, least_prior=0.5)
+    noise, expected = np.array([0.1, 100.0]), np.array([100.0, 100.0])
+    assert rule.emphasis(noise, expected) == pytest.approx([50.0 / 0.3, 1.0])
+    before = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25)  # as stores wrote it
+    assert before.emphasis(noise, expected).tolist() == [1.0, 1.0]
+
+
+def test_votes_without_noise_do_not_outvote_the_model(monkeypatch):
+    """The control is the rule without it: there neighbours decide against the scores."""
+    changed = []
+    for least in (0.0, 1e3):
+        rule = ModelRule(asked=0.5, least_prior=least)
+        monkeypatch.setattr(_model_rule, "chosen_rule", lambda *_, rule=rule: rule)
+        classifier = fitted(epsilon=50.0)
+        answers = classifier.query(Q)
+        scores = classifier._model.prior(Q)
+        assert answers.asked.any()
+        assert (answers.votes.argmax(axis=1) == answers.labels).all()
+        changed.append(int((answers.labels != scores.argmax(axis=1)).sum()))
+    assert changed[0] > changed[1] == 0
