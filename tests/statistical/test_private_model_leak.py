@@ -49,6 +49,7 @@ class Step:
     release: GradientRelease
     weights: np.ndarray
     sums: np.ndarray
+    before: np.ndarray
 
 
 def trained(subjects, monkeypatch, **parameters):
@@ -56,8 +57,9 @@ def trained(subjects, monkeypatch, **parameters):
     steps, honest = [], GradientRelease.collect
 
     def watched(self, weights, remaining):
+        before = remaining.copy()
         sums, spent = honest(self, weights, remaining)
-        steps.append(Step(self, weights.copy(), sums.copy()))
+        steps.append(Step(self, weights.copy(), sums.copy(), before))
         return sums, spent
 
     with monkeypatch.context() as patch:
@@ -74,7 +76,10 @@ def with_components(patch):
 
 
 def without(subjects, victim, step, model):
-    """Return the sums of the step in the world without the victim, whose budgets are fresh."""
+    """Return the sums of the step in the world without the victim.
+
+    Others have the same left in both worlds: what they paid follows from public weights.
+    """
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
@@ -86,7 +91,7 @@ def without(subjects, victim, step, model):
     )  # fmt: skip
     release = GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
-    return release.collect(step.weights, np.full(slots.max() + 1, UNITS, dtype=np.int64))[0]
+    return release.collect(step.weights, step.before[np.unique(subjects[stay])])[0]
 
 
 def loss_and_price(subjects, victim, monkeypatch, **parameters):

@@ -131,7 +131,8 @@ class PrivateModel:
         return self._prior_of(self.model.scores(X))
 
     def _prior_of(self, scores: Floats) -> Floats:
-        return _bounded(scores * (self.rule.prior / self._spread))
+        prior = scores * (self.rule.prior / self._spread)
+        return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def emphasised(self, prior: Floats, noise: Floats, expected: Floats) -> Floats:
         """Return what joins votes that are expected in such numbers, (q, c), in noise scales.
@@ -139,7 +140,8 @@ class PrivateModel:
         `prior`, float64 (q, c): as :meth:`prior` returns it. `noise`, float64 (q,): its scales, in
         votes. `expected`, float64 (q,): records that take part. All of it is public.
         """
-        return _bounded(prior * self.rule.emphasis(noise, expected)[:, None])
+        largest = _LARGEST_PRIOR / np.maximum(np.abs(prior).max(axis=1), 1.0)
+        return prior * np.minimum(self.rule.emphasis(noise, expected), largest)[:, None]
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
@@ -149,10 +151,6 @@ class PrivateModel:
     def sure(self, prior: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
         return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
-
-
-def _bounded(prior: Floats) -> Floats:
-    return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
