@@ -141,7 +141,8 @@ class PrivateModel:
         votes. `expected`, float64 (q,): records that take part. All of it is public.
         """
         largest = _LARGEST_PRIOR / np.maximum(np.abs(prior).max(axis=1), 1.0)
-        return prior * np.minimum(self.rule.emphasis(noise, expected), largest)[:, None]
+        times = np.minimum(self.rule.emphasis(noise, expected), largest)
+        return np.asarray(prior * times[:, None])
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
