@@ -30,7 +30,7 @@ from vicinal.mechanisms._sampling import (
 )
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
-from vicinal.neighbours import RBF, Precision, _scan
+from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
 from vicinal.neighbours._kernels import FLOAT32
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
 from vicinal.predictors.pate._estimator import PATEClassifier
@@ -247,6 +247,29 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
             assert len(with_them - without) <= 1
             assert len(without - with_them) <= 1
             assert all(slots[row] == gone for row in with_them - without)
+
+
+@pytest.mark.parametrize("kind", ["spread", "narrow", "equal", "outlier", "extremes"])
+@pytest.mark.parametrize("size", [0, 5, 511, 512, 1500])
+@pytest.mark.parametrize("k", [1, 5, 300, 1500])
+def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
+    kind: str, size: int, k: int
+) -> None:
+    rng = np.random.default_rng(size + k)
+    near = {
+        "spread": rng.integers(-(2**31), 2**31, size),
+        "narrow": rng.integers(-5, 5, size),
+        "equal": np.full(size, -(2**31)),
+        "outlier": np.where(np.arange(size) == 3, 2**31 - 1, rng.integers(0, 9, size)),
+        "extremes": rng.choice([-(2**31), 2**31 - 1], size),
+    }[kind]
+    rows = rng.permutation(size).astype(np.int32)
+    chosen = np.full((1, k), NOBODY, dtype=np.int32)
+    lists = np.array([0, size]), rows, near.astype(np.int32)
+    _poisson_knn._first_records(*lists, np.arange(size), chosen)
+    expected = rows[np.lexsort((rows, -near))][:k]
+    assert sorted(chosen[0, :size]) == sorted(expected)
+    assert (chosen[0, size:] == NOBODY).all()
 
 
 # ---------------------------------------------------------------- votes

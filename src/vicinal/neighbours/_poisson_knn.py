@@ -46,6 +46,9 @@ _MOST_SHARE = 0.8
 _DEAR = 2
 """What a record of a sample that is drawn first costs, in candidates inside a radius."""
 
+_MANY, _BINS = 512, 1024
+"""From so many keys on it is sooner to count them by similarity, in so many bins."""
+
 _EVERYBODY = -(1 << 40)
 """A radius that all records lie inside."""
 
@@ -104,7 +107,7 @@ class PoissonKNN:
         among them. Every record is a subject of its own. As of :meth:`first` else.
         """
         starts = np.searchsorted(sample, np.arange(len(queries) + 1) * len(self))
-        rows = (sample % max(1, len(self))).astype(np.int32)
+        rows = _rows_of(sample, starts, len(self))
         lists = self._index.of_pairs(queries, starts, rows)
         return self.first(lists, np.arange(len(rows)))
 
@@ -160,6 +163,16 @@ def candidates_of(candidates: NeighbourLists, which: Bools) -> NeighbourLists:
 
 
 @compiled
+def _rows_of(sample, starts, n_records):  # type: ignore[no-untyped-def]
+    """Return who is in samples: those of query j stand at ``starts[j]:starts[j + 1]``."""
+    rows = np.empty(len(sample), dtype=np.int32)
+    for j in range(len(starts) - 1):
+        for i in range(starts[j], starts[j + 1]):
+            rows[i] = sample[i] - j * n_records
+    return rows
+
+
+@compiled
 def _first_records(starts, rows, similarities, sample, chosen):  # type: ignore[no-untyped-def]
     """Fill `chosen`, (q, k), where every record is a subject; see :meth:`PoissonKNN.first`."""
     keys = np.empty(len(sample), dtype=np.int64)
@@ -201,13 +214,55 @@ def _key(similarity, row):  # type: ignore[no-untyped-def]
 
 @compiled
 def _choose(keys, chosen):  # type: ignore[no-untyped-def]
-    """Write the rows of the largest keys, as many as `chosen` holds."""
-    k = len(chosen)
-    if len(keys) > k:
-        select_largest(keys, k)
-        keys = keys[len(keys) - k :]
+    """Write the rows of the largest keys, as many as `chosen` holds; keys lose their order.
+
+    Of many keys all are counted by similarity first, so that only those of one bin are selected.
+    """
+    at, size = 0, len(keys)
+    if size >= max(_MANY, len(chosen) + 1):
+        at, size = _choose_bins(keys, chosen)
+    left = min(len(chosen) - at, size)
+    if 0 < left < size:
+        select_largest(keys[:size], left)
+    for i in range(size - left, size):
+        chosen[at] = _row(keys[i])
+        at += 1
+
+
+@compiled
+def _choose_bins(keys, chosen):  # type: ignore[no-untyped-def]
+    """Write the rows of all keys above the bin that the least chosen one lies in.
+
+    Returns how many, and how many keys lie in the bin: they are moved to the front.
+    """
+    least = most = keys[0]
+    for key in keys:
+        least, most = min(least, key), max(most, key)
+    width = 32
+    while (most >> width) - (least >> width) >= _BINS:
+        width += 1
+    counts, lowest = np.zeros(_BINS, dtype=np.int32), least >> width
+    for key in keys:
+        counts[(key >> width) - lowest] += 1
+    border, above = _BINS - 1, 0
+    while above + counts[border] < len(chosen):
+        above += counts[border]
+        border -= 1
+    at, size, border = 0, 0, border + lowest
     for i in range(len(keys)):
-        chosen[i] = 0x7FFFFFFF - (keys[i] & 0x7FFFFFFF)
+        key = keys[i]
+        if key >> width > border:
+            chosen[at] = _row(key)
+            at += 1
+        elif key >> width == border:
+            keys[size] = key
+            size += 1
+    return at, size
+
+
+@compiled
+def _row(key):  # type: ignore[no-untyped-def]
+    return 0x7FFFFFFF - (key & 0x7FFFFFFF)
 
 
 @compiled

@@ -63,7 +63,7 @@ def poisson_sample(probability: float, size: int) -> Places:
         out = np.full(room, size, dtype=np.int64)
         source.fill(_fill, out, parameter, exactly=_exactly)
         parts.append(out[: np.searchsorted(out, size)])
-    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+    return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *parts])
 
 
 @lru_cache(maxsize=16)
