@@ -67,7 +67,7 @@ class FixedImageFeatures(FixedFeatures, ABC):
         MissingExtra
             If the class needs an extra that is not installed.
         """
-        return in_order(self._parts(images), progress)
+        return in_order(self._parts(images), progress, images)
 
     @abstractmethod
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
@@ -107,7 +107,8 @@ class FixedTextFeatures(FixedFeatures, ABC):
         MissingExtra
             If the class needs an extra, or a package of weights, that is not installed.
         """
-        return in_order(self._parts(_listed_texts(texts)), progress)
+        listed = _listed_texts(texts)
+        return in_order(self._parts(listed), progress, listed)
 
     @abstractmethod
     def _parts(self, texts: list[str]) -> Iterable[Vectors]:
@@ -149,14 +150,20 @@ def _listed_texts(texts: Iterable[str]) -> list[str]:
     return listed
 
 
-def in_order(parts: Iterable[Vectors], progress: Step | None) -> Vectors:
-    """Return consecutive parts as one array (n, d), telling `progress` how long each of them is."""
-    done = []
+def in_order(parts: Iterable[Vectors], progress: Step | None, rows: Any) -> Vectors:
+    """Return the parts of consecutive `rows` as one array (n, d), telling `progress` their lengths.
+
+    Each is written where it belongs when it comes: new pages of memory take longer than features.
+    """
+    vectors, done = np.zeros((0, 0), dtype=np.float32), 0
     for part in parts:
-        done.append(part)
+        if not done:
+            vectors = np.empty((len(rows), part.shape[1]), dtype=part.dtype)
+        vectors[done : done + len(part)] = part
+        done += len(part)
         if progress is not None:
             progress(len(part))
-    return np.concatenate(done)
+    return vectors
 
 
 def one_by_one(rows: Any, feature: Callable[[Any], Vectors], size: int) -> Iterator[Vectors]:

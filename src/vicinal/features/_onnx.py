@@ -101,7 +101,8 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
         """
         loaded = self._network()
         checked = _checked(rows, loaded)
-        return in_order(one_by_one(checked, partial(_computed, loaded), _PART), progress)
+        parts = one_by_one(checked, partial(_computed, loaded), _PART)
+        return in_order(parts, progress, checked)
 
     def _network(self) -> _LoadedSession:
         """Return the session, opening it once for every file."""

@@ -23,8 +23,8 @@ Vectors = Floats32
 _FLAT = 1e-6
 """A component whose deviation is below this share of the largest carries rounding errors only."""
 
-_CHUNK = 4096
-"""Rows mapped at a time, to bound memory; the result is the same for any number."""
+_CHUNK = 256
+"""Rows mapped at a time, which stay in a cache; the result is the same for any number."""
 
 _PARAMETERS = ("n_components", "power", "center")
 _LEARNT = ("mean", "components", "scale")
