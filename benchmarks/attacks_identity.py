@@ -19,7 +19,8 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._id_encoding import framed
 from vicinal.ledger._subject_pages import write_subjects
 from vicinal.store import Store
-from vicinal.store._opening import FORM
+from vicinal.store._identities import FORM
+from vicinal.store._subject_merging import merge_subjects
 
 N, D, CLASSES = 60, 4, 3
 PEOPLE = [*range(1, N - 1), "Zo\u00eb", "A7"]
@@ -125,8 +126,8 @@ def id_out_of_reach(folder: Path) -> str:
         return _refusal(lambda: store.add(X[:1], Y[:1], ["a\nb"]))
 
 
-def twins_of_an_earlier_version(folder: Path) -> str:
-    """Open a store as an earlier version left it: 5 and "5" are two people."""
+def _with_twins(folder: Path) -> Path:
+    """Return a store as an earlier version left it: 5 and "5" are two people."""
     with _made(folder) as store:
         database = store._parts.database
         with database.transaction():
@@ -134,7 +135,22 @@ def twins_of_an_earlier_version(folder: Path) -> str:
             write_subjects(database, {slot: framed("5")})
             database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
         database.scrub()
-    return _refusal(lambda: Store.open(folder / "store").close())
+    return folder / "store"
+
+
+def twins_of_an_earlier_version(folder: Path) -> str:
+    """Open a store in which one person has two budgets."""
+    path = _with_twins(folder)
+    return _refusal(lambda: Store.open(path).close())
+
+
+def gain_by_merging(folder: Path) -> str:
+    """Merge two budgets into a larger one."""
+    path = _with_twins(folder)
+    merge_subjects(path)
+    with Store.open(path) as store:
+        alone = _left(store, 7)
+        return _verdict(_left(store, 5) < alone, "no effect: the charges of both are added up")
 
 
 ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
@@ -147,6 +163,7 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("records without subjects, into a classifier", classifier_without_ids),
     ("an id with a line break", id_out_of_reach),
     ("a store with two spellings of one id", twins_of_an_earlier_version),
+    ("merging for a larger budget", gain_by_merging),
 ]
 """Name of every attack, and what carries it out in an empty folder and returns what happened."""
 

@@ -25,7 +25,7 @@ PAGES = [
 ]
 MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
-FORMER = {"merge-subjects", "reproduce"}
+FORMER = {"reproduce"}
 """Commands that a record of a decision may still name."""
 
 

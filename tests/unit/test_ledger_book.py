@@ -13,7 +13,7 @@ from vicinal.ledger import _account, _audiences
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._enrollment import Standing
+from vicinal.ledger._departed import Standing
 from vicinal.ledger._id_encoding import (
     MOST_BYTES,
     first_framed_id,

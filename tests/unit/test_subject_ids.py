@@ -13,16 +13,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from pyarrow import csv, parquet
 
-import store_tools
 from store_tools import PLAN, Q, R, points, units
 from vicinal import _checks
 from vicinal.cli._subjects import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
 from vicinal.datasets._tables import _MISSING
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput
 from vicinal.labelling._labellers import IndKNNLabeller
 from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.ledger._subject_pages import write_subjects
 from vicinal.mechanisms._teachers import teachers_of
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -32,7 +30,6 @@ from vicinal.predictors import (
 from vicinal.predictors._common.inputs import FitInputs
 from vicinal.serving._routes import checked_ids
 from vicinal.store import Presence, Store
-from vicinal.store._opening import FORM
 
 FAULTS = {
     "empty": "", "blank before": " 5", "blank after": "5 ", "wide blank": "\u3000a",
@@ -398,50 +395,3 @@ def test_a_store_takes_records_with_subjects_if_its_first_had_some(store):
     with pytest.raises(InvalidInput, match="must be given"):
         store.add(X[:1], Y[:1])
     assert store.facts(curator=True)["private"]["subjects"] == 3
-
-
-PERSON = store_tools.PEOPLE[8]
-
-
-def as_earlier(path, *, respelt=None, erased=(), fact=None):
-    """Let a closed store look as one of before ids had one form; one id gets another spelling."""
-    with Store.open(path) as store:
-        store.erase(list(erased))
-        database, slot_of = store._parts.database, store._parts.ledger.slot_table.slot_of
-        with database.transaction():
-            changes = {} if respelt is None else {slot_of[PERSON]: framed(respelt)}
-            write_subjects(database, changes)
-            database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
-            if fact is not None:
-                database.put(*fact)
-
-
-EARLIER = {
-    "two spellings": {"respelt": "5"},
-    "another form of Unicode": {"respelt": "Zo\u0065\u0308"},
-    "blanks": {"respelt": "anna "},
-    "somebody left": {"erased": [PERSON]},
-    "hashes of earlier spellings": {"fact": ("other_spellings", "1")},
-}
-
-
-@pytest.mark.parametrize("case", EARLIER)
-def test_an_earlier_store_that_may_hold_two_spellings_is_refused_and_not_written(tmp_path, case):
-    """Fails if one person could have two budgets, or come back with a full one."""
-    store_tools.make(tmp_path / "store").close()
-    as_earlier(tmp_path / "store", **EARLIER[case])
-    files = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "lock"}
-    with pytest.raises(PrivacyRefused, match="two spellings"):
-        Store.open(tmp_path / "store")
-    assert all(path.read_bytes() == content for path, content in files.items())
-
-
-def test_an_earlier_store_whose_ids_have_their_one_form_opens(tmp_path):
-    with store_tools.make(tmp_path / "store") as store:
-        store.predict(Q[:5])
-        left = units(store, PERSON)
-    as_earlier(tmp_path / "store")
-    with Store.open(tmp_path / "store") as store:
-        assert store._parts.database.get(FORM) == "1"
-        assert units(store, PERSON) == left
-        assert store.verify()

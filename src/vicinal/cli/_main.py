@@ -38,6 +38,7 @@ class Commands(CommandGroup):
         "keys": "vicinal.cli._keys:app",
         "keywords": "vicinal.cli._keywords:keywords",
         "label": "vicinal.cli._label:label",
+        "merge-subjects": "vicinal.cli._subjects:merge_subjects",
         "plan": "vicinal.cli._plan:plan",
         "predict": "vicinal.cli._store:predict",
         "promote-copy": "vicinal.cli._shards:promote_copy",

@@ -12,13 +12,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal import _checks
 from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._messages import Add, Erase, OpenAudience, Task
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.store._identities import repaired
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 
@@ -86,7 +86,7 @@ class ClusterChange:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = json.loads(arrays["said"].tobytes())
-            subjects = _checks.subject_ids("subjects", described["subjects"])
+            subjects = [repaired(subject) for subject in described["subjects"]]
             # Earlier versions wrote classes without a second dimension.
             rows = np.atleast_2d(arrays["labels"].T).T
             return cls(

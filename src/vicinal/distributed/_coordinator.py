@@ -70,6 +70,7 @@ from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
+from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import Addition, StoredRecords, forget_additions
@@ -166,7 +167,8 @@ class Coordinator(BaseStore):
             If there is no cluster.
         PrivacyRefused
             If another process has it open; if it, or a shard, is an old copy, or a copy that ran
-            elsewhere; if its shards are not those that its ledger knows.
+            elsewhere; if its shards are not those that its ledger knows; if spellings of ids must
+            be merged.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
@@ -183,6 +185,11 @@ class Coordinator(BaseStore):
         parts = open_folder(shard_folder.folder)
         with ExitStack() as resources:
             resources.callback(parts.resources.close)
+            if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
+                raise PrivacyRefused(
+                    "The cluster was made by a version that knew several spellings of an id, so "
+                    "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
+                )
             records = ShardRecords.of(parts.database, cluster)
             copies = [one.copies for one in records] or [(1,)] * cluster.shards
             transports = connect(

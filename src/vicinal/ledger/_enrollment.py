@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
@@ -14,19 +13,6 @@ from vicinal.ledger._subject_pages import WrittenPages
 
 _AT_ONCE = 256
 """Hashes that are looked up in one statement."""
-
-
-EVALUATED = -1
-"""In place of an audience's number: whoever has such a row never had records here."""
-
-
-class Standing(IntEnum):
-    """How a ledger knows a subject: not at all, by evaluations only, by records it had, or has."""
-
-    UNKNOWN = 0
-    EVALUATED = 1
-    ERASED = 2
-    ENROLLED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,17 +9,21 @@ import numpy as np
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._enrollment import EVALUATED, Standing
+from vicinal.ledger._departed import Standing, join_departed, mark_evaluated
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._protocols import Units
 
 
 def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
-    """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
+    """Return what each subject, none of whom is enrolled, has left; newcomers a new budget.
+
+    Inside a release: what they have left is joined if it was kept under several spellings.
+    """
     return np.array([_units(ledger, audience, one) for one in subjects], dtype=np.int64)
 
 
 def _units(ledger: Ledger, audience: Audience, subject: SubjectId) -> int:
+    join_departed(ledger.database, ledger.audiences.values(), ledger.every_hash(subject))
     rows = ledger.database.execute(
         "SELECT units FROM departed WHERE hash = ? AND audience = ?",
         (ledger.hash(subject), audience.number),
@@ -33,10 +37,7 @@ def keep_visitors(
     """Write what visitors have left, inside a release; what they spent counts as charged."""
     for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
         if ledger.standing(subject) == Standing.UNKNOWN:
-            ledger.database.execute(
-                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)",
-                (ledger.hash(subject), EVALUATED, 0),
-            )
+            mark_evaluated(ledger.database, ledger.hash(subject))
         key = (ledger.hash(subject), audience.number)
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         if ledger.database.execute(query, key):

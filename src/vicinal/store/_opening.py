@@ -8,32 +8,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from vicinal import _checks
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger._chain import attach, descends, has_digests
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import Lock
-from vicinal.ledger._id_encoding import unframed
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
-from vicinal.ledger._subject_pages import read_framed
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
 from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
+from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
 from vicinal.store._record_files import RecordFiles
 from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
-
-FORM = "subject_form"
-"""Fact of a ledger: :data:`ONE_FORM` once every id there has the form that ids have today."""
-
-ONE_FORM = "1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,22 +101,24 @@ def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
     """Return the parts of a store that is there.
 
     Raises InvalidInput if there is no store. Raises PrivacyRefused if another process has it open;
-    if it is behind its witness and `accept_loss` is False; if one person may have two budgets in
-    it, under two spellings of an id. Raises StorageFailed if a file or the database is damaged.
+    if it is behind its witness and `accept_loss` is False; if one person has two budgets in it,
+    under two spellings of an id. Raises StorageFailed if a file or the database is damaged.
     """
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
 
-def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
+def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> OpenStore:
     """Return the parts that lie in a known folder, see :func:`open_store`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
+    With `merging` also a store is opened in which one person has two budgets.
     """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         witness = _witness(folder, resources, accept_loss=accept_loss)
         ledger, lost = _checked(folder, database, witness, accept_loss=accept_loss)
-        _check_ids(database)
+        if not merging:
+            refuse_duplicate_ids(database, folder.key())
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("frame") or "", folder.path)
         record_files = RecordFiles(
@@ -179,26 +174,6 @@ def _check_budgets(ledger: Ledger) -> None:
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
-def _check_ids(database: Database) -> None:
-    """Refuse a ledger of before ids had one form, unless it shows that nobody has two budgets.
-
-    All of its ids must have that form, and nobody may have left: hashes do not show a spelling.
-    """
-    respelled = database.get("other_spellings") == "1"
-    if database.get(FORM) == ONE_FORM and not respelled:
-        return
-    ids = (unframed(stored) for _, stored in read_framed(database))
-    if (
-        respelled
-        or database.execute("SELECT hash FROM departed LIMIT 1")
-        or not all(_checks.id_fault(i) is None and _checks.subject_id("id", i) == i for i in ids)
-    ):
-        raise PrivacyRefused(
-            "The store is from before ids had one form, so one person may have two budgets under "
-            "two spellings. Make it anew from its records with: vicinal init"
-        )
-
-
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
     faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
     if faults:
@@ -210,10 +185,8 @@ def _first_writing(folder: Folder, database: Database, ledger: Ledger | None) ->
     database.recover()
     if ledger is None:
         migrate(database)
+    if unify_ids(database, folder.key()) or ledger is None:
         ledger = Ledger(database, folder.key())
-    if database.get(FORM) != ONE_FORM:
-        with database.transaction():
-            database.put(FORM, ONE_FORM)
     note_files(database, folder.path)
     return ledger
 
@@ -321,7 +294,7 @@ def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> 
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
     everybody = ledger.slot_table.slot_of if erased else ()
-    again = [s for s in everybody if ledger.hash(s) in erased]
+    again = [s for s in everybody if not erased.isdisjoint(ledger.every_hash(s))]
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import descends
-from vicinal.ledger._enrollment import Standing
+from vicinal.ledger._departed import Standing
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._opening import OpenStore

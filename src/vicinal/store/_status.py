@@ -13,7 +13,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._enrollment import EVALUATED, Standing
+from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
 from vicinal.predictors.ind_knn._budget_usage import QUANTILES
 from vicinal.store._audience_state import AudienceState
