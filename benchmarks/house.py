@@ -34,7 +34,7 @@ VAGUE = {
     *("found", "given", "kept", "left", "told", "said", "asked", "what", "whole", "wanted"),
     *("made", "rest", "seen"),
 }
-"""Names that a reader has to look up; some uses are the field's, as `left` beside `right`."""
+"""Names that a reader has to look up; `left` does not count in a module that has `right`, too."""
 
 LAYOUT = {
     *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
@@ -147,6 +147,7 @@ class Sources:
             f"verbs of {UNRELATED} or more unrelated classes": str(len(self.verbs())),
             "uses of names as found, given, kept": f"{self._vague():,}",
             "modules with one importer": str(sum(len(by) == 1 for by in importers.values())),
+            "types of arrays outside their module": str(sum(map(self._array_types, self.trees))),
             "modules with an underscore": str(sum(self._internal(path) for path in self.trees)),
         }
 
@@ -185,14 +186,17 @@ class Sources:
 
     def _vague(self) -> int:
         """Return how often names, parameters, attributes and functions say nothing."""
-        fields = ("id", "arg", "attr", "name")
-        return sum(
-            str(getattr(node, field, None)).lstrip("_") in VAGUE
-            for tree in self.trees.values()
+        return sum(map(self._vague_names, self.trees.values()))
+
+    @staticmethod
+    def _vague_names(tree: ast.Module) -> int:
+        names = Counter(
+            str(getattr(node, field, None)).lstrip("_")
             for node in ast.walk(tree)
-            for field in fields
+            for field in ("id", "arg", "attr", "name")
             if not isinstance(node, ast.alias)
         )
+        return sum(names[name] for name in VAGUE - ({"left"} if names["right"] else set()))
 
     def _classes(self) -> Iterator[ast.ClassDef]:
         return iter(self._nodes)
@@ -204,6 +208,21 @@ class Sources:
             if above is None or above is node:
                 return node.name
             node = above
+
+    def _array_types(self, path: Path) -> int:
+        """Return how often a module spells a type of array, or gives one another name."""
+        if path.name == "_arrays.py":
+            return 0
+        nodes = list(ast.walk(self.trees[path]))
+        named = {
+            alias.asname or alias.name
+            for node in nodes
+            if isinstance(node, ast.ImportFrom) and node.module == "vicinal._arrays"
+            for alias in node.names
+        }
+        spelt = sum(isinstance(n, ast.Attribute) and n.attr == "NDArray" for n in nodes)
+        values = [n.value for n in self.trees[path].body if isinstance(n, ast.Assign)]
+        return spelt + sum(isinstance(value, ast.Name) and value.id in named for value in values)
 
     def _exports(self, path: Path) -> int:
         for node in self.trees[path].body:

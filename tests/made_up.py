@@ -17,6 +17,24 @@ class NoNoise(NoiseSource):
         return np.zeros(size, dtype=np.int64)
 
 
+class Cut(Exception):
+    """Where a process ends."""
+
+
+def cut_after_first_block(labeller, patch):
+    """Have a labeller end with its second block; return the sizes of those that it answers."""
+    blocks, honest = [], labeller.label
+
+    def label(queries):
+        if blocks:
+            raise Cut
+        blocks.append(len(queries))
+        return honest(queries)
+
+    patch.setattr(labeller, "label", label)
+    return blocks
+
+
 def corners(seed, size, d=8, classes=3):
     """Return points around one corner a class, 3 from the origin, and their classes."""
     rng = np.random.default_rng(seed)

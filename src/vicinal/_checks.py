@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import AnyArray, Ints32
 from vicinal.errors import InvalidInput
 
 SubjectId = int | str
@@ -88,7 +89,7 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
     return value
 
 
-def class_names(classes: object, name: str = "classes") -> npt.NDArray[Any]:
+def class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given.
 
     Class names are public and an input: they are never read off private labels.
@@ -103,7 +104,7 @@ def class_names(classes: object, name: str = "classes") -> npt.NDArray[Any]:
     return names
 
 
-def label_indices(y: npt.ArrayLike, classes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     """Return the position of every label in `classes`; the labels themselves are never echoed."""
     position_of = {name: position for position, name in enumerate(classes.tolist())}
     try:

@@ -151,18 +151,22 @@ def claim_beside(measured, case):
     return claim
 
 
+def check_leak(case, runs, share=2):
+    """Check that no more than claimed is measured, and more than a part of it: mu / `share`."""
+    measured = case.measured(runs)
+    claim = claim_beside(measured, case)
+    assert measured.mu <= claim
+    assert measured.epsilon <= EPSILON
+    assert measured.mu > claim / share
+
+
 @pytest.mark.parametrize("case", HONEST)
 def test_votes_leak_no_more_than_claimed_and_nearly_that(case):
     """Fails if an attack gains more than the budget allows; or too little to be a test at all.
 
     The victims spend their whole budget, so the measured mu must come near sqrt(2 B).
     """
-    case = case()
-    measured = case.measured(RUNS)
-    claim = claim_beside(measured, case)
-    assert measured.mu <= claim
-    assert measured.epsilon <= EPSILON
-    assert measured.mu > claim / 2
+    check_leak(case(), RUNS)
 
 
 def test_the_noise_scale_leaks_no_more_of_the_count_than_claimed():
@@ -170,12 +174,7 @@ def test_the_noise_scale_leaks_no_more_of_the_count_than_claimed():
 
     Somebody must tell K from noise, which loses a tenth of mu; hence a third, not half.
     """
-    case = paper_count()
-    measured = case.measured(COUNT_RUNS)
-    claim = claim_beside(measured, case)
-    assert measured.mu <= claim
-    assert measured.epsilon <= EPSILON
-    assert measured.mu > claim / 3
+    check_leak(paper_count(), COUNT_RUNS, 3)
 
 
 # ---------------------------------------------------------------- deliberately broken versions

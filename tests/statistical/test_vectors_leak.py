@@ -13,7 +13,15 @@ import numpy as np
 import pytest
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.test_two_worlds import BUDGET, DELTA, EPSILON, Case, claim_beside, halve_the_noise
+from statistical.test_two_worlds import (
+    BUDGET,
+    DELTA,
+    EPSILON,
+    Case,
+    check_leak,
+    claim_beside,
+    halve_the_noise,
+)
 from statistical.worlds import ask_between_visits, charge_only
 from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.audit._universes import universes
@@ -108,12 +116,7 @@ def label_sets():
 @pytest.mark.parametrize("case", [numbers, thresholds, texts, label_sets])
 def test_sums_leak_no_more_than_claimed_and_nearly_that(case):
     """Fails if an attack gains more than the budget allows; or too little to be a test at all."""
-    case = case()
-    measured = case.measured(RUNS)
-    claim = claim_beside(measured, case)
-    assert measured.mu <= claim
-    assert measured.epsilon <= EPSILON
-    assert measured.mu > claim / 2
+    check_leak(case(), RUNS)
 
 
 def charge_records_one_by_one(patch):
@@ -212,12 +215,7 @@ def through_the_door():
 @pytest.mark.usefixtures("closing")
 def test_a_store_of_words_leaks_no_more_than_claimed_and_nearly_that():
     """Fails if a question pays too little, or if coming back refills a budget for words."""
-    case = through_the_door()
-    measured = case.measured(BROKEN_RUNS)
-    claim = claim_beside(measured, case)
-    assert measured.mu <= claim
-    assert measured.epsilon <= EPSILON
-    assert measured.mu > claim / 2
+    check_leak(through_the_door(), BROKEN_RUNS)
 
 
 @pytest.mark.usefixtures("closing")

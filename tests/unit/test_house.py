@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import vicinal
+from benchmarks import house
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "vicinal"
@@ -260,3 +261,58 @@ def test_names_are_words_of_the_field():
 )
 def test_words_of_a_name(name, expected):
     assert words(name) == expected
+
+
+MOST = {
+    "files over 400 lines": 0,
+    "functions over 40 lines, text and head aside": 1,
+    "class names used twice": 0,
+    "uses of names as found, given, kept": 54,
+    "modules with one importer": 83,
+    "types of arrays outside their module": 56,
+}
+"""What `python -m benchmarks.house` counts, which may fall and must not rise."""
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, str]:
+    return house.Sources(ROOT).figures()
+
+
+@pytest.mark.parametrize("row", MOST)
+def test_what_makes_the_house_harder_to_read_does_not_rise(figures, row):
+    """Fails with a long file, a name that says nothing, or an array's type that is spelt anew."""
+    assert int(figures[row]) <= MOST[row]
+
+
+SPOILT = {
+    "files over 400 lines": "#\n" * 401,
+    "functions over 40 lines, text and head aside": "def f():\n" + "    g()\n" * 41,
+    "class names used twice": "class A: ...\nclass A: ...\n",
+    "uses of names as found, given, kept": "found = left = 1\n",
+    "modules with one importer": "",
+    "types of arrays outside their module": "x: npt.NDArray[Any]\n",
+}
+
+
+def figures_of(folder: Path, one: str, two: str = "") -> dict[str, int]:
+    """Return what is counted in a package of two modules."""
+    package = folder / "src" / "vicinal"
+    package.mkdir(parents=True)
+    for name, content in (("__init__", ""), ("_one", one), ("_two", two)):
+        (package / f"{name}.py").write_text(content)
+    counted = house.Sources(folder).figures()
+    return {row: int(counted[row]) for row in MOST}
+
+
+@pytest.mark.parametrize("row", MOST)
+def test_a_house_that_is_harder_to_read_is_noticed(tmp_path, row):
+    counted = figures_of(tmp_path, SPOILT[row], "from vicinal import _one\n")
+    assert counted[row] == (2 if "found" in row else 1)
+
+
+def test_left_beside_right_is_no_vague_name_and_another_name_for_an_array_is_one_too_many(tmp_path):
+    twice = "from vicinal._arrays import Ints\nCounts = Ints\n"
+    counted = figures_of(tmp_path, "left, right = 0, 1\n", twice)
+    assert counted["uses of names as found, given, kept"] == 0
+    assert counted["types of arrays outside their module"] == 1

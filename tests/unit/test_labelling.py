@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from made_up import records_and_pool
+from made_up import Cut, cut_after_first_block, records_and_pool
 from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.labelling import (
@@ -498,10 +498,6 @@ def test_by_default_the_rule_decides_and_the_guarantee_says_what_it_did(world, t
     assert "that no private model was trained, as with so few records" in str(quiet.guarantee())
 
 
-class Cut(Exception):
-    """Where a process ends."""
-
-
 @pytest.mark.parametrize("components", [False, True])
 def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     world, tmp_path, monkeypatch, components
@@ -509,16 +505,8 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     if components:
         monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
         monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
-    killed, blocks = labeller(world, model_share=0.5, n_records=900), []
-    honest = killed.label
-
-    def label(queries):
-        if blocks:
-            raise Cut
-        blocks.append(len(queries))
-        return honest(queries)
-
-    monkeypatch.setattr(killed, "label", label)
+    killed = labeller(world, model_share=0.5, n_records=900)
+    cut_after_first_block(killed, monkeypatch)
     with pytest.raises(Cut):
         labelled(world, tmp_path, killed)
     before = killed.state()

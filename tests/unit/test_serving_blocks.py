@@ -29,14 +29,20 @@ class RecordingStore:
         return [query.queries for query in queries]
 
 
+def crowd_of(size, **settings):
+    """Return a store, its batcher, and the answers that so many requests wait for."""
+    store = RecordingStore()
+    batcher = RequestBatcher(store, ServiceSettings(**settings), Metrics(lambda: True))
+    batcher.start()
+    requests = (batcher.submit(Query(i), 1) for i in range(size))
+    return store, batcher, [asyncio.ensure_future(one) for one in requests]
+
+
 def sizes_of_blocks(crowd, blocks, **settings):
     """Return the sizes of blocks that so many requests, each of one query, are answered in."""
 
     async def ask():
-        store = RecordingStore()
-        batcher = RequestBatcher(store, ServiceSettings(**settings), Metrics(lambda: True))
-        batcher.start()
-        answers = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(crowd)]
+        store, batcher, answers = crowd_of(crowd, **settings)
         await asyncio.sleep(0)  # all are in the queue before the first block
         store.may_answer.release(blocks)
         assert await asyncio.gather(*answers) == list(range(crowd))
@@ -59,10 +65,7 @@ def test_the_next_half_begins_while_the_event_loop_is_busy():
     """Fails if the store stands still until the loop has read and written what there is."""
 
     async def ask():
-        store = RecordingStore()
-        batcher = RequestBatcher(store, ServiceSettings(), Metrics(lambda: True))
-        batcher.start()
-        answers = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(256)]
+        store, batcher, answers = crowd_of(256)
         while not store.sizes:
             await asyncio.sleep(0.001)
         store.may_answer.release()
@@ -83,10 +86,7 @@ def test_what_others_want_of_the_store_comes_before_the_next_half():
     """Fails if a crowd keeps an erasure waiting."""
 
     async def ask():
-        store = RecordingStore()
-        batcher = RequestBatcher(store, ServiceSettings(), Metrics(lambda: True))
-        batcher.start()
-        answers = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(256)]
+        store, batcher, answers = crowd_of(256)
         while not store.sizes:
             await asyncio.sleep(0.001)
         erasure = asyncio.ensure_future(batcher.run(lambda: list(store.sizes)))

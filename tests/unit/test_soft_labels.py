@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import clouds, records_and_pool
+from made_up import Cut, clouds, cut_after_first_block, records_and_pool
 from vicinal import IndKNNClassifier, labelling
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
@@ -106,19 +106,8 @@ def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(world, 
 def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_not(
     world, both, tmp_path, monkeypatch
 ):
-    class Cut(Exception):
-        pass
-
-    asker, blocks = labeller(world[1]), []
-    honest = asker.label
-
-    def label(queries):
-        if blocks:
-            raise Cut
-        blocks.append(len(queries))
-        return honest(queries)
-
-    monkeypatch.setattr(asker, "label", label)
+    asker = labeller(world[1])
+    blocks = cut_after_first_block(asker, monkeypatch)
     with pytest.raises(Cut):
         labelled(world, tmp_path, asker)
     soft = labelled(world, tmp_path, labeller(world[1])).soft_labels

@@ -21,12 +21,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Floats
+from vicinal._arrays import Complexes, Floats
 from vicinal.accounting._divergence import GaussianPair, Pair
-
-Spectrum = npt.NDArray[np.complex128]
 
 _WIDENING = 3e-5
 _MAX_POINTS = 1 << 20
@@ -212,7 +209,7 @@ def fast_length(least: int) -> int:
     return best
 
 
-def spectral_power(spectrum: Spectrum, count: int) -> Spectrum:
+def spectral_power(spectrum: Complexes, count: int) -> Complexes:
     """Return `spectrum` to the power `count` >= 1; powers below 1e-40 are zero.
 
     Most are, when count is large, and a complex power is slow.

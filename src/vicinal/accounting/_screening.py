@@ -54,24 +54,24 @@ _SCANNED = 16
 
 
 @dataclasses.dataclass(frozen=True)
-class SearchRanges:
-    """Ranges low..high of positions on a side, each for one power (row); all arrays are (b,)."""
+class VoteBlocks:
+    """Blocks low..high of positions on a side, each for one power (row); all arrays are (b,)."""
 
     low: Places
     high: Places
     row: Places
     side: Places
 
-    def only(self, mask: Bools) -> SearchRanges:
+    def only(self, mask: Bools) -> VoteBlocks:
         """Return the blocks where `mask` (b,) is true."""
-        return SearchRanges(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
+        return VoteBlocks(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
 
-    def branch(self) -> SearchRanges:
+    def branch(self) -> VoteBlocks:
         """Return every block cut into up to four."""
         sizes = (self.high - self.low + 1)[:, None]
         cuts = self.low[:, None] + sizes * np.arange(_BRANCHES + 1) // _BRANCHES
         row, side = np.repeat(self.row, _BRANCHES), np.repeat(self.side, _BRANCHES)
-        cut = SearchRanges(cuts[:, :-1].ravel(), cuts[:, 1:].ravel() - 1, row, side)
+        cut = VoteBlocks(cuts[:, :-1].ravel(), cuts[:, 1:].ravel() - 1, row, side)
         return cut.only(cut.high >= cut.low)
 
 
@@ -122,6 +122,16 @@ class Screening:
         start = np.where(side == 0, -self.threshold, self.threshold - self.k)
         return np.asarray((start + index) / self.sigma)
 
+    def laws(self, position: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return log q, log(1-q), log(r/q), log((1-r)/(1-q)) at `position`."""
+        up, down = tail_ratios(position, 1 / self.sigma)
+        return (
+            log_ndtr(position),
+            log_ndtr(-position),
+            mixed_ratio(up, self.gamma),
+            mixed_ratio(down, self.gamma),
+        )
+
     def _largest(self, powers: Floats) -> Floats:
         """Return, for every power b (m,), log of the largest sum over t and sign, rounded up."""
         if self.k <= _FEW:
@@ -142,13 +152,13 @@ class Screening:
             blocks = blocks.only(~done & (blocks.high > blocks.low)).branch()
         return answer
 
-    def _frontier(self, powers: Floats) -> SearchRanges:
+    def _frontier(self, powers: Floats) -> VoteBlocks:
         blocks = min(_BLOCKS, self.k)
         edges = np.linspace(0, self.k, blocks + 1).astype(np.int64)
         row, side, block = (axis.ravel() for axis in np.indices((len(powers), 2, blocks)))
-        return SearchRanges(edges[block], edges[block + 1] - 1, row, side)
+        return VoteBlocks(edges[block], edges[block + 1] - 1, row, side)
 
-    def _ends_and_bound(self, powers: Floats, blocks: SearchRanges) -> tuple[Floats, Floats]:
+    def _ends_and_bound(self, powers: Floats, blocks: VoteBlocks) -> tuple[Floats, Floats]:
         """Return the larger value at the two ends of every block, and a bound for all in it."""
         power = powers[blocks.row]
         log_q, log_miss, up, down = self._laws_at(blocks.low, blocks.side)
@@ -166,16 +176,6 @@ class Screening:
         different, place = np.unique(2 * index + side, return_inverse=True)
         laws = self.laws(self.position(different // 2, different % 2))
         return tuple(law[place] for law in laws)
-
-    def laws(self, position: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return log q, log(1-q), log(r/q), log((1-r)/(1-q)) at `position`."""
-        up, down = tail_ratios(position, 1 / self.sigma)
-        return (
-            log_ndtr(position),
-            log_ndtr(-position),
-            mixed_ratio(up, self.gamma),
-            mixed_ratio(down, self.gamma),
-        )
 
 
 def _log_one_plus(log_excess: Floats) -> Floats:

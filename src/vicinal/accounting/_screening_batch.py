@@ -41,8 +41,6 @@ from vicinal.accounting import _kernels
 from vicinal.accounting._divergence import Pair, mixed_ratio
 from vicinal.accounting._screening import Screening
 
-Cells = Ints
-
 BATCH = 64
 
 _CELLS = 20
@@ -137,7 +135,7 @@ def _own_excess(option: _Option, epsilon: Floats) -> Floats:
     return gain
 
 
-def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Cells, Floats, Floats]:
+def _shifts(options: Sequence[_Option], step: float, half: int) -> tuple[Ints, Floats, Floats]:
     """Return where every outcome shifts a profile to, and the weights of the points around it.
 
     A profile is joined by lines in e^eps between its points; three arrays (options, outcomes).

@@ -16,10 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats
+from vicinal._arrays import Floats, Indices
 from vicinal.accounting._divergence import hazard
 from vicinal.accounting._threshold_divergence import (
     SampledTests,
@@ -160,9 +159,7 @@ class ThreeWayComparison(SampledTests):
         third = np.minimum(self._leading(u + v, lead), self._ahead(rare, u, v, size, lead))
         return np.minimum(np.minimum(first, second), third), value
 
-    def _corners(
-        self, u: Floats, v: Floats, size: float
-    ) -> tuple[OutcomePoint, list[npt.NDArray[np.intp]]]:
+    def _corners(self, u: Floats, v: Floats, size: float) -> tuple[OutcomePoint, list[Indices]]:
         """Return all corners of squares of one grid, each once, and where those of a square are."""
         offsets = [(i * size, j * size) for i in (0, 1) for j in (0, 1)]
         all_u = np.concatenate([u + i for i, _ in offsets])

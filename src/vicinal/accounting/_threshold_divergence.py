@@ -17,13 +17,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats
+from vicinal._arrays import Floats, Indices
 from vicinal.accounting._divergence import hazard, mixed_ratio
 
-Bounds = Callable[[Floats, Floats, npt.NDArray[np.intp]], tuple[Floats, Floats]]
+Bounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
 
 TOLERANCE = 1e-5
 """A supremum is overestimated by at most this share."""
@@ -159,9 +158,7 @@ class Thresholds(SampledTests):
         without, included = log_ndtr(sign * a), log_ndtr(sign * (a + self.mu))
         return mixed(without, included, self.gamma) if self.reverse else without
 
-    def _bounds(
-        self, low: Floats, high: Floats, which: npt.NDArray[np.intp]
-    ) -> tuple[Floats, Floats]:
+    def _bounds(self, low: Floats, high: Floats, which: Indices) -> tuple[Floats, Floats]:
         order = self.orders[which]
         won = log_psi(self._ratio(low, lose=False), order)
         lost = self._weight(low, lose=True)
@@ -204,9 +201,7 @@ class ShiftCells:
         )
         return np.asarray(np.maximum(inside, np.maximum(beyond_left, beyond_right)))
 
-    def _bounds(
-        self, low: Floats, high: Floats, which: npt.NDArray[np.intp]
-    ) -> tuple[Floats, Floats]:
+    def _bounds(self, low: Floats, high: Floats, which: Indices) -> tuple[Floats, Floats]:
         """Bound log(G / mu^2) over rectangles of margins and shifts (section 3).
 
         Taken at a single margin it is what splitting a rectangle further can lead to.
@@ -261,9 +256,7 @@ def branch_and_bound(bounds: Bounds, low: Floats, high: Floats, tolerance: float
     return np.asarray(np.maximum(bound, best))
 
 
-def _quarters(
-    left: Floats, right: Floats, which: npt.NDArray[np.intp]
-) -> tuple[Floats, Floats, npt.NDArray[np.intp]]:
+def _quarters(left: Floats, right: Floats, which: Indices) -> tuple[Floats, Floats, Indices]:
     edges = left + (right - left) * np.linspace(0, 1, 5)[:, None]
     edges[-1] = right
     return edges[:-1].ravel(), edges[1:].ravel(), np.tile(which, 4)

@@ -82,11 +82,7 @@ def directions(count: int, cosine: float) -> Floats:
 
 
 def universes(
-    victim: Sequence[Placed],
-    others: Sequence[Placed],
-    *,
-    rounds: int = 1,
-    count: int = MOST,
+    victim: Sequence[Placed], others: Sequence[Placed], *, rounds: int = 1, count: int = MOST
 ) -> Universes:
     """Lay out `count` equal universes.
 

@@ -85,7 +85,7 @@ def label(
         return
     with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
         asked_round, selected = labelling.label(
-            make_job(dataset, pool), answering, plan, journal, begin
+            labelling_task(dataset, pool), answering, plan, journal, begin
         )
     answers = released(answering, asked_round, selected)
     labelling.save_answers(answers, out)
@@ -106,12 +106,12 @@ def class_names(text: str) -> list[int] | list[str]:
     else:
         names = [name.strip() for name in text.split(",")]
         if not all(name.removeprefix("-").isdecimal() for name in names):
-            return _several(names, text)
+            return _checked_names(names, text)
         numbers = [int(name) for name in names]
-    return _several(numbers, text)
+    return _checked_names(numbers, text)
 
 
-def _several(names: list[Any], text: str) -> list[Any]:
+def _checked_names(names: list[Any], text: str) -> list[Any]:
     if len(names) < 2 or len(set(names)) != len(names) or "" in names:
         raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
     return names
@@ -142,10 +142,7 @@ def truth_of(pool: Dataset, names: Sequence[Any]) -> AnyArray | None:
 
 
 def figures(
-    answers: AnyArray,
-    truth: AnyArray,
-    names: Sequence[Any],
-    chances: Floats32 | None = None,
+    answers: AnyArray, truth: AnyArray, names: Sequence[Any], chances: Floats32 | None = None
 ) -> ClassFigures:
     """Return how good answers about public examples are, over all and for every class."""
     from vicinal.reports._outcomes import ClassFigures
@@ -153,7 +150,7 @@ def figures(
     return ClassFigures.of(answers, truth, names, chances)
 
 
-def make_job(dataset: Dataset, pool: Dataset) -> LabellingTask:
+def labelling_task(dataset: Dataset, pool: Dataset) -> LabellingTask:
     """Return private and public examples, with the features of the first round."""
     import numpy as np
 
@@ -173,9 +170,7 @@ def extractor_of(examples: AnyArray) -> FeatureExtractor:
 
 
 def released(
-    labeller: IndKNNLabeller | FixedPlanLabeller,
-    asked_round: AskedRound,
-    selected: Ints,
+    labeller: IndKNNLabeller | FixedPlanLabeller, asked_round: AskedRound, selected: Ints
 ) -> ReleasedLabels:
     """Return answers as they may be published; questions without an answer are left out."""
     import numpy as np

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round
     from vicinal.labelling._planned_labeller import Planned
 
-    Column = AnyArray
-
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
 
@@ -27,7 +25,7 @@ Price = Annotated[
     bool, typer.Option("--price", help="Tell what the plan costs; ask and write nothing.")
 ]
 
-_OPTIONS = {
+_LABELLERS_OF = {
     "neighbors": (PRIVATE_KNN,),
     "gamma": (PRIVATE_KNN,),
     "teachers": (PATE,),
@@ -38,7 +36,7 @@ _OPTIONS = {
     "records_per_subject": (IND_KNN,),
     "model_share": (IND_KNN,),
 }
-"""Which labellers an option is for."""
+"""The labellers that an option is for; the others are for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ class LabellerOptions:
         _checks.real("epsilon", self.epsilon, above=0)
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
-        for name, kinds in _OPTIONS.items():
+        for name, kinds in _LABELLERS_OF.items():
             is_set = name in options and getattr(self, name) is not None
             if is_set and self.labeller not in kinds:
                 option = "--" + name.replace("_", "-")
@@ -115,7 +113,7 @@ class LabellerOptions:
         )  # fmt: skip
 
     def _planned(
-        self, labels: Column, subjects: Column | None, classes: list[Any], plan: LabellingPlan
+        self, labels: AnyArray, subjects: AnyArray | None, classes: list[Any], plan: LabellingPlan
     ) -> FixedPlanLabeller:
         from vicinal.labelling import FixedPlanLabeller, least_noise
 

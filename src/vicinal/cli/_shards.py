@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
-    from vicinal.distributed._coordinator import Connect
+    from vicinal.distributed._cluster_opening import Connect
     from vicinal.store import Store, StoreExtractor
 
 Ray = Annotated[

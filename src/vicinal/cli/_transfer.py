@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._label import Seed, TaskOptions, figures, make_job
+from vicinal.cli._label import Seed, TaskOptions, figures, labelling_task
 from vicinal.cli._labellers import LabellerOptions, Price, tell_price
 from vicinal.cli._options import Json, grouped
 from vicinal.cli._output import as_json, progress, write_file
@@ -49,7 +49,7 @@ def transfer(
     if price:
         tell_price(answering, plan, json=json)
         return
-    job = make_job(dataset, pool)
+    job = labelling_task(dataset, pool)
     recipe = options.recipe(job.pool.ndim, seed)
     learner = students.StudentLearner(names, [recipe])
     with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Bools
+from vicinal._arrays import AnyArray, AnyInts, Bools
 from vicinal.errors import InvalidInput
 
 Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
@@ -83,7 +83,7 @@ class Dataset:
         ]
         return f"Dataset({', '.join([kind, *extras])})"
 
-    def take(self, rows: slice | npt.NDArray[np.integer] | Bools) -> Dataset:
+    def take(self, rows: slice | AnyInts | Bools) -> Dataset:
         """Return the chosen records, without a test part.
 
         Parameters
@@ -123,5 +123,5 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     return np.array(listed if are_integers else [str(subject) for subject in listed])
 
 
-def _rows_of(field: AnyArray | None, places: npt.NDArray[np.integer]) -> AnyArray | None:
+def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
     return None if field is None else field[places]

@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import AnyArray
+from vicinal._arrays import AnyArray, UInts8
 from vicinal.datasets._dataset import Dataset, Features, subject_column
 from vicinal.errors import InvalidInput
 
@@ -83,7 +82,7 @@ def _names(names: list[str]) -> AnyArray:
     return np.array([int(name) for name in names] if plain else names)
 
 
-def _pixels(folder: Path, path: Path) -> npt.NDArray[np.uint8]:
+def _pixels(folder: Path, path: Path) -> UInts8:
     """Return one image, uint8 (h, w) or (h, w, 3)."""
     from PIL import Image, ImageOps
 
@@ -99,7 +98,7 @@ def _pixels(folder: Path, path: Path) -> npt.NDArray[np.uint8]:
         raise InvalidInput(f"{folder} holds a file that is no image, or a damaged one.") from None
 
 
-def _together(images: list[npt.NDArray[np.uint8]]) -> Features:
+def _together(images: list[UInts8]) -> Features:
     """Return images as one array if they have one shape."""
     same = len({image.shape for image in images}) == 1
     return np.stack(images) if same else tuple(images)

@@ -16,17 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Ints32
+from vicinal._arrays import Ints8, Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_change import ADD, ClusterChange, wipe
-from vicinal.distributed._fan_out import (
-    CheckedTransport,
-    MissingShardPolicy,
-    TaskTransport,
-    gather,
-)
+from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, TaskTransport, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import NOTHING_STAGED, AddStaged, KnownSubjects, Ping, Task
 from vicinal.distributed._splitting import place_by_hash
@@ -100,10 +94,7 @@ class ClusterChanges:
         return self._on(ways, task)
 
     def make(
-        self,
-        kind: str,
-        decide: Callable[[], ClusterChange],
-        staged: StagedAddition | None = None,
+        self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
     ) -> dict[int, Any]:
         """Decide a change and make it on all shards; return what they returned.
 
@@ -226,9 +217,7 @@ class ClusterChanges:
         gather(shards, Ping(), self._policy)
         return gather(shards, task, self._policy, _WORK)
 
-    def _places(
-        self, subjects: Sequence[SubjectId], standings: Mapping[int, npt.NDArray[np.int8]]
-    ) -> Ints32:
+    def _places(self, subjects: Sequence[SubjectId], standings: Mapping[int, Ints8]) -> Ints32:
         """Return the shard of every subject: where it is, or was, or else by the hash of its id.
 
         `standings`, mapping of int to int8 (subjects,): what each shard knows of them.

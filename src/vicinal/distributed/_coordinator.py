@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -23,15 +23,21 @@ from vicinal._checks import SubjectId
 from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
 from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
 from vicinal.distributed._cluster_changes import ClusterChanges
-from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
-from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
+from vicinal.distributed._cluster_opening import (
+    OPENING,
+    ClusterParts,
+    Connect,
+    compare_states,
+    open_cluster,
+    reason_away,
+)
+from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy
+from vicinal.distributed._folders import COORDINATOR, copy_path
 from vicinal.distributed._local_transport import local_transports
-from vicinal.distributed._membership import ShardRecord, ShardRecords
 from vicinal.distributed._messages import (
     Backup,
     DeleteVotes,
     Facts,
-    Join,
     KnownSubjects,
     Ping,
     SearchAhead,
@@ -46,43 +52,25 @@ from vicinal.distributed._sharded_audiences import (
     open_sharded_state,
     plan_audience,
     tally_on_shards,
+    with_features,
 )
-from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._staged_additions import StagedAddition
 from vicinal.distributed._sum_tree import SumTree
-from vicinal.distributed._transport import ShardTransport
-from vicinal.errors import (
-    PrivacyRefused,
-    ShardDamaged,
-    ShardMissing,
-    StorageFailed,
-    VicinalError,
-)
+from vicinal.errors import PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.parameter_checks import AUTO
-from vicinal.predictors.ind_knn._engine import NextSearch
 from vicinal.store import Presence, Query, Reply, Verification
 from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._identities import ONE_FORM_EVERYWHERE
-from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import Addition, StoredRecords, forget_additions
 from vicinal.store._status import public_facts
-from vicinal.store._store_schema import ExtractedRows
 from vicinal.store._verify import verify
-
-_OPENING = 5.0
-"""Seconds that an opening waits for shards; a block waits longer."""
-
-Connect = Callable[[Sequence[Path]], Sequence[ShardTransport]]
-"""Makes the ways to shards, given their folders."""
 
 
 class Coordinator(BaseStore):
@@ -101,20 +89,14 @@ class Coordinator(BaseStore):
     n_under_way = 2
 
     def __init__(
-        self,
-        parts: OpenStore,
-        cluster: ClusterDescription,
-        transports: Sequence[Sequence[ShardTransport]],
-        records: ShardRecords,
-        policy: MissingShardPolicy,
-        fan_out: int | str = AUTO,
+        self, cluster: ClusterParts, policy: MissingShardPolicy, fan_out: int | str = AUTO
     ) -> None:
-        self._cluster = cluster
+        parts, records = cluster.parts, cluster.records
+        self._cluster = cluster.description
         self._transports = [
-            CheckedTransport(ways, record, cluster.identity, self._clock)
-            for ways, record in zip(transports, records, strict=True)
+            CheckedTransport(ways, record, self._cluster.identity, self._clock)
+            for ways, record in zip(cluster.ways(), records, strict=True)
         ]
-        self._policy = policy
         self._takeovers = CopyTakeovers(parts, records, policy, self._transports)
         self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
@@ -129,7 +111,7 @@ class Coordinator(BaseStore):
         self._audience_states = {name: self._state(name) for name in self._shards}
         args = (parts.folder.path, self._ledger, self._transports, records, policy.deadline)
         self._changes = ClusterChanges(*args)
-        self._compare()
+        compare_states(self._transports, policy)
         # What an earlier coordinator had answered is durable: its votes can be deleted.
         self._delete_votes()
 
@@ -178,36 +160,11 @@ class Coordinator(BaseStore):
         place = Path(path)
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
-        cluster = ready_cluster(place)
-        shard_folder = ShardFolder.read(place / COORDINATOR)
-        if shard_folder.cluster != cluster.identity:
-            raise PrivacyRefused("The coordinator belongs to another cluster.")
-        parts = open_folder(shard_folder.folder)
-        with ExitStack() as resources:
-            resources.callback(parts.resources.close)
-            if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
-                raise PrivacyRefused(
-                    "The cluster was made by a version that knew several spellings of an id, so "
-                    "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
-                )
-            records = ShardRecords.of(parts.database, cluster)
-            copies = [one.copies for one in records] or [(1,)] * cluster.shards
-            transports = connect(
-                [copy_path(place, n, copy) for n, its in enumerate(copies) for copy in its]
-            )
-            for transport in transports:
-                resources.callback(transport.close)
-            policy = policy or MissingShardPolicy()
-            if records.cluster is None:
-                _learn_shards(parts.database, records, cluster, transports, policy)
-            records.open()
-            parts.mark()
-            each = iter(transports)
-            ways = [[next(each) for _ in its] for its in copies]
-            coordinator = cls(parts, cluster, ways, records, policy, fan_out)
+        policy = policy or MissingShardPolicy()
+        with open_cluster(place, connect, policy) as opened:
+            coordinator = cls(opened, policy, fan_out)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
-            resources.pop_all()
         return coordinator
 
     def close(self) -> None:
@@ -229,7 +186,7 @@ class Coordinator(BaseStore):
         What several threads ask is answered one after the other, and shards search for the next
         while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
         """
-        extracted = [self._extracted(query) for query in queries]
+        extracted = [with_features(self.schema, query) for query in queries]
         place = next(self._places)
         self._waiting[place] = extracted
         try:
@@ -239,32 +196,21 @@ class Coordinator(BaseStore):
         finally:
             self._waiting.pop(place, None)
 
-    def _extracted(self, query: Query) -> Query:
-        """Return a query whose rows are features, so that nothing is extracted twice."""
-        try:
-            rows = ExtractedRows(self.schema.vectors(query.queries))
-            return dataclasses.replace(query, queries=rows)
-        except VicinalError:
-            return query  # it is refused in its turn
-
     def _next_batch(self) -> SearchAhead | None:
         """Return what is searched first for the requests that wait, once; or None.
 
         Who holds the lock asks for it.
         """
         key, queries = next(iter(list(self._waiting.items())), (0, ()))
-        if key == self._announced:
-            return None
-        self._announced = key
-        batch = ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
-        for name, rows in batch.new_rows(queries).items():
-            block = NextSearch(self._audience_states[name].engine, rows)()
-            return block and SearchAhead(name, *block)
-        return None
+        known, self._announced = self._announced, key
+        return None if key == known else self._new_batch().first_search(queries)
 
     def _batch(self) -> ShardedBatch:
         for shards in self._shards.values():
             shards.begin_batch()
+        return self._new_batch()
+
+    def _new_batch(self) -> ShardedBatch:
         return ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
@@ -373,7 +319,7 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        return {n: self._reason(one, seconds) for n, one in enumerate(self._transports)}
+        return {n: reason_away(one, seconds) for n, one in enumerate(self._transports)}
 
     @property
     def copies_given_up(self) -> int:
@@ -394,18 +340,6 @@ class Coordinator(BaseStore):
             self._changes.on_copies(0, [Backup(one) for one in paths])
             write_cluster(self._cluster, place)
 
-    # ------------------------------------------------------------ inside
-
-    def _reason(self, shard: CheckedTransport, seconds: float) -> str:
-        """Return why a copy of a shard does not answer; looking gives none of them up."""
-        policy = MissingShardPolicy(seconds)
-        try:
-            for place in range(len(shard.transports)):
-                gather({shard.record.number: shard.copy(place)}, Ping(), policy)
-        except VicinalError as error:
-            return str(error)
-        return ""
-
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(
@@ -413,10 +347,7 @@ class Coordinator(BaseStore):
         )
 
     def _change(
-        self,
-        kind: str,
-        decide: Callable[[], ClusterChange],
-        staged: StagedAddition | None = None,
+        self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
     ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
@@ -446,23 +377,13 @@ class Coordinator(BaseStore):
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
             with (
-                cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
+                cls.open(path, local_transports, MissingShardPolicy(OPENING)) as cluster,
                 cluster._exclusive(),
             ):
                 cluster._changes.on_all(Ping())
         except (PrivacyRefused, StorageFailed):
             return True
         return False
-
-    def _compare(self) -> None:
-        """Have every reachable shard compare where it is; the others do when they are back."""
-        seconds = min(_OPENING, self._policy.deadline)
-        policy = MissingShardPolicy(seconds, self._policy.answer_without)
-        try:
-            gather(dict(enumerate(self._transports)), Ping(), policy)
-        except ShardMissing as error:
-            if isinstance(error, ShardDamaged) and not policy.answer_without:
-                raise
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
@@ -476,22 +397,3 @@ class Coordinator(BaseStore):
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
-
-
-def _learn_shards(
-    database: Database,
-    records: ShardRecords,
-    cluster: ClusterDescription,
-    transports: Sequence[ShardTransport],
-    policy: MissingShardPolicy,
-) -> None:
-    """Take the shards that are there: a step for clusters of versions that did not keep them.
-
-    Raises ShardMissing if one is missing.
-    """
-    tasks = [Join(cluster.identity, number) for number in range(len(transports))]
-    identities = gather(dict(enumerate(transports)), tasks, MissingShardPolicy(policy.deadline))
-    with database.transaction():
-        records.replace_all(
-            cluster.identity, (ShardRecord(n, *identities[n]) for n in sorted(identities))
-        )

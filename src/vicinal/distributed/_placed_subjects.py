@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Ints
+from vicinal._arrays import Ints, Ints16, Slots
 from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import unframed
-from vicinal.ledger._protocols import Slots
 
 FREE = -1
 """In place of a shard, for slots that nobody has."""
@@ -27,7 +25,7 @@ class PlacedSubjects:
     - `ids`: by shard: framed ids in the order of the new slots, one after the other.
     """
 
-    shards: npt.NDArray[np.int16]
+    shards: Ints16
     new_slots: Slots
     ids: list[bytearray]
 

@@ -10,13 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from vicinal.distributed._folders import (
-    COPIES,
-    ShardFolder,
-    copy_path,
-    present_copy,
-    witness_of,
-)
+from vicinal.distributed._folders import COPIES, ShardFolder, copy_path, present_copy, witness_of
 from vicinal.distributed._membership import ShardRecord, links_after, member_of
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged

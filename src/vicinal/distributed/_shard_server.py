@@ -14,13 +14,7 @@ from typing import Any, Self
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import known_epoch, links_after, member_of, write_epoch
-from vicinal.distributed._messages import (
-    Message,
-    ShardAnswer,
-    TallyRequest,
-    Task,
-    VoteRequest,
-)
+from vicinal.distributed._messages import Message, ShardAnswer, TallyRequest, Task, VoteRequest
 from vicinal.distributed._shard_tasks import ShardTasks, another_shard
 from vicinal.errors import InvalidInput, StoreOutdated
 from vicinal.store._opening import open_folder

@@ -7,17 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Steps
+from vicinal._arrays import Ints8, Steps
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._membership import join, member_of
-from vicinal.distributed._messages import (
-    ShardState,
-    SumRequest,
-    TallyRequest,
-    VoteRequest,
-)
+from vicinal.distributed._messages import ShardState, SumRequest, TallyRequest, VoteRequest
 from vicinal.distributed._shard_copies import ledger_rows, replace_rows
 from vicinal.distributed._shard_staging import ShardStaging, records_of
 from vicinal.distributed._vote_charging import (
@@ -137,7 +131,7 @@ class ShardTasks:
 
     # ------------------------------------------------------------ changes of the data
 
-    def known(self, task: tasks.KnownSubjects) -> npt.NDArray[np.int8]:
+    def known(self, task: tasks.KnownSubjects) -> Ints8:
         """Return the standing of each subject, int8 (subjects,). Private."""
         with self._serving():
             return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)

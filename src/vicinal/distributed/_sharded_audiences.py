@@ -12,9 +12,9 @@ import numpy as np
 from vicinal._arrays import Ints, Steps
 from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import TALLY, TallyRequest, block_name
+from vicinal.distributed._messages import TALLY, SearchAhead, TallyRequest, block_name
 from vicinal.distributed._remote_shards import RemoteShards
-from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
@@ -23,11 +23,14 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.predictors._common.parameter_checks import AUTO
+from vicinal.predictors.ind_knn._engine import NextSearch
 from vicinal.predictors.ind_knn._shard import summed
+from vicinal.store import Query
 from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
 from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._opening import OpenStore
 from vicinal.store._request_batch import RequestBatch
+from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
 
 def open_sharded_state(
@@ -108,8 +111,23 @@ class ShardedBatch(RequestBatch):
 
     _ledger: CoordinatorLedger
 
+    def first_search(self, queries: Sequence[Query]) -> SearchAhead | None:
+        """Return what is searched first for some requests; None if nothing of them is new."""
+        for name, rows in self.new_rows(queries).items():
+            block = NextSearch(self._states[name].engine, rows)()
+            return block and SearchAhead(name, *block)
+        return None
+
     def _missing(self, seqs: Ints) -> tuple[int, ...]:
         return self._ledger.missing(sorted(set(seqs.tolist())))
+
+
+def with_features(schema: StoreSchema, query: Query) -> Query:
+    """Return a query whose rows are features, so that nothing is extracted twice."""
+    try:
+        return dataclasses.replace(query, queries=ExtractedRows(schema.vectors(query.queries)))
+    except VicinalError:
+        return query  # it is refused in its turn
 
 
 def tally_on_shards(

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Ints
+from vicinal._arrays import Ints, Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
@@ -39,7 +39,6 @@ from vicinal.ledger._audiences import Analyst, Audience
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._files import sync_folder
-from vicinal.ledger._protocols import Slots
 from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
 from vicinal.store._backups import copy_table
@@ -59,12 +58,7 @@ _COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows", 
 
 
 def split(
-    store: str | Path,
-    path: str | Path,
-    shards: int,
-    *,
-    place: Place | None = None,
-    copies: int = 1,
+    store: str | Path, path: str | Path, shards: int, *, place: Place | None = None, copies: int = 1
 ) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 

@@ -282,9 +282,6 @@ class IndKNNLabeller:
         return digest_of(sorted(parameters.items()), self._labels, self._subjects)
 
 
-Examples = AnyArray
-
-
 @dataclass(frozen=True, slots=True)
 class SoftLabels:
     """How likely every class is for all public examples, for a student to learn from.
@@ -304,7 +301,7 @@ class SoftLabels:
 class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
-    def transform(self, examples: Examples, /) -> AnyArray:
+    def transform(self, examples: AnyArray, /) -> AnyArray:
         """Return features (n, d)."""
         ...
 
@@ -324,7 +321,7 @@ class StudentModel(FeatureExtractor, Protocol):
     (8, 2)
     """
 
-    def predict_proba(self, examples: Examples, /) -> AnyArray:
+    def predict_proba(self, examples: AnyArray, /) -> AnyArray:
         """Return the probability of every class, (n, c)."""
         ...
 
@@ -344,7 +341,7 @@ class Learner(Protocol[AnyStudent]):
 
     def learn(
         self,
-        examples: Examples,
+        examples: AnyArray,
         rows: Places,
         labels: Places,
         number: int,

@@ -21,7 +21,6 @@ from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
 from vicinal.labelling._labellers import (
     ABSTAINED,
     Answered,
-    Examples,
     FeatureExtractor,
     Labeller,
     Learner,
@@ -58,8 +57,8 @@ class LabellingTask:
     True
     """
 
-    records: Examples
-    pool: Examples
+    records: AnyArray
+    pool: AnyArray
     extractor: FeatureExtractor
 
     def __post_init__(self) -> None:

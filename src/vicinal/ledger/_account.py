@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vicinal._arrays import Slots, Units
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._memory import grown
-from vicinal.ledger._protocols import Slots, Units
 from vicinal.ledger._schema import PAGE
 from vicinal.mechanisms._charging_kernels import differing
 from vicinal.neighbours._scan import THREADS, map_in_threads

@@ -6,10 +6,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-from vicinal._arrays import AnyArray, Bools, Floats, Ints
+from vicinal._arrays import AnyArray, Bools, Floats, Ints, UInts16
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Value
 
@@ -68,7 +65,7 @@ class AnswerBlock:
     slack: float
     queries_of: Mapping[str, int]
     reuse_entry: ReuseEntry | None = None
-    proxies: npt.NDArray[np.uint16] | None = None
+    proxies: UInts16 | None = None
     n_asked: int | None = None
 
     def row(self, seq: int, version: int) -> tuple[Value, ...]:

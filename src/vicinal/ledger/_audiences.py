@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from vicinal._arrays import Slots
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import StoredAccount, pages_of
 from vicinal.ledger._database import Database
-from vicinal.ledger._protocols import Slots
 from vicinal.ledger._schema import PAGE
 
 CHECKPOINT_BYTES = 1 << 20

@@ -1,4 +1,4 @@
-"""What is left to a subject that was known under several spellings of its id, and left."""
+"""What is left to those who left, by keyed hash; several spellings of one id are joined."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from enum import IntEnum
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
+from vicinal.ledger._protocols import Turn
+
+_AT_ONCE = 256
+"""Hashes that are looked up in one statement."""
 
 SPELLINGS = "other_spellings"
 """Fact of a ledger: "1" if somebody left before ids had one form; then other spellings count."""
@@ -24,6 +28,27 @@ class Standing(IntEnum):
     EVALUATED = 1
     ERASED = 2
     ENROLLED = 3
+
+
+def departed_among(database: Database, hashes: Sequence[bytes], turn: Turn) -> dict[int, int]:
+    """Return which hashes have rows of those who left, by place, with the least audience's number.
+
+    The database is read inside `turn`, a few hundred rows at a time.
+    """
+    least: dict[bytes, int] = {}
+    for start in range(0, len(hashes), _AT_ONCE):
+        some = hashes[start : start + _AT_ONCE]
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) GROUP BY hash"  # noqa: S608
+        with turn():
+            least.update(dict(database.execute(query, some)))
+    return {place: least[one] for place, one in enumerate(hashes) if one in least} if least else {}
+
+
+def has_departed(database: Database, turn: Turn) -> bool:
+    """Tell whether anybody left, or was evaluated without having been here."""
+    with turn():
+        return bool(database.execute("SELECT hash FROM departed LIMIT 1"))
 
 
 def joined(units: Sequence[int]) -> int:

@@ -13,14 +13,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Bools
+from vicinal._arrays import Bools, Slots, UInts64
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all, unframed
-from vicinal.ledger._protocols import Slots, Turn
+from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
     Page,
@@ -46,8 +45,6 @@ _AT_ONCE = 1 << 14
 _NO_ID = b"<id:s>"
 """In place of an id that is too long to be stored; no id is empty."""
 
-Hashes = npt.NDArray[np.uint64]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotAssignment:
@@ -58,7 +55,7 @@ class SlotAssignment:
     """
 
     slots: Slots
-    entries: Hashes
+    entries: UInts64
     free: Slots
     size: int
 
@@ -294,13 +291,13 @@ def _frame_or_none(subject: SubjectId) -> list[bytes]:
         return [_NO_ID]
 
 
-def _hashes(ids: Sequence[bytes]) -> Hashes:
+def _hashes(ids: Sequence[bytes]) -> UInts64:
     """Return hashes of ids without their last bracket in the upper halves, uint64."""
     hashes = np.fromiter(map(hash, ids), dtype=np.int64, count=len(ids)).view(np.uint64)
     return hashes << np.uint64(_HALF)
 
 
-def _read_entries(database: Database, size: int) -> Hashes:
+def _read_entries(database: Database, size: int) -> UInts64:
     """Return hash and slot of every subject in the database, sorted; at most `size`."""
     entries = np.empty(size, dtype=np.uint64)
     count = 0

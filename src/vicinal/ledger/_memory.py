@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from vicinal._arrays import Slots, Units
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
-from vicinal.ledger._protocols import Slots, Units
 from vicinal.ledger._slot_table import SlotTable
 from vicinal.mechanisms import fresh_key
 

@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from vicinal._arrays import Ints, Ints32
+from vicinal._arrays import Slots, Units
 from vicinal._checks import SubjectId
-
-Slots = Ints32
-Units = Ints
 
 Turn = Callable[[], AbstractContextManager[object]]
 """Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""

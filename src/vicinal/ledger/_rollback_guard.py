@@ -135,7 +135,7 @@ class WitnessState:
     def audiences(self) -> set[bytes]:
         """Digests of the names of all audiences that there were, see :func:`name_digest`."""
         kinds = self.entries[::_ENTRY]  # most entries are of subjects, who can be many
-        starts = (found.start() * _ENTRY for found in re.finditer(_AUDIENCE, kinds))
+        starts = (entry.start() * _ENTRY for entry in re.finditer(_AUDIENCE, kinds))
         return {self.entries[at + 1 : at + 33] for at in starts}
 
 

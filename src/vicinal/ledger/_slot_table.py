@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
-from vicinal.ledger._protocols import Slots
 
 
 class SlotTable:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vicinal._arrays import Units
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._departed import Standing, join_departed, mark_evaluated
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._protocols import Units
 
 
 def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId]) -> Units:

@@ -14,17 +14,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Bools, Floats, Floats32, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource
 from vicinal.mechanisms._screening import FINEST
 from vicinal.noise import NoiseSource
-
-Floats = npt.NDArray[np.float64]
 
 MOST_SUBJECTS = 1 << 24
 """With more subjects a sum of clipped gradients could overflow."""
@@ -58,9 +56,9 @@ class SubjectRows:
 
     def __init__(
         self,
-        rows: npt.NDArray[np.float32],
-        labels: npt.NDArray[np.int32],
-        slots: npt.NDArray[np.int32],
+        rows: Floats32,
+        labels: Ints32,
+        slots: Ints32,
         n_subjects: int,
     ) -> None:
         if n_subjects > MOST_SUBJECTS:
@@ -131,7 +129,7 @@ class NoisyGradient:
         noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
         return np.asarray((sums + noise) / self.steps)
 
-    def clip_and_sum(self, weights: Floats, batch: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
         """Return the sum of clipped gradients of a batch, int64 (d, c), in steps; still private.
 
         `batch`, bool (subjects,), says who is in it; `weights` as in :meth:`publish`.
@@ -147,9 +145,7 @@ class NoisyGradient:
             self._add_several(int(subject), integer_weights, sums)
         return sums
 
-    def _add_single(
-        self, places: npt.NDArray[np.int64], integer_weights: Floats, sums: npt.NDArray[np.int64]
-    ) -> None:
+    def _add_single(self, places: Ints, integer_weights: Floats, sums: Ints) -> None:
         """Add subjects of one record each, at `places`, by one product of whole numbers."""
         rows = self.records.rows[places].astype(np.float64)
         residuals = rows @ integer_weights
@@ -160,9 +156,7 @@ class NoisyGradient:
         )  # fmt: skip
         sums += (rows.T @ residuals).astype(np.int64)
 
-    def _add_several(
-        self, subject: int, integer_weights: Floats, sums: npt.NDArray[np.int64]
-    ) -> None:
+    def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
         """Add a subject with several records."""
         part = slice(self.records.starts[subject], self.records.starts[subject + 1])
         rows = self.records.rows[part].astype(np.float64)

@@ -29,12 +29,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import FloatMatrix, Ints
+from vicinal._arrays import AnyInts, FloatMatrix, Ints, UInts64
 from vicinal._compiled import compiled
 from vicinal.errors import PrivacyRefused
 from vicinal.noise import fresh_key
-
-Digests = npt.NDArray[np.uint64]
 
 PUBLIC = "public"
 """What `interactions` is for records that need no protection."""
@@ -60,13 +58,11 @@ class Claimed:
     were given.
     """
 
-    rows: Digests
-    subjects: Digests | None
+    rows: UInts64
+    subjects: UInts64 | None
 
     @classmethod
-    def of(
-        cls, features: FloatMatrix, labels: npt.NDArray[np.integer], ids: Sequence[int | str] | None
-    ) -> Claimed:
+    def of(cls, features: FloatMatrix, labels: AnyInts, ids: Sequence[int | str] | None) -> Claimed:
         """Return the digests of records: features (n, d), labels (n,) or (n, c), and ids (n,)."""
         return cls(
             np.sort(row_digests(features, labels)),
@@ -264,7 +260,7 @@ REGISTRY = Interactions()
 """The interactions of this process."""
 
 
-def row_digests(features: FloatMatrix, labels: npt.NDArray[np.integer]) -> Digests:
+def row_digests(features: FloatMatrix, labels: AnyInts) -> UInts64:
     """Return a digest of every record, uint64 (n,): equal for rows of equal numbers and labels."""
     with np.errstate(over="ignore", under="ignore"):
         numbers = np.ascontiguousarray(features, dtype=np.float32)
@@ -273,7 +269,7 @@ def row_digests(features: FloatMatrix, labels: npt.NDArray[np.integer]) -> Diges
     return np.asarray(digests ^ _digests(named.view(np.uint32), b"labels"))
 
 
-def id_digests(ids: Sequence[int | str]) -> Digests:
+def id_digests(ids: Sequence[int | str]) -> UInts64:
     """Return a digest of every subject id, uint64 (n,): of its text, so that 5 is "5"."""
     texts = np.array([_short(str(one)) for one in ids], dtype=np.str_)
     if not len(texts) or not texts.dtype.itemsize:
@@ -289,14 +285,14 @@ def _short(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=30).hexdigest() + "+"
 
 
-def _digests(words: npt.NDArray[np.uint32], purpose: bytes) -> Digests:
+def _digests(words: npt.NDArray[np.uint32], purpose: bytes) -> UInts64:
     """Return the digest of every row of words, uint32 (n, w), under the keys of `purpose`."""
     keys = _keys(words.shape[1], purpose)
     return np.asarray(_summed(words, keys[0, 1:], keys[1, 1:], keys[0, 0], keys[1, 0]))
 
 
 @lru_cache(maxsize=64)
-def _keys(words: int, purpose: bytes) -> npt.NDArray[np.uint64]:
+def _keys(words: int, purpose: bytes) -> UInts64:
     """Return the random multipliers for so many words, uint64 (2, words + 1).
 
     The multipliers of a word do not depend on the number of words: zeros at the end change nothing.
@@ -315,7 +311,7 @@ def _key() -> bytes:
     return fresh_key()
 
 
-def _places(some: Digests, others: Digests) -> Ints:
+def _places(some: UInts64, others: UInts64) -> Ints:
     """Return where members of `others` stand in `some`; both sorted."""
     if not len(some) or not len(others):
         return np.zeros(0, dtype=np.int64)

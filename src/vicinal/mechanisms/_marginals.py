@@ -26,8 +26,6 @@ MOST_CELLS = 1 << 22
 
 _EXACT = 1 << 53
 
-Cells = Ints
-
 
 @dataclass(frozen=True, eq=False)
 class NoisyMarginals:
@@ -63,7 +61,7 @@ class NoisyMarginals:
 
 
 def noisy_marginals(
-    cells: Cells, sizes: tuple[int, ...], slots: Ints, cost: float, delta: float, noise: NoiseSource
+    cells: Ints, sizes: tuple[int, ...], slots: Ints, cost: float, delta: float, noise: NoiseSource
 ) -> NoisyMarginals:
     """Release all one- and two-way marginals of a table, once.
 
@@ -133,7 +131,7 @@ def _weights(slots: Ints, steps: int) -> Ints:
     return np.asarray(weights, dtype=np.int64)
 
 
-def _sums(cells: Cells, sizes: tuple[int, ...], weights: Ints) -> Iterator[Ints]:
+def _sums(cells: Ints, sizes: tuple[int, ...], weights: Ints) -> Iterator[Ints]:
     """Yield the flat sums of weights of every marginal, exact."""
     for a, k in enumerate(sizes):
         yield _summed(cells[:, a], weights, k)
@@ -141,7 +139,7 @@ def _sums(cells: Cells, sizes: tuple[int, ...], weights: Ints) -> Iterator[Ints]
         yield _summed(cells[:, a] * sizes[b] + cells[:, b], weights, sizes[a] * sizes[b])
 
 
-def _summed(places: Cells, weights: Ints, size: int) -> Ints:
+def _summed(places: Ints, weights: Ints, size: int) -> Ints:
     # Sums stay below 2^53, where doubles are whole numbers and adding them is exact.
     return np.bincount(places, weights=weights, minlength=size).astype(np.int64)
 

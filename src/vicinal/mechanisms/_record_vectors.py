@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._arrays import Floats, Ints, Ints32
+from vicinal._arrays import AnyInts, Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 
@@ -133,7 +133,7 @@ class RecordVectors:
         """Return n."""
         return len(self.starts) - 1
 
-    def __getitem__(self, rows: npt.NDArray[np.integer]) -> RecordVectors:
+    def __getitem__(self, rows: AnyInts) -> RecordVectors:
         """Return the vectors of some records, in the order of `rows`, copied."""
         lengths = np.diff(self.starts)[rows]
         begin = _starts(lengths)
@@ -178,7 +178,7 @@ def joined(first: RecordTargets, second: RecordTargets) -> RecordTargets:
     )
 
 
-def _starts(lengths: npt.NDArray[np.integer] | Sequence[int]) -> Ints:
+def _starts(lengths: AnyInts | Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 

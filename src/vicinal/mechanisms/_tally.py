@@ -12,14 +12,12 @@ from itertools import pairwise
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Floats, Ints, Steps
+from vicinal._arrays import Floats, Steps, Units
 from vicinal.accounting._budget import UNITS, unit_rate
 from vicinal.accounting._charges import charge
 from vicinal.accounting._gaussian import grid_slack
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
-
-Units = Ints
 
 _PLANNED = 20
 """Tallies that the grid is planned for."""

@@ -23,7 +23,6 @@ from vicinal.mechanisms._smooth_cost import NoisyCost
 FALLBACK = 0
 """The class that a teacher votes for when it cannot tell: public, and the same for all."""
 
-Labels = Ints32
 
 _BLOCK = 1000
 
@@ -66,7 +65,7 @@ class Teacher:
     """
 
     def __init__(
-        self, model: Any, X: FloatMatrix, labels: Labels, n_classes: int, seed: int
+        self, model: Any, X: FloatMatrix, labels: Ints32, n_classes: int, seed: int
     ) -> None:
         self._n_classes = n_classes
         present = np.unique(labels)
@@ -82,7 +81,7 @@ class Teacher:
         return np.where(usable, labels, FALLBACK)
 
 
-def _trained(model: Any, X: FloatMatrix, labels: Labels, seed: int) -> Any | None:
+def _trained(model: Any, X: FloatMatrix, labels: Ints32, seed: int) -> Any | None:
     """Return a model trained on a copy of the part, or None if that is not to be had."""
     try:
         with warnings.catch_warnings():
@@ -126,7 +125,7 @@ def count_votes(teachers: Sequence[Teacher], queries: FloatMatrix, n_classes: in
 def train_teachers(
     model: Any,
     X: FloatMatrix,
-    labels: Labels,
+    labels: Ints32,
     ids: Sequence[SubjectId],
     key: bytes,
     n_teachers: int,

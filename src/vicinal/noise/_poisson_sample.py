@@ -13,10 +13,9 @@ import math
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import Ints, Places
+from vicinal._arrays import Ints, Places, UInts64
 from vicinal._compiled import compiled
 from vicinal.noise._bernoulli import secure_stream
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
@@ -67,7 +66,7 @@ def poisson_sample(probability: float, size: int) -> Places:
 
 
 @lru_cache(maxsize=16)
-def _powers(numerator: int) -> tuple[npt.NDArray[np.uint64], Ints]:
+def _powers(numerator: int) -> tuple[UInts64, Ints]:
     """Return floor((1 - p)^m 2^32) for m = 1 to the longest, and where to start to look.
 
     Entry g of the second: how many of the powers are above every draw whose first digits are g.

@@ -172,8 +172,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-Draws = Ints
-
 BATCH = 64
 """Draws are made in multiples of this."""
 
@@ -193,12 +191,12 @@ class PresampledNoise:
     The first call of a law, and one larger than what is ready, waits for its own batch.
     """
 
-    def __init__(self, draw: Callable[[int], Draws]) -> None:
+    def __init__(self, draw: Callable[[int], Ints]) -> None:
         self._draw = draw
         self._ready = np.zeros(0, dtype=np.int64)
         self._n_taken = 0
 
-    def take(self, size: int) -> Draws:
+    def take(self, size: int) -> Ints:
         """Return `size` draws, int64 (size,), and zero them here."""
         if size > len(self._ready):
             self._add(size - len(self._ready))

@@ -123,22 +123,20 @@ def _spread(noise: npt.ArrayLike, size: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _expected(shape: float) -> Floats:
-    """Return T on the grid; rounding must not make it fall."""
-    places = np.linspace(-_REACH, _REACH, round(2 * _REACH / _STEP) + 1)
-    return np.asarray(np.maximum.accumulate(_mean(np.full(len(places), shape), places)))
+    """Return T on a grid of votes in noise scales; rounding must not make it fall."""
+    votes = np.linspace(-_REACH, _REACH, round(2 * _REACH / _STEP) + 1)
+    return np.asarray(np.maximum.accumulate(_mean(np.full(len(votes), shape), votes)))
 
 
-def _mean(shape: Floats, places: Floats) -> Floats:
-    """Return T, element by element; beyond the reach of D it goes on as its expansions do."""
-    within = np.clip(places, -_REACH, _REACH)
+def _mean(shape: Floats, votes: Floats) -> Floats:
+    """Return T at votes in noise scales; beyond the reach of D it goes on as its expansions do."""
+    within = np.clip(votes, -_REACH, _REACH)
     small = np.minimum(shape, _LARGEST_SHAPE)
     means = small * pbdv(-small - 1, -within)[0] / pbdv(-small, -within)[0]
-    back = np.minimum(places, -_REACH)
-    means = np.where(places < -_REACH, -small / back * (1 - (small + 1) / back**2), means)
+    back = np.minimum(votes, -_REACH)
+    means = np.where(votes < -_REACH, -small / back * (1 - (small + 1) / back**2), means)
     # Where D overflows, the mode is within 1 % of the mean. Written so that nothing cancels.
-    place, large = np.minimum(places, _REACH), np.maximum(shape, 1.0)
-    root = np.sqrt(place**2 + 4 * large - 2)
-    mode = np.where(place < 0, (2 * large - 1) / (root + np.abs(place)), (place + root) / 2)
-    return np.asarray(
-        np.where(shape > _LARGEST_SHAPE, mode, means) + np.maximum(places - _REACH, 0)
-    )
+    capped, large = np.minimum(votes, _REACH), np.maximum(shape, 1.0)
+    root = np.sqrt(capped**2 + 4 * large - 2)
+    mode = np.where(capped < 0, (2 * large - 1) / (root + np.abs(capped)), (capped + root) / 2)
+    return np.asarray(np.where(shape > _LARGEST_SHAPE, mode, means) + np.maximum(votes - _REACH, 0))

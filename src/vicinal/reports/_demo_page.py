@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import AnyArray
+from vicinal._arrays import AnyArray, Indices
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DEFAULT, NOT_PRIVATE, DemoAnswers, Sweep
@@ -216,7 +215,7 @@ def _chosen(answers: DemoAnswers) -> list[int]:
     return [int(place) for place in order if int(place) in chosen]
 
 
-def _evenly(places: npt.NDArray[np.intp], most: int) -> list[int]:
+def _evenly(places: Indices, most: int) -> list[int]:
     steps = np.linspace(0, len(places) - 1, min(most, len(places)))
     return [int(places[round(float(step))]) for step in steps]
 

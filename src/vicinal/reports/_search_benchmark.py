@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Floats32
+from vicinal._arrays import Floats32, Ints8
 from vicinal.neighbours import _scan
 from vicinal.neighbours._centroids import PublicCentroids, learn_cells
 from vicinal.neighbours._index import ExactIndex, Index
@@ -26,7 +25,6 @@ from vicinal.neighbours._lsh import HyperplaneLSH
 from vicinal.neighbours._radius import AdaptiveRadius, Reference
 
 Works = dict[str, Callable[[], object]]
-Rows = Floats32
 
 TABLES = (10, 20, 30)
 """Numbers of hash tables that ZZGW23 report, of 8 bits each (Table 3, Figure 4)."""
@@ -86,7 +84,7 @@ class BenchmarkData:
         """The number of records that a radius is to select."""
         return max(1, round(self.n * self.share))
 
-    def draw(self, size: int, seed: int) -> Rows:
+    def draw(self, size: int, seed: int) -> Floats32:
         """Return points of the mixture, float32 (size, d)."""
         fixed = np.random.default_rng(0)  # noqa: TID251 (made-up data to time searches on)
         centres = fixed.normal(size=(_CENTRES, self.d)).astype(np.float32)
@@ -99,7 +97,7 @@ class BenchmarkData:
         points += 0.1 * drawn.normal(size=(size, self.d)).astype(np.float32)
         return points
 
-    def batches(self) -> Iterator[Rows]:
+    def batches(self) -> Iterator[Floats32]:
         """Yield all records, some at a time."""
         for number, start in enumerate(range(0, self.n, _BATCH)):
             yield self.draw(min(_BATCH, self.n - start), 100 + number)
@@ -172,7 +170,7 @@ class SearchBenchmark:
         return works
 
 
-def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
+def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
     from vicinal.neighbours.engines._products import TorchEngine
 
     engine = TorchEngine()

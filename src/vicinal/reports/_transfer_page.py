@@ -123,11 +123,7 @@ def _evenly(asked_round: AskedRound) -> list[int]:
 
 
 def _tile(
-    asked_round: AskedRound,
-    place: int,
-    selected: bool,
-    pool: AnyArray,
-    classes: Sequence[Any],
+    asked_round: AskedRound, place: int, selected: bool, pool: AnyArray, classes: Sequence[Any]
 ) -> Markup:
     row, label = int(asked_round.questions[place]), int(asked_round.labels[place])
     answered = label != ABSTAINED

@@ -17,11 +17,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from vicinal._arrays import Floats
+from vicinal._arrays import Counts, Floats
 from vicinal.smoothed._databases import log_delta
 from vicinal.smoothed._intervals import UNIT, LogInterval, log_of
 from vicinal.smoothed._knn import KNNVotes
-from vicinal.smoothed._mechanism import Counts, Mechanism
+from vicinal.smoothed._mechanism import Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
 
 _MOST_RECORDS = 200

@@ -12,11 +12,11 @@ import numpy as np
 from scipy.stats import laplace, norm
 
 from vicinal import _checks
-from vicinal._arrays import Floats, Ints
+from vicinal._arrays import Counts, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import UNIT, LogInterval, from_sum
-from vicinal.smoothed._mechanism import CountMechanism, Counts, Loss
+from vicinal.smoothed._mechanism import CountMechanism, Loss
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 ROUNDINGS = ("half away", "none")

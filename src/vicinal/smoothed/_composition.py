@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from vicinal._arrays import Floats
+from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.smoothed._edges import finite_size, gain_weight
 from vicinal.smoothed._intervals import LogInterval, weighted_excess
@@ -17,7 +17,6 @@ from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
     CountMechanism,
-    Counts,
     Histogram,
     Law,
     LawMechanism,

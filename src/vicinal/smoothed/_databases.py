@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import database_profile
 from vicinal.smoothed._intervals import (
@@ -23,7 +23,7 @@ from vicinal.smoothed._intervals import (
     pairs_of,
     within,
 )
-from vicinal.smoothed._mechanism import Counts, Histogram, Mechanism
+from vicinal.smoothed._mechanism import Histogram, Mechanism
 from vicinal.smoothed._samplers import FixedSize, boundary
 
 _MOST_PROFILE = 10**7

@@ -19,7 +19,7 @@ from scipy import fft
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
-from vicinal._arrays import Floats, Ints
+from vicinal._arrays import Counts, Floats
 from vicinal.smoothed import _saddle
 from vicinal.smoothed._intervals import UNIT, LogInterval, log_sum, pairs_of
 
@@ -157,8 +157,6 @@ def _term(column: Column, world: World, k: int) -> float:
 def _phi(v: float) -> float:
     return float(_saddle.phi(v))
 
-
-Counts = Ints
 
 _REACH = 2.5
 _WIDTH = 40.0

@@ -22,11 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import Floats, Places
+from vicinal._arrays import Counts, Floats, Places
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import ONE, LogInterval, log_of
-from vicinal.smoothed._mechanism import Counts, Loss, Mechanism, whole_numbers
+from vicinal.smoothed._mechanism import Loss, Mechanism, whole_numbers
 from vicinal.smoothed._samplers import boundary
 
 _MOST_STATES = 20_000

@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Floats, Ints
+from vicinal._arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X, finite_size, gain_weight
 from vicinal.smoothed._intervals import LogInterval, total, weighted_excess
 from vicinal.smoothed._saddle import FLOOR, SLOPE
 from vicinal.smoothed._samplers import MOST_RECORDS, Sampler
 
-Counts = Ints
 Law = Mapping[Hashable, float]
 
 

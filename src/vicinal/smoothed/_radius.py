@@ -16,11 +16,11 @@ from functools import partial
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal._arrays import Counts, Floats
 from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
 from vicinal.smoothed._expectation import Column, World, listed_column, mean_delta
 from vicinal.smoothed._intervals import LogInterval, largest, log_sum, weighted_excess
-from vicinal.smoothed._mechanism import ComparedMechanism, Comparison, Counts
+from vicinal.smoothed._mechanism import ComparedMechanism, Comparison
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial
 from vicinal.smoothed._samplers import Poisson

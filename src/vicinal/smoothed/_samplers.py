@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from vicinal import _checks
-from vicinal._arrays import Ints
+from vicinal._arrays import Counts
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _saddle
 from vicinal.smoothed._edges import LOSS, draws_loss, edge_loss, mean_over, mixed_edge
 from vicinal.smoothed._intervals import LogInterval
-
-Counts = Ints
 
 Chances = list[tuple[int, float]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import _algorithm1
 from vicinal.smoothed._algorithm1 import listable_sequences, sequence_maximum
@@ -27,7 +27,7 @@ from vicinal.smoothed._intervals import (
     log_of,
 )
 from vicinal.smoothed._knn import KNNVotes
-from vicinal.smoothed._mechanism import CountMechanism, Counts, Histogram, Mechanism
+from vicinal.smoothed._mechanism import CountMechanism, Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population
 from vicinal.smoothed._radius import RadiusVotes, radius_listable, radius_mean
 from vicinal.smoothed._samplers import FixedSize

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Bools, Floats, Ints
+from vicinal._arrays import Bools, Counts, Floats, Ints
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._intervals import log_sum
-from vicinal.smoothed._mechanism import Counts, Law, LawMechanism, check_sampler
+from vicinal.smoothed._mechanism import Law, LawMechanism, check_sampler
 from vicinal.smoothed._samplers import Sampler
 
 Ranking = tuple[int, ...]
-Scores = Ints
 
 RULES = ("plurality", "majority", "borda", "copeland")
 _MOST_OUTCOMES = 2_000_000
@@ -71,7 +70,7 @@ class Winner(LawMechanism):
     sampler: Sampler
     profile: Sequence[Ranking] | None = None
     ties: str = "random"
-    _points: Callable[[Scores], Scores] = field(init=False, repr=False, compare=False)
+    _points: Callable[[Ints], Ints] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _checks.choice("rule", self.rule, RULES)
@@ -141,7 +140,7 @@ def _checked_profile(profile: Sequence[Ranking]) -> tuple[Ranking, ...]:
     return types
 
 
-def _scoring(rule: str, profile: Sequence[Ranking] | None) -> Callable[[Scores], Scores]:
+def _scoring(rule: str, profile: Sequence[Ranking] | None) -> Callable[[Ints], Ints]:
     """Return what turns sampled counts (r, m) into points (r, candidates)."""
     if rule == "copeland":
         return _copeland(_places(profile or ()))
@@ -151,12 +150,12 @@ def _scoring(rule: str, profile: Sequence[Ranking] | None) -> Callable[[Scores],
     return lambda drawn: drawn if votes is None else drawn @ votes
 
 
-def _places(profile: Sequence[Ranking]) -> Scores:
+def _places(profile: Sequence[Ranking]) -> Ints:
     """Return the place of every candidate in every ranking, int64 (m, candidates)."""
     return np.argsort(np.array(profile, dtype=np.int64), axis=1)
 
 
-def _votes(rule: str, profile: Sequence[Ranking] | None) -> Scores | None:
+def _votes(rule: str, profile: Sequence[Ranking] | None) -> Ints | None:
     """Return the points that a ballot of each type gives, int64 (m, candidates)."""
     if profile is None:
         return None
@@ -165,18 +164,18 @@ def _votes(rule: str, profile: Sequence[Ranking] | None) -> Scores | None:
     return np.asarray(points, dtype=np.int64)
 
 
-def _majority(votes: Scores) -> Scores:
+def _majority(votes: Ints) -> Ints:
     """Return 1 for who has more than half; a further column stands for nobody."""
     has = (2 * votes > votes.sum(axis=1, keepdims=True)).astype(np.int64)
     return np.column_stack([has, 1 - has.max(axis=1)])
 
 
-def _copeland(places: Scores) -> Callable[[Scores], Scores]:
+def _copeland(places: Ints) -> Callable[[Ints], Ints]:
     """Return twice the Copeland points: 2 for a pairwise victory, 1 for a tie."""
     c = places.shape[1]
     prefers = (places[:, :, None] < places[:, None, :]).astype(np.int64).reshape(len(places), -1)
 
-    def points(drawn: Scores) -> Scores:
+    def points(drawn: Ints) -> Ints:
         wins = (drawn @ prefers).reshape(-1, c, c)
         duel = np.sign(wins - wins.transpose(0, 2, 1)) + 1
         return np.asarray(duel.sum(axis=2) - 1)

@@ -13,9 +13,9 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from vicinal._checks import SubjectId
-from vicinal.ledger._enrollment import Enrollment
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.ledger._protocols import Turn
+from vicinal.ledger._register import Enrollment
 from vicinal.predictors.ind_knn._shard_indexes import PreparedRecords
 from vicinal.store._checksums import put_digests
 from vicinal.store._opening import OpenStore
@@ -69,10 +69,7 @@ class PreparedAddition:
 
 
 def prepare_addition(
-    parts: OpenStore,
-    records: StoredRecords,
-    turn: Turn = nullcontext,
-    basis: int | None = None,
+    parts: OpenStore, records: StoredRecords, turn: Turn = nullcontext, basis: int | None = None
 ) -> PreparedAddition:
     """Prepare records to be added, without ids each as a new subject; nothing changes for answers.
 

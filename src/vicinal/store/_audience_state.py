@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats, Ints, Places
+from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
@@ -25,7 +25,7 @@ from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
-from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule, Shares
+from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard

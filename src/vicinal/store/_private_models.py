@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import FloatMatrix
+from vicinal._arrays import FloatMatrix, Floats
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._answer_blocks import bytes_of, text_of
 from vicinal.ledger._audiences import Audience
@@ -62,7 +61,7 @@ class StoredModel:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
         return self.kernel.encode(self.model.features(_numbers(rows)))
 
-    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, npt.NDArray[np.float64]]:
+    def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
         features, prior = self.model.mapped(_numbers(rows))
         return self.kernel.encode(features), prior
@@ -111,7 +110,7 @@ def settled_request(
 
 def retrain_model(
     parts: OpenStore, audience: Audience, settings: IndKNNSettings, before: StoredModel
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Train an audience's model again on the records of now, as :func:`train_model` does.
 
     Returns float64 (m,): the share of its budget that this would have cost each public row.

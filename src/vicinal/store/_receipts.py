@@ -78,11 +78,7 @@ class SigningKey:
 
 
 def erasure_receipt(
-    parts: OpenStore,
-    subjects: Sequence[SubjectId],
-    key: SigningKey,
-    *,
-    models_kept: bool = False,
+    parts: OpenStore, subjects: Sequence[SubjectId], key: SigningKey, *, models_kept: bool = False
 ) -> dict[str, Any]:
     """Return a signed receipt that subjects are erased from an open store.
 

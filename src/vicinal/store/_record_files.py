@@ -18,15 +18,13 @@ from threading import RLock
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._arrays import AnyArray, Ints, Ints32
+from vicinal._arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
 
 TILE = 8192
 """Rows that share a digest."""
 
-Rows = AnyArray
-Positions = Ints
 
 _CHUNK = 1 << 24
 _PART = 1 << 20
@@ -54,7 +52,7 @@ class RecordFile:
         """Return the length of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
-    def append(self, start: int, rows: Rows) -> None:
+    def append(self, start: int, rows: AnyArray) -> None:
         """Write rows from position `start` on, and flush them to the disk."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
         content = memoryview(flat.view(np.uint8).data)
@@ -62,7 +60,7 @@ class RecordFile:
             self._write(content, start * self.bytes)
             os.fsync(self._descriptor)
 
-    def rows(self, size: int, *, change: bool = False) -> Rows:
+    def rows(self, size: int, *, change: bool = False) -> AnyArray:
         """Return the first `size` rows as a map of the file, (size, width)."""
         if size == 0:
             return np.zeros((0, self.width), dtype=self.dtype)
@@ -72,7 +70,7 @@ class RecordFile:
         with guarded(self.path):
             return np.memmap(self.path, self.dtype, mode=mode, shape=(size, self.width))  # type: ignore[call-overload, no-any-return]
 
-    def part(self, start: int, stop: int) -> Rows:
+    def part(self, start: int, stop: int) -> AnyArray:
         """Return some rows that are there, (stop - start, width), read and not mapped.
 
         Pages of a map count as memory of the process as long as it lasts.
@@ -87,7 +85,7 @@ class RecordFile:
         content = parts[0] if len(parts) == 1 else b"".join(parts)
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
-    def move(self, holes: Positions, movers: Positions, size: int) -> None:
+    def move(self, holes: Places, movers: Places, size: int) -> None:
         """Copy the rows at `movers` over those at `holes`, and flush."""
         if len(holes):
             rows = self.rows(size, change=True)
@@ -156,7 +154,7 @@ class RecordFiles:
         """The three columns by name."""
         return {"features": self.features, "labels": self.labels, "slots": self.slots}
 
-    def append(self, start: int, features: Rows, labels: Rows, slots: Rows) -> None:
+    def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
         """Write records from position `start` on."""
         with self._changing():
             for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
@@ -169,7 +167,7 @@ class RecordFiles:
             self._staged, self._staged_from = token, start
         return token
 
-    def stage(self, token: object, features: Rows, labels: Rows, slots: Rows) -> None:
+    def stage(self, token: object, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
         """Write records beyond the end, while others may use the files.
 
         Raises StagingEndedError if the files were changed since :meth:`begin_staging`.
@@ -211,7 +209,7 @@ class RecordFiles:
         """Whether records may be written beyond the end."""
         return self._staged is not None
 
-    def move(self, holes: Positions, movers: Positions, size: int) -> None:
+    def move(self, holes: Places, movers: Places, size: int) -> None:
         """Copy records over others."""
         with self._changing():
             for column in self.parts.values():
@@ -224,7 +222,7 @@ class RecordFiles:
                 if column.size() > size * column.bytes:
                     column.cut(size)
 
-    def features_in_parts(self, size: int) -> Iterator[Rows]:
+    def features_in_parts(self, size: int) -> Iterator[AnyArray]:
         """Yield the features of the first `size` records, a good many at a time."""
         step = max(1, _PART // self.features.bytes)
         for start in range(0, size, step):

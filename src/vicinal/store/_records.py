@@ -74,11 +74,7 @@ class StoredRecords:
 
     @classmethod
     def of(
-        cls,
-        schema: StoreSchema,
-        X: FloatMatrix,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None,
+        cls, schema: StoreSchema, X: FloatMatrix, y: npt.ArrayLike, subjects: npt.ArrayLike | None
     ) -> Self:
         """Return records of checked features (n, d), labels and subjects.
 

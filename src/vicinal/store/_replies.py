@@ -12,11 +12,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import (
-    KeywordAnswers,
-    LabelAnswers,
-    NumberAnswers,
-)
+from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers, LabelAnswers, NumberAnswers
 from vicinal.predictors.ind_knn._vector_settings import (
     KeywordSettings,
     MultiLabelSettings,

@@ -31,12 +31,7 @@ from vicinal.store._additions import (
 )
 from vicinal.store._audience_state import new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
-from vicinal.store._changes import (
-    add_audience,
-    refresh_model,
-    refreshes_left,
-    start_index,
-)
+from vicinal.store._changes import add_audience, refresh_model, refreshes_left, start_index
 from vicinal.store._checksums import note_files
 from vicinal.store._evaluation_charges import CountedRows, charge_people
 from vicinal.store._extractors import StoreExtractor

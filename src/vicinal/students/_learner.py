@@ -214,8 +214,8 @@ class StudentLearner:
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
         soft = None
-        wanted = recipe.soft_share or recipe.ensemble
-        if soft_labels is not None and (wanted or (recipe.soft and soft_labels.released)):
+        needs_soft = recipe.soft_share or recipe.ensemble
+        if soft_labels is not None and (needs_soft or (recipe.soft and soft_labels.released)):
             soft = soft_labels()
         return train_student(examples, rows, names, self._classes.tolist(), recipe, step, soft)
 

@@ -17,13 +17,10 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from vicinal._arrays import Floats
+from vicinal._arrays import AnyInts, Floats
 from vicinal.errors import InvalidInput
-
-Places = npt.NDArray[np.integer]
 
 LEAST_ANSWERS = 30
 """Answers that a trend is fitted to, at least."""
@@ -53,7 +50,7 @@ class PublicSurroundings:
 
     @classmethod
     def of(
-        cls, queries: Floats, points: Floats, starts: Places, rows: Places, weights: Floats
+        cls, queries: Floats, points: Floats, starts: AnyInts, rows: AnyInts, weights: Floats
     ) -> Self:
         """Return those of queries whose points are rows[starts[i]] on, with these weights."""
         table = csr_array((weights, rows, starts), (len(queries), len(points)))

@@ -101,9 +101,9 @@ class KernelMap:
         projection = directions[:, : len(along)] / np.sqrt(along)
         projection *= (along[0] / along) ** 0.25
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
-        whole = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
+        integers = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
         bits = np.array([_BITS], dtype=np.int16)
-        return cls(landmarks.astype(np.int16), *_fitting(whole, shifts), bits)
+        return cls(landmarks.astype(np.int16), *_fitting(integers, shifts), bits)
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
         """Return the parameters by name, to be stored: another factorisation would not fit."""
@@ -117,12 +117,12 @@ class KernelMap:
 
     def components(self, unit: IntegerRows) -> npt.NDArray[np.float64]:
         """Return the components of integer rows of length one, float64 (n, D), each by itself."""
-        found = np.empty((len(unit), self.width))
+        components = np.empty((len(unit), self.width))
         steps = 2.0 ** self._shifts.astype(float)
         for part, projected in self._projected(unit):
-            np.subtract(projected, self._center, out=found[part])
-            found[part] *= steps
-        return found
+            np.subtract(projected, self._center, out=components[part])
+            components[part] *= steps
+        return components
 
     def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
         """Yield which of some rows, and their exact products with the projection.

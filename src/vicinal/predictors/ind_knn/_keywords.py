@@ -10,7 +10,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal._arrays import Floats, Texts
 from vicinal.neighbours import Reference
 from vicinal.predictors._common import inputs
 from vicinal.predictors._common.parameters import documented
@@ -111,6 +111,6 @@ class IndKNNKeywords(IndKNNEstimator[KeywordSettings], KeywordParameters):
         return np.asarray(steps.reshape(len(queries), -1) / votes.grid.steps)
 
     @property
-    def vocabulary_(self) -> npt.NDArray[np.str_]:
+    def vocabulary_(self) -> Texts:
         """The words, in the order of the noisy sums."""
         return self._settings.words

@@ -21,10 +21,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import Floats, Ints, Places
+from vicinal._arrays import Floats, Ints, Places, Shares
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SubjectTable
@@ -47,8 +46,6 @@ from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 Multipliers = float | Floats
 """sigma2 for all queries of a block, or for each of them, (q,)."""
 
-Shares = npt.NDArray[np.uint16]
-"""Shares of a budget that are used, in steps of 1 / `WHOLE`, rounded up."""
 
 WHOLE = (1 << 16) - 1
 """A budget in :data:`Shares`."""

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import Bools, Floats
+from vicinal._arrays import Bools, Floats, Objects
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors.ind_knn._target_checks import TargetBounds, words
@@ -102,7 +102,7 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
     return np.clip((values - low) / (high - low) * 2 - 1, -1.0, 1.0)
 
 
-def _as_floats(table: npt.NDArray[np.object_]) -> Floats:
+def _as_floats(table: Objects) -> Floats:
     try:
         return table.astype(np.float64)
     except (TypeError, ValueError):

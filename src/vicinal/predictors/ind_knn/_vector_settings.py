@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from vicinal._arrays import Texts
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
@@ -142,7 +143,7 @@ class KeywordSettings(KeywordParameters, VectorSettings):
         return len(self.vocabulary)
 
     @cached_property
-    def words(self) -> npt.NDArray[np.str_]:
+    def words(self) -> Texts:
         """The words, in the order of the noisy sums."""
         return np.array(list(self.vocabulary))
 
