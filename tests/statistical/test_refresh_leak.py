@@ -101,6 +101,15 @@ def test_both_trainings_lose_what_the_victim_paid(tmp_path, monkeypatch):
     assert paid <= loss * (1 + 1e-3)
 
 
+def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
+    """Nothing stops a subject there, so noise must not be for more than the part."""
+    stretched = dataclasses.replace(_descent.PLAIN, stretch=4.0)
+    monkeypatch.setattr(_descent, "PLAIN", stretched)
+    with store_of(tmp_path / "store") as store:
+        durable = store._parts.ledger.audiences["default"].account.durable
+        assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS
+
+
 def test_a_refresh_that_charges_nobody_is_caught(tmp_path, monkeypatch):
     loss, paid = loss_and_price(tmp_path / "store", monkeypatch, charges_nobody)
     assert loss > 1.2 * paid

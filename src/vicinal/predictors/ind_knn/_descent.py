@@ -44,12 +44,13 @@ class TrainingPlan:
     longest: float
     stretch: float = 1.0
 
-    def noise(self, share: float) -> float:
+    def noise(self, share: float, trainings: int = 1) -> float:
         """Return the noise scale of a step in clipping bounds, where training may take `share`.
 
-        `share`: zCDP that a subject pays at most.
+        `share`: zCDP that a subject pays at most. `trainings`: where it is one of several nothing
+        stops a subject at its part, so the noise fits it.
         """
-        return math.sqrt(self.steps / (2 * self.stretch * share))
+        return math.sqrt(self.steps / (2 * (self.stretch if trainings == 1 else 1.0) * share))
 
 
 PLAIN = TrainingPlan(steps=40, clip=0.7, quiet=0.042, least_rate=0.5, longest=64.0)

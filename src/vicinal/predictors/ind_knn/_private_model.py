@@ -268,7 +268,7 @@ def train(
     plan = training_plan(features)
     records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
     part = share / settings.trainings
-    sigma = plan.noise(part * budget)
+    sigma = plan.noise(part * budget, settings.trainings)
     # A later training may find less than a part left, and may use all: nothing is reserved.
     most = share if settings.trainings == 1 else 1.0
     gradient = IndividualGradient(
