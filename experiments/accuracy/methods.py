@@ -334,7 +334,7 @@ def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ..
 
 
 def contender_of(name: str) -> Contender:
-    """Return a contender by its name, or the private model by a rule: "model@p,r,lambda,g".
+    """Return a contender by its name, or the private model by a rule: "model@p,r,lambda,g,kappa".
 
     Raises
     ------
@@ -351,7 +351,7 @@ def contender_of(name: str) -> Contender:
     if method != MODEL:
         raise InvalidInput(
             f"There is no method {name!r}. There are {', '.join(CONTENDERS)}, and "
-            "model@p,r,lambda,g."
+            "model@p,r,lambda,g,kappa."
         )
     return Contender(f"Ind-KNN, model {numbers}", _ruled(rule, rule.share), (0.5, 0.1))
 

@@ -443,7 +443,7 @@ def test_a_rule_by_name_is_the_rule_of_the_package(trial):
     more = answered("model@0.7,0.6,2,0.5", trial, Setting(8.0, 200), 3)
     assert more.asked.sum() > usual.asked.sum()
     assert more.detail["model_alone"] == usual.detail["model_alone"]  # trained once
-    for wrong in ("model@", "model@.5,x", "labels@.7", "model@1,2,3,4,5"):
+    for wrong in ("model@", "model@.5,x", "labels@.7", "model@1,2,3,4,5,6"):
         with pytest.raises(InvalidInput, match="There is no method"):
             chosen([wrong], ())
 
