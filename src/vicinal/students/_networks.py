@@ -122,44 +122,28 @@ def _conv_small(shape: Shape) -> nn.Sequential:
 
 def _small(shape: Shape) -> nn.Sequential:
     """Pools early, so that two cores take milliseconds for a step."""
-    convolutions = nn.Sequential(
-        nn.Conv2d(shape[0], 32, 5, padding=2),
-        nn.MaxPool2d(2),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(64, 128, 3, padding=1),
-        nn.BatchNorm2d(128),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-    )
-    dense = (nn.Linear(_width(convolutions, shape), 128), nn.BatchNorm1d(128), nn.ReLU())
-    return nn.Sequential(*convolutions, *dense)
+    layers = [nn.Conv2d(shape[0], 32, 5, padding=2), *_first_pool(), *_relu(32, 64, 1)]
+    layers += [nn.MaxPool2d(2), *_relu(64, 128, 1), nn.MaxPool2d(2)]
+    return _dense_after(layers, shape)
 
 
 def _deep(shape: Shape) -> nn.Sequential:
     """As costly as "small", with a layer more: borders are cut off before the second pooling."""
-    convolutions = nn.Sequential(
-        nn.Conv2d(shape[0], 32, 5),
-        nn.MaxPool2d(2),
-        nn.BatchNorm2d(32),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.Conv2d(64, 64, 3),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(64, 128, 3, padding=1),
-        nn.BatchNorm2d(128),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
+    layers = [nn.Conv2d(shape[0], 32, 5), *_first_pool(), *_relu(32, 64, 1), *_relu(64, 64, 0)]
+    layers += [nn.MaxPool2d(2), *_relu(64, 128, 1)]
+    return _dense_after(layers, shape)
+
+
+def _first_pool() -> list[nn.Module]:
+    return [nn.MaxPool2d(2), nn.BatchNorm2d(32), nn.ReLU()]
+
+
+def _relu(before: int, after: int, padding: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, padding=padding), nn.BatchNorm2d(after), nn.ReLU()]
+
+
+def _dense_after(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
+    convolutions = nn.Sequential(*layers, nn.Flatten())
     dense = (nn.Linear(_width(convolutions, shape), 128), nn.BatchNorm1d(128), nn.ReLU())
     return nn.Sequential(*convolutions, *dense)
 
