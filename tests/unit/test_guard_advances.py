@@ -13,6 +13,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import _shard_tasks
+from vicinal.ledger._rollback_guard import WitnessEntry, WitnessState
 from vicinal.store._request_batch import RequestBatch
 
 
@@ -91,3 +92,13 @@ def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster,
     shards = parts_of(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))
     assert not any(map(behind, shards))
+
+
+def test_audiences_are_those_among_all_entries():
+    """Digests hold the letters of kinds too: only the first byte of an entry says what it is."""
+    digests = [bytes([97, 101] * 15 + [place, 97]) for place in range(6)]
+    entries = [WitnessEntry(b"ea"[i % 2 :][:1], digest, i) for i, digest in enumerate(digests)]
+    state = WitnessState(bytes(16), bytes(16), 9, None)
+    state = state.holding(b"".join(entry.packed() for entry in entries))
+    assert state.audiences == set(digests[1::2])
+    assert state.erased_since(1) == set(digests[2::2])

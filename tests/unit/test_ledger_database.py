@@ -165,3 +165,18 @@ def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
     assert database.failed
     reader.close()
     database.close()
+
+
+def test_a_change_that_fails_leaves_the_log_as_it_was_kept(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    (before,) = database.execute("PRAGMA wal_autocheckpoint")
+    assert before != (0,)
+
+    def fail():
+        assert list(database.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
+        raise KeyError
+
+    with pytest.raises(KeyError), database.scrubbed_soon():
+        fail()
+    assert list(database.execute("PRAGMA wal_autocheckpoint")) == [before]
+    database.close()

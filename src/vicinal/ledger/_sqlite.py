@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -145,9 +145,11 @@ class SQLiteDatabase(Database):
         with self._guarded():
             (pages,) = self._connection.execute("PRAGMA wal_autocheckpoint").fetchone()
             self._connection.execute("PRAGMA wal_autocheckpoint = 0")
-        yield
-        with self._guarded():
-            self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+        try:
+            yield
+        finally:
+            with suppress(sqlite3.Error):  # what the body raised matters more
+                self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def scrub(self) -> None:
         """Rewrite the file without free pages, and cut the log to nothing."""
