@@ -35,7 +35,7 @@ HERE = Path(__file__).parent
 PROJECT = tomllib.loads((HERE.parent / "pyproject.toml").read_text())
 EXTRAS = {
     "core": (),
-    "dev": ("dev", "encoders", "langchain", "llama-index", "text", "postgres"),
+    "dev": ("dev", "encoders", "text", "postgres"),
     "docs": ("docs",),
 }
 """What each file adds to those before."""
