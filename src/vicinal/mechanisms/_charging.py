@@ -17,6 +17,7 @@ from vicinal._compiled import compiled
 from vicinal.mechanisms._charging_kernels import (
     KernelWeights,
     NeighbourArrays,
+    Scratch,
     SubjectArrays,
     VectorArrays,
     VotePrices,
@@ -60,9 +61,11 @@ def charge_neighbours(
     bounds = tile_bounds(neighbours, len(subjects.slots), threads)
 
     def charged(kernel: Callable[..., Any], part: Steps, *share: object) -> tuple[Any, Steps]:
-        sums = np.zeros((len(neighbours), width), dtype=np.int64)
+        sums, scratch = np.zeros((len(neighbours), width), dtype=np.int64), Scratch.of(width)
         hits = NeighbourArrays(part, neighbours.rows, neighbours.similarities)
-        return kernel(hits, targets, budgets, weights, prices, *share, sums), sums
+        charges = kernel(hits, targets, budgets, weights, prices, *share, scratch, sums)
+        scratch.check_clean()
+        return charges, sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
     results = _scan.map_in_threads(lambda part: charged(single, part), parts)

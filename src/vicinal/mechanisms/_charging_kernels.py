@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from vicinal._arrays import Floats, Ints, Ints32
+from vicinal._arrays import Bools, Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
 from vicinal.accounting._budget import MAX_NORM
@@ -84,6 +84,30 @@ class VotePrices(NamedTuple):
     label_only: bool
 
 
+class Scratch(NamedTuple):
+    """Memory in which a kernel puts one subject's contribution together; for one thread at a time.
+
+    - `vector`, int64 (c,): the contribution; `moved`, bool (c,): its coordinates that were touched.
+      Both are zero whenever a kernel begins or ends a subject: what is left in them would be added
+      to the next subject's contribution, uncharged or charged to somebody else.
+    - `touched`, int64 (c,): the first of them name the coordinates; what stands behind is old.
+    """
+
+    vector: Ints
+    moved: Bools
+    touched: Ints
+
+    @classmethod
+    def of(cls, width: int) -> Scratch:
+        """Return clean memory for contributions with `width` coordinates."""
+        return cls(np.zeros(width, np.int64), np.zeros(width, np.bool_), np.empty(width, np.int64))
+
+    def check_clean(self) -> None:
+        """Raise RuntimeError if a contribution was left behind, before any sum is used."""
+        if self.vector.any() or self.moved.any():
+            raise RuntimeError("A kernel left a contribution in its memory. Nothing is released.")
+
+
 class OnePrice(NamedTuple):
     """What the votes of one query cost; see :class:`VotePrices`."""
 
@@ -95,10 +119,11 @@ class OnePrice(NamedTuple):
 
 
 @compiled
-def charge_votes(hits, labels, subjects, kernel, prices, votes):  # type: ignore[no-untyped-def]
+def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # type: ignore[no-untyped-def]
     """Do what :func:`charge_vectors` does, faster, where every record carries one class.
 
-    `labels`, int32 (n,), are the coordinates at which the records' vectors have their one.
+    `labels`, int32 (n,), are the coordinates at which the records' vectors have their one. A
+    contribution is one number here, and needs no scratch.
     """
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
@@ -133,22 +158,21 @@ def charge_votes(hits, labels, subjects, kernel, prices, votes):  # type: ignore
 
 @compiled
 def charge_votes_of_several(  # type: ignore[no-untyped-def]
-    hits, labels, subjects, kernel, prices, share, votes
+    hits, labels, subjects, kernel, prices, share, scratch, votes
 ):
     """Do what :func:`charge_vectors_of_several` does where every record carries one class."""
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
+    vector, _, every = scratch
+    every[:] = np.arange(len(every))
     high, low = 0, 0
-    vector = np.zeros(votes.shape[1], dtype=np.int64)
-    every = np.arange(votes.shape[1])
     for j in range(bounds.shape[1]):
         price = one_price(prices, j)
         order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
         first = 0
         while first < len(order):
             last = run_end(order, first, rows, slots)
-            vector[:] = 0
             for hit in order[first:last]:
                 vector[labels[rows[hit]]] += weights[_level(similarities[hit], origin, shift)]
             slot = slots[rows[order[first]]]
@@ -156,13 +180,16 @@ def charge_votes_of_several(  # type: ignore[no-untyped-def]
             remaining[slot] -= cost
             for c in every:
                 votes[j, c] += vector[c]
+                vector[c] = 0
             high, low = high + (cost >> 24), low + (cost & LOW)
             first = last
     return high, low
 
 
 @compiled
-def charge_vectors(hits, vectors, subjects, kernel, prices, sums):  # type: ignore[no-untyped-def]
+def charge_vectors(  # type: ignore[no-untyped-def]
+    hits, vectors, subjects, kernel, prices, scratch, sums
+):
     """Add what every subject with one record contributes to `sums`, and take its charge.
 
     A subject's contribution is the sum, over its records, of the kernel weight times the record's
@@ -174,10 +201,8 @@ def charge_vectors(hits, vectors, subjects, kernel, prices, sums):  # type: igno
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
+    vector, moved, touched = scratch
     high, low, several = 0, 0, 0
-    vector = np.zeros(sums.shape[1], dtype=np.int64)
-    moved = np.zeros(sums.shape[1], dtype=np.bool_)
-    touched = np.empty(sums.shape[1], dtype=np.int64)
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
             price = one_price(prices, j)
@@ -202,7 +227,7 @@ def charge_vectors(hits, vectors, subjects, kernel, prices, sums):  # type: igno
 
 @compiled
 def charge_vectors_of_several(  # type: ignore[no-untyped-def]
-    hits, vectors, subjects, kernel, prices, share, sums
+    hits, vectors, subjects, kernel, prices, share, scratch, sums
 ):
     """Add what subjects with several records contribute to `sums`, and take their charges.
 
@@ -212,11 +237,8 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
     bounds, rows, similarities = hits
     slots, records, remaining = subjects
     weights, origin, shift = kernel
+    vector, moved, touched = scratch
     high, low = 0, 0
-    vector = np.zeros(sums.shape[1], dtype=np.int64)
-    moved = np.zeros(sums.shape[1], dtype=np.bool_)
-    touched = np.empty(sums.shape[1], dtype=np.int64)
-    spare = np.empty(sums.shape[1], dtype=np.int64)
     for j in range(bounds.shape[1]):
         price = one_price(prices, j)
         order = hits_by_subject(bounds[0, j], bounds[-1, j], rows, slots, records, share)
@@ -228,7 +250,7 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
                 weight = weights[_level(similarities[hit], origin, shift)]
                 size = _add_record(vectors, rows[hit], weight, vector, moved, touched, size)
             # The order of a subject's records must not matter.
-            sort_ascending(touched[:size], spare)
+            sort_ascending(touched[:size])
             slot = slots[rows[order[first]]]
             cost = scale_down(vector, touched[:size], remaining[slot], price)
             remaining[slot] -= cost
@@ -354,7 +376,7 @@ def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[n
             keys[size] = (np.int64(slot) << 32) + (hit - start)
             size += 1
     order = keys[:size]
-    sort_ascending(order, np.empty(size, dtype=np.int64))
+    sort_ascending(order)
     for i in range(size):
         order[i] = start + (order[i] & 0xFFFFFFFF)
     return order

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from vicinal._compiled import compiled
 
 
 @compiled
-def sort_ascending(values, spare):  # type: ignore[no-untyped-def]
-    """Sort `values` in place; `spare` is memory of the same length and type.
+def sort_ascending(values):  # type: ignore[no-untyped-def]
+    """Sort all of `values`, int64 (n,), in place.
 
     Neighbouring runs that ascend are merged until there is one, so sorted values are read once.
+    The memory for merging is taken here and is as long as `values`: a caller's longer buffer would
+    let entries beyond `values` in, which belong to somebody else.
     """
-    source, target = values, spare
-    while _run_end(source, 0) < len(values):
+    if _run_end(values, 0) == len(values):
+        return
+    source, target = values, np.empty(len(values), dtype=np.int64)
+    while _run_end(source, 0) < len(source):
         first = 0
-        while first < len(values):
+        while first < len(source):
             middle = _run_end(source, first)
             last = _run_end(source, middle)
             _merge(source, first, middle, last, target)
             first = last
         source, target = target, source
-    for i in range(len(values)):
-        values[i] = source[i]
+    values[:] = source
 
 
 @compiled

@@ -1,0 +1,262 @@
+"""What each subject contributes and pays is what it contributes and pays alone.
+
+For every kernel that charges, every index and product engine, any number of threads, and every
+kind of target; sparse and dense, with one record a subject and with several. The individual filter
+stands on this: a subject's charge is its whole influence only if nobody else's contribution moves.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from vicinal.accounting._budget import UNITS
+from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    NoisyLabels,
+    NoisyVotes,
+    SubjectTable,
+    VoteGrid,
+    _charging,
+    _charging_kernels,
+    randomness,
+)
+from vicinal.mechanisms._count import NoisyCount
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.neighbours import (
+    AdaptiveRadius,
+    Cosine,
+    ExactIndex,
+    HyperplaneLSH,
+    PublicCentroids,
+    Reference,
+    _scan,
+    int8_precision,
+    learn_cells,
+)
+from vicinal.neighbours.engines import proven_engines
+
+N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
+PUBLIC = np.random.default_rng(0).normal(size=(80, D))
+KERNEL = Cosine(int8_precision(PUBLIC))
+WIDTHS = {"votes": 4, "labels": 4, "dense": 5, "sparse": 60}
+TABLE = charge_table(label_budget(1.0, 1e-5), cells=64)
+
+
+def exact(engine):
+    return lambda: ExactIndex(KERNEL, D, tile=16, engine=engine)
+
+
+def hashing():
+    return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
+
+
+def centroids():
+    reference = Reference(KERNEL, KERNEL.encode(PUBLIC))
+    radius = AdaptiveRadius(reference, 20, N)
+    return PublicCentroids(KERNEL, D, learn_cells(reference, radius, cells=5, recall=0.9))
+
+
+INDEXES = {
+    **{f"exact, {name}": exact(name) for name in proven_engines()},
+    "hashing": hashing,
+    "centroids": centroids,
+}
+
+
+def targets_of(kind, rng):
+    """Return what N records carry; sparse vectors have few entries of many, anywhere."""
+    if kind in ("votes", "labels"):
+        return rng.integers(0, WIDTHS[kind], N).astype(np.int32)
+    rows = rng.normal(size=(N, WIDTHS[kind]))
+    if kind == "sparse":
+        rows *= rng.random(rows.shape) < rng.choice([0.02, 0.1, 0.4], size=(N, 1))
+    return RecordVectors.of_rows(rows / 3)
+
+
+def world(kind, seed):
+    """Return integers, targets, subjects and budgets: from none left to all of it."""
+    rng = np.random.default_rng(seed)
+    slots = rng.integers(0, SUBJECTS, N).astype(np.int32)
+    slots[:SUBJECTS] = rng.permutation(SUBJECTS)
+    remaining = rng.integers(0, UNITS, SUBJECTS) >> rng.integers(0, 40, SUBJECTS)
+    return KERNEL.encode(rng.normal(size=(N, D))), targets_of(kind, rng), slots, remaining
+
+
+def table_of(targets, slots, remaining, chosen):
+    """Return the subjects in `chosen` alone, numbered anew, with budgets of their own."""
+    rows = np.flatnonzero(np.isin(slots, chosen))
+    places = np.searchsorted(chosen, slots[rows]).astype(np.int32)
+    records = np.bincount(places, minlength=len(chosen)).astype(np.int32)
+    return rows, SubjectTable(targets[rows], places, records, remaining[chosen].copy())
+
+
+def mechanism(kind):
+    grid, noise = VoteGrid(1 << 22), randomness(1)
+    if kind == "labels":
+        return NoisyLabels(KERNEL, D, WIDTHS[kind], TABLE, grid, noise)
+    slack = DeltaSlackAccountant(1e-5, needed=True)
+    return NoisyVotes(KERNEL, D, WIDTHS[kind], BUDGET, grid, noise, slack)
+
+
+def blocks():
+    """Return two blocks of queries with their radii: what is paid in one is missing in the next."""
+    rng = np.random.default_rng(9)
+    queries = KERNEL.encode(rng.normal(size=(2 * QUERIES, D)))
+    scores = KERNEL.product_factor * (
+        queries.astype(np.int64) @ KERNEL.encode(PUBLIC).astype(np.int64).T
+    )
+    radii = np.quantile(scores, 0.5, axis=1).astype(np.int64)
+    return [(queries[part], radii[part]) for part in (slice(0, QUERIES), slice(QUERIES, None))]
+
+
+BLOCKS = blocks()
+
+
+def answer(priced, make_index, integers, table):
+    """Return the private sums of both blocks, and what each subject has left."""
+    index = make_index()
+    index.add(integers)
+    sums = []
+    for queries, radii in BLOCKS:
+        before = table.remaining.sum()
+        found, spent = priced.contribute_and_charge(index.search(queries, radii), table)
+        assert spent == before - table.remaining.sum()
+        sums.append(found)
+    return np.stack(sums), table.remaining
+
+
+def check_world(kind, make_index, seed):
+    """Compare all subjects together with each of them alone."""
+    integers, targets, slots, remaining = world(kind, seed)
+    priced = mechanism(kind).release(np.full(QUERIES, 30.0))
+    everybody = np.arange(SUBJECTS)
+    rows, table = table_of(targets, slots, remaining, everybody)
+    together, left = answer(priced, make_index, integers[rows], table)
+    alone, left_alone = np.zeros_like(together), np.zeros_like(left)
+    for subject in everybody:
+        rows, table = table_of(targets, slots, remaining, everybody[[subject]])
+        sums, units = answer(priced, make_index, integers[rows], table)
+        alone += sums
+        left_alone[subject] = units[0]
+    assert (left < remaining).mean() > 0.5, "hardly anybody was asked"
+    np.testing.assert_array_equal(left, left_alone)
+    np.testing.assert_array_equal(together, alone)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def threads(request, monkeypatch):
+    monkeypatch.setattr(_scan, "THREADS", request.param)
+    monkeypatch.setattr(_charging, "_TILE", 16)
+    monkeypatch.setattr(_charging, "_ALONE", 1)
+    return request.param
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("kind", WIDTHS)
+def test_votes_together_are_the_sum_of_votes_alone(kind, index, threads):
+    for seed in range(3):
+        check_world(kind, INDEXES[index], seed=10 * threads + seed)
+
+
+def test_counts_together_are_the_sum_of_counts_alone(threads):
+    def counted(integers, table):
+        index = ExactIndex(KERNEL, D)
+        index.add(integers)
+        slack = DeltaSlackAccountant(1e-5, needed=True)
+        counter = NoisyCount(40.0, BUDGET, VoteGrid(1 << 22), randomness(1), slack)
+        sums = [
+            counter.contribute_and_charge(index.search(queries, radii), table)[0]
+            for queries, radii in BLOCKS
+        ]
+        return np.stack(sums), table.remaining
+
+    integers, targets, slots, remaining = world("votes", threads)
+    everybody = np.arange(SUBJECTS)
+    rows, table = table_of(targets, slots, remaining, everybody)
+    together, left = counted(integers[rows], table)
+    alone = [
+        counted(integers[rows], table)
+        for rows, table in (
+            table_of(targets, slots, remaining, everybody[[s]]) for s in range(SUBJECTS)
+        )
+    ]
+    np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
+    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
+
+
+def test_gradients_together_are_the_sum_of_gradients_alone(threads):
+    del threads
+    rng = np.random.default_rng(4)
+    rows = np.rint(rng.normal(size=(N, D)) * 900).astype(np.float32)
+    labels = rng.integers(0, 3, N).astype(np.int32)
+    slots = np.concatenate([np.arange(SUBJECTS), rng.integers(0, SUBJECTS // 2, N - SUBJECTS)])
+    remaining = rng.integers(0, UNITS, SUBJECTS)
+    weights = rng.normal(size=(D, 3))
+
+    def stepped(chosen, places, units):
+        records = SubjectRows(rows[chosen], labels[chosen], places.astype(np.int32), len(units))
+        slack = DeltaSlackAccountant(1e-5, needed=True)
+        gradient = IndividualGradient(
+            records, 3, 4095.0, 0.5, 20.0, 0.7, BUDGET, randomness(1), slack
+        )
+        steps = [gradient.release(20.0).collect(weights * scale, units)[0] for scale in (1, 3)]
+        return np.stack(steps), units
+
+    together, left = stepped(np.arange(N), slots, remaining.copy())
+    alone = [
+        stepped(mine, np.zeros(len(mine)), remaining[[subject]].copy())
+        for subject in range(SUBJECTS)
+        for mine in [np.flatnonzero(slots == subject)]
+    ]
+    np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
+    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
+
+
+def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
+    """The kernel that leaves one coordinate of a contribution behind must not get through."""
+    kernel = _charging.charge_vectors_of_several
+
+    def dirty(*arguments):
+        charges = kernel(*arguments)
+        arguments[-2].vector[3] = 1
+        return charges
+
+    monkeypatch.setattr(_charging, "charge_vectors_of_several", dirty)
+    with pytest.raises(RuntimeError, match="left a contribution"):
+        check_world("sparse", exact("float32"), seed=0)
+
+
+def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
+    """What stands in `touched` behind its length belongs to an earlier subject."""
+
+    def spoilt(width):
+        scratch = _charging_kernels.Scratch.of(width)
+        scratch.touched[:] = np.arange(width)[::-1]
+        return scratch
+
+    monkeypatch.setattr(_charging, "Scratch", type("Spoilt", (), {"of": staticmethod(spoilt)}))
+    for kind in WIDTHS:
+        check_world(kind, exact("float32"), seed=1)
+
+
+@pytest.mark.slow
+def test_no_kernel_reads_or_writes_outside_its_arrays(tmp_path):
+    """Compiled code checks no bounds: here it is compiled anew, with checks."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0", __file__]
+    chosen = "votes_together and (sparse or dense or labels) and float32 or counts or gradients"
+    checked = subprocess.run(
+        [*command, "-k", f"({chosen}) and not reads_or_writes"],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, checked.stdout[-3000:]
