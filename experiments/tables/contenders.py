@@ -22,22 +22,17 @@ from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
 
 Floats = npt.NDArray[np.float64]
 
-SHARE = 0.1
-"""Of everybody's budget, for a reference from marginals."""
-
 LEAST_SQUARES = "least squares (dp-learning-ff)"
 LOGISTIC = "logistic regression (diffprivlib)"
 PLAIN = ("logistic regression, not private", "200-NN, not private")
 NEIGHBOURS = (
     "Ind-KNN, real reference",
-    "Ind-KNN, from marginals",
     "Ind-KNN, from schema",
     "Ind-KNN with model",
-    "Ind-KNN with model, from marginals",
     "Ind-KNN with model, from schema",
 )
-OURS, RIVALS = NEIGHBOURS[3], ("NoisySGD", "AdaSSP", LEAST_SQUARES, LOGISTIC)
-MADE_UP = dict.fromkeys(NEIGHBOURS[1:3], NEIGHBOURS[0]) | dict.fromkeys(NEIGHBOURS[4:], OURS)
+OURS, RIVALS = NEIGHBOURS[2], ("NoisySGD", "AdaSSP", LEAST_SQUARES, LOGISTIC)
+MADE_UP = {NEIGHBOURS[1]: NEIGHBOURS[0], NEIGHBOURS[3]: OURS}
 """Methods with a made-up reference, and what they are with a real one."""
 
 PRIVATE = (*NEIGHBOURS, *RIVALS)
@@ -60,11 +55,9 @@ def probabilities(name: str, plan: TablePlan) -> Floats | None:
         PLAIN[0]: lambda plan: _plain(plan, LogisticRegression(max_iter=1000)),
         PLAIN[1]: lambda plan: _plain(plan, KNeighborsClassifier(200)),
         NEIGHBOURS[0]: lambda plan: _neighbours(plan, "real"),
-        NEIGHBOURS[1]: lambda plan: _neighbours(plan, "from-marginals"),
-        NEIGHBOURS[2]: lambda plan: _neighbours(plan, "from-schema"),
-        NEIGHBOURS[3]: lambda plan: _neighbours(plan, "real", model_share="auto"),
-        NEIGHBOURS[4]: lambda plan: _neighbours(plan, "from-marginals", model_share="auto"),
-        NEIGHBOURS[5]: lambda plan: _neighbours(plan, "from-schema", model_share="auto"),
+        NEIGHBOURS[1]: lambda plan: _neighbours(plan, "from-schema"),
+        NEIGHBOURS[2]: lambda plan: _neighbours(plan, "real", model_share="auto"),
+        NEIGHBOURS[3]: lambda plan: _neighbours(plan, "from-schema", model_share="auto"),
         "NoisySGD": _noisy_sgd,
         "AdaSSP": _adassp,
         LEAST_SQUARES: _least_squares,
@@ -79,26 +72,24 @@ def _records(plan: TablePlan) -> tuple[Any, Any]:
 
 
 def _plain(plan: TablePlan, estimator: Any) -> Floats:
-    X, _, Q = plan.split.features("real", 0.0, plan.seed)
+    X, _, Q = plan.split.features("real", plan.seed)
     labels, _ = _records(plan)
     return np.asarray(estimator.fit(X, labels).predict_proba(Q)[:, 1])
 
 
 def _neighbours(plan: TablePlan, reference: str, **options: Any) -> Floats:
-    whole = budget(plan.epsilon, DELTA, "gdp")
-    cost = SHARE * whole if reference == "from-marginals" else 0.0
-    X, R, Q = plan.split.features(reference, cost, plan.seed)
+    X, R, Q = plan.split.features(reference, plan.seed)
     labels, subjects = _records(plan)
     classifier = IndKNNClassifier(
         [0, 1], plan.epsilon, DELTA, plan.n_queries, class_prior=(1 - plan.prior, plan.prior),
-        n_records=len(X), records_per_subject=plan.split.records_per_subject, reference_cost=cost,
+        n_records=len(X), records_per_subject=plan.split.records_per_subject,
         simulation_seed=plan.seed, **{"model_share": 0, **options},
     )  # fmt: skip
     return classifier.fit(X, labels, subjects, R).predict_proba(Q)[:, 1]
 
 
 def _noisy_sgd(plan: TablePlan) -> Floats:
-    X, _, Q = plan.split.features("real", 0.0, plan.seed)
+    X, _, Q = plan.split.features("real", plan.seed)
     labels, subjects = _records(plan)
     classifier = NoisySGDClassifier(
         [0, 1], plan.epsilon, delta=DELTA, n_records=len(X), simulation_seed=plan.seed
@@ -108,7 +99,7 @@ def _noisy_sgd(plan: TablePlan) -> Floats:
 
 def _adassp(plan: TablePlan) -> Floats:
     """Return scores of least squares, as odds; rows are cut where 5 % of the public ones are."""
-    X, R, Q = plan.split.features("real", 0.0, plan.seed)
+    X, R, Q = plan.split.features("real", plan.seed)
     labels, subjects = _records(plan)
     one = _a_row_each(subjects)
     bound = float(np.quantile(np.linalg.norm(R, axis=1), 0.95))
@@ -124,7 +115,7 @@ def _objective_perturbation(plan: TablePlan) -> Floats | None:
         models = import_module("diffprivlib.models")
     if models is None:
         return None
-    X, _, Q = plan.split.features("real", 0.0, plan.seed)
+    X, _, Q = plan.split.features("real", plan.seed)
     labels, subjects = _records(plan)
     one = _a_row_each(subjects)
     model = models.LogisticRegression(epsilon=plan.epsilon, data_norm=1.0, random_state=plan.seed)
@@ -144,7 +135,7 @@ def _least_squares(plan: TablePlan) -> Floats | None:
     if find_spec("dp_learning_ff") is None:
         return None
     rival = import_module("dp_learning_ff.least_squares").LeastSquaresClassifier
-    X, _, Q = plan.split.features("real", 0.0, plan.seed)
+    X, _, Q = plan.split.features("real", plan.seed)
     labels, subjects = _records(plan)
     one = _a_row_each(subjects)
     multiplier = math.sqrt(3 / (2 * budget(plan.epsilon, DELTA, "gdp")))

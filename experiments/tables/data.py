@@ -17,7 +17,6 @@ from vicinal.features import (
     TableFeatures,
     TableSchema,
     draft_schema,
-    rows_from_marginals,
     rows_from_schema,
 )
 
@@ -26,7 +25,6 @@ Matrix = npt.NDArray[Any]
 N_REFERENCE = 2000
 MOST_RECORDS = 20_000
 DELTA = 1e-5
-REFERENCES = ("real", "from-schema", "from-marginals")
 _COMPONENTS = 100
 _ROWS_PER_FEATURE = 5
 
@@ -128,10 +126,10 @@ class TableSplit:
         parts = rows, cases, names, private, reference, queries, schema
         return cls(*parts, task.records_per_subject)
 
-    def features(self, reference: str, cost: float, seed: int) -> tuple[Matrix, Matrix, Matrix]:
+    def features(self, reference: str, seed: int) -> tuple[Matrix, Matrix, Matrix]:
         """Return private, public and query features, mapped as `vicinal init` does."""
         table = TableFeatures(self.schema)
-        points = table.transform(self._reference(reference, cost, seed))
+        points = table.transform(self._reference(reference, seed))
         private, queries = (
             table.transform(self.rows.take(which)) for which in (self.private, self.queries)
         )
@@ -141,13 +139,7 @@ class TableSplit:
         learnt = PublicMap(min(_COMPONENTS, width)).fit(points)
         return learnt.transform(private), learnt.transform(points), learnt.transform(queries)
 
-    def _reference(self, kind: str, cost: float, seed: int) -> pa.Table:
+    def _reference(self, kind: str, seed: int) -> pa.Table:
         if kind == "real":
             return self.rows.take(self.reference)
-        if kind == "from-schema":
-            return rows_from_schema(self.schema, N_REFERENCE, seed)
-        drawn = rows_from_marginals(
-            self.schema, self.rows.take(self.private), self.subjects[self.private],
-            cost=cost, delta=DELTA, size=N_REFERENCE, simulation_seed=seed,
-        )  # fmt: skip
-        return drawn.rows
+        return rows_from_schema(self.schema, N_REFERENCE, seed)

@@ -62,7 +62,7 @@ def rule_cells(
 
 
 def _of_split(task: TableTask, split: TableSplit, run: int, epsilon: float) -> Iterator[RuleCell]:
-    features = split.features("real", 0.0, run)
+    features = split.features("real", run)
     share = round(float(split.cases.mean()), 2)
     for name, options in RULES.items():
         given = {key: _meant(value, share) for key, value in options.items()}

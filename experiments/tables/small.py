@@ -102,7 +102,7 @@ def _compared(
         private=split.private[: plan.n_records],
         reference=split.reference[: plan.n_public],
     )
-    X, R, Q = part.features("real", 0.0, run)
+    X, R, Q = part.features("real", run)
     labels, people = part.cases[part.private].astype(int), part.subjects[part.private]
     chances, shares = [], []
     for trained in (0, share):

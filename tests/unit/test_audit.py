@@ -319,7 +319,7 @@ def facts_of(**plan):
     }  # fmt: skip
     return {
         "classes": ["a", "b"], "target": {"kind": "classes"}, "kernel": "cosine",
-        "reference_cost": 0.0, "audiences": {"default": {"plan": whole}},
+        "audiences": {"default": {"plan": whole}},
     }  # fmt: skip
 
 
@@ -333,12 +333,6 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     claim = store_trials(facts)["votes"]().claim
     assert claim.shift == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
     assert claim.shift < store_trials(facts_of())["votes"]().claim.shift
-
-
-def test_what_the_reference_has_cost_is_no_part_of_the_claim():
-    paid = {**facts_of(), "reference_cost": 0.01}
-    shifts = [store_trials(facts)["votes"]().claim.shift for facts in (facts_of(), paid)]
-    assert shifts[0] ** 2 - shifts[1] ** 2 == pytest.approx(2 * 0.01)
 
 
 @pytest.mark.parametrize(

@@ -104,13 +104,6 @@ def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, n
         assert vars(classifier).keys() == before.keys()
 
 
-def test_a_reference_that_has_cost_all_of_a_budget_is_refused():
-    classifier = IndKNNClassifier(range(3), reference_cost=1e9, n_records=4)
-    with pytest.raises(InvalidInput, match="'reference_cost'"):
-        classifier.fit(np.eye(4), [0, 1, 2, 0], public=np.ones((9, 4)) + np.eye(9, 4))
-    assert not hasattr(classifier, "classes_")
-
-
 def test_plans_on_disk_may_have_older_names():
     stored = {
         "epsilon": 2.0, "radius": 0.5, "count": "private", "budget": "rdp", "pace": "shadow",

@@ -169,7 +169,7 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
     assert "another file" in init(folder, "no", "--public", private, code=2).stderr
     both = ("--public", public, "--reference", "from-schema")
     assert "either" in init(folder, "no", *both, code=2).stderr
-    assert "from-marginals" in init(folder, "no", "--reference", "magic", code=2).stderr
+    assert "must be from-schema" in init(folder, "no", "--reference", "magic", code=2).stderr
     plain = init(folder, "no", "--reference", "from-schema", features="columns", code=2)
     assert "--features table" in plain.stderr
     schema = json.loads((folder / "schema.json").read_text())
@@ -180,26 +180,13 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
     assert not (folder / "no").exists()
 
 
-@pytest.mark.parametrize("made", ["from-schema", "from-marginals"])
-def test_stores_without_public_rows(folder, made):
-    name = f"store_{made}"
-    told = init(folder, name, "--reference", made, "--reference-rows", 200, "--model-share", 0)
-    shown = told.stdout
-    assert "a reference of 200 rows" in shown
-    assert ("Take --model-share auto" in told.stderr) == (made == "from-schema")
-    assert ("noisy one- and two-way marginals" in shown) == (made == "from-marginals")
-    found = predicted(folder / name, folder / "queries.parquet", "--id", "visit")
+def test_a_store_without_public_rows(folder):
+    made = "--reference", "from-schema", "--reference-rows", 200, "--model-share", 0
+    told = init(folder, "made_up", *made)
+    assert "a reference of 200 rows" in told.stdout
+    assert "Take --model-share auto" in told.stderr
+    found = predicted(folder / "made_up", folder / "queries.parquet", "--id", "visit")
     assert found["charged"] == 6
-    with Store.open(folder / name) as store:
-        paid = store.schema.reference_cost
-        assert (paid > 0) == (made == "from-marginals")
-        whole = store._audience_states["default"].settings.spendable + paid
-        assert paid == pytest.approx(0.1 * whole if paid else 0)
-        store.open_audience("press", epsilon=4, n_queries=5)
-        assert store._audience_states["press"].settings.reference_cost == paid, (
-            "it sees the reference too"
-        )
-        assert ("noisy marginals" in str(store.guarantee("press"))) == (paid > 0)
 
 
 def test_images_are_answered_by_file_name(tmp_path):

@@ -230,7 +230,6 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     further = {
         "kernel": facts["kernel"],
         "accounting": plan["accounting"],
-        "reference_cost": facts["reference_cost"],
     }
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}

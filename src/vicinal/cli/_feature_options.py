@@ -14,12 +14,9 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
-    from vicinal.datasets import Dataset
-    from vicinal.features import TableSchema
     from vicinal.store import StoreExtractor
-    from vicinal.store._targets import TargetSchema
 
-FROM_SCHEMA, FROM_MARGINALS = "from-schema", "from-marginals"
+FROM_SCHEMA = "from-schema"
 
 MAPPED = 100
 """Components of the map that table features go through, where the reference is large enough."""
@@ -113,30 +110,26 @@ class FeatureOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOptions:
-    """Where the public reference comes from: a file, or rows made up by a method."""
+    """Where the public reference comes from: a file, or rows made up from the schema."""
 
     public: Annotated[
         Path | None, typer.Option(help="Public, unlabelled records, in the same columns.")
     ] = None
     reference: Annotated[
         str | None,
-        typer.Option(help="Without --public: from-schema, or from-marginals (costs budget)."),
+        typer.Option(help="Without --public: from-schema, which costs nothing."),
     ] = None
     reference_rows: Annotated[
         int, typer.Option(help="Rows that --reference makes up.", min=1, max=100_000)
     ] = 2000
-    reference_share: Annotated[
-        float,
-        typer.Option(help="Part of every budget that from-marginals costs.", min=0.001, max=0.9),
-    ] = 0.1
 
     def check(self, data: Path, features: str) -> None:
         """Raise InvalidInput if the reference is the private file, or cannot be made."""
         public, reference = self.public, self.reference
         if public is not None and reference is not None:
             raise InvalidInput("Give either --public or --reference.")
-        if reference not in (None, FROM_SCHEMA, FROM_MARGINALS):
-            raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA} or {FROM_MARGINALS}.")
+        if reference not in (None, FROM_SCHEMA):
+            raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
         if reference is not None and features != "table":
             raise InvalidInput(
                 "The 'reference' option needs --features table, whose schema it uses."
@@ -147,40 +140,16 @@ class ReferenceOptions:
                 "protected. Take rows from another source, or --reference from-schema."
             )
 
-    def rows_and_cost(
-        self,
-        extractor: StoreExtractor,
-        dataset: Dataset,
-        target: TargetSchema,
-        plan: dict[str, Any],
-    ) -> tuple[Any, float]:
-        """Return raw public rows, or None, and what everybody has paid for them in zCDP.
-
-        `plan` holds what is known of epsilon, delta and release: noisy marginals cost a share.
-        """
+    def rows(self, extractor: StoreExtractor) -> Any:
+        """Return raw public rows, or None."""
         from vicinal.features import TableSchema, rows_from_schema
 
         if self.public is not None:
-            return read_records(self.public, extractor, None, None).features, 0.0
+            return read_records(self.public, extractor, None, None).features
         if self.reference is None:
-            return None, 0.0
+            return None
         schema = TableSchema.from_dict(extractor.options["schema"])
-        if self.reference == FROM_SCHEMA:
-            return rows_from_schema(schema, self.reference_rows), 0.0
-        return self._drawn(schema, dataset, target, plan)
-
-    def _drawn(
-        self, schema: TableSchema, dataset: Dataset, target: TargetSchema, plan: dict[str, Any]
-    ) -> tuple[Any, float]:
-        from vicinal.cli._plan_options import default_of
-        from vicinal.features import rows_from_marginals
-
-        cost = self.reference_share * target.settings(plan).spendable
-        drawn = rows_from_marginals(
-            schema, dataset.features, dataset.subjects, cost=cost,
-            delta=plan.get("delta", default_of("delta")), size=self.reference_rows,
-        )  # fmt: skip
-        return drawn.rows, drawn.cost
+        return rows_from_schema(schema, self.reference_rows)
 
 
 def _usable_schema(path: Path, others: Sequence[str | None]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def init(
             _say_before(plan, feature_options.features, reference_options.reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)
         with naming(data):
-            rows, cost = reference_options.rows_and_cost(unmapped, dataset, target, plan)
+            rows = reference_options.rows(unmapped)
         extractor, points = feature_options.reference_points(rows, unmapped)
         if points is not None:
             _say_of_reference(plan, points, extractor, quiet=quiet)
@@ -98,7 +98,7 @@ def init(
         with naming(data):
             opened = Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, reference_cost=cost, **plan,
+                extractor=extractor, ledger=ledger, witness=witness, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()

@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from vicinal.features._table_drafts import draft_schema
     from vicinal.features._table_features import TableFeatures
     from vicinal.features._table_made_up import rows_from_schema
-    from vicinal.features._table_marginals import DrawnRows, rows_from_marginals
     from vicinal.features._table_schema import TableSchema
     from vicinal.features._text import SentenceFeatures
 
 __all__ = [
-    "DrawnRows",
     "HOGFeatures",
     "ImageFeatures",
     "Lite0Features",
@@ -42,7 +40,6 @@ __all__ = [
     "TableSchema",
     "check_table",
     "draft_schema",
-    "rows_from_marginals",
     "rows_from_schema",
 ]
 
@@ -50,7 +47,6 @@ __getattr__, __dir__ = lazy_exports(
     __name__,
     globals(),
     {
-        "DrawnRows": "vicinal.features._table_marginals",
         "HOGFeatures": "vicinal.features._hog",
         "ImageFeatures": "vicinal.features._image",
         "Lite0Features": "vicinal.features._lite0",
@@ -64,7 +60,6 @@ __getattr__, __dir__ = lazy_exports(
         "TableSchema": "vicinal.features._table_schema",
         "check_table": "vicinal.features._table_check",
         "draft_schema": "vicinal.features._table_drafts",
-        "rows_from_marginals": "vicinal.features._table_marginals",
         "rows_from_schema": "vicinal.features._table_made_up",
     },
 )

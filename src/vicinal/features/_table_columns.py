@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from scipy.special import ndtri
 
-from vicinal._arrays import Bools, Floats, Ints
+from vicinal._arrays import Bools, Floats
 from vicinal.features import _table_cells as cells
 from vicinal.features._table_cells import Codes, Reading
 
@@ -28,9 +28,6 @@ _UNIFORM = math.sqrt(12.0)
 """An interval in standard deviations of a number that is uniform on it."""
 
 _EXACT = 2.0**53
-
-_INNER = 2.5
-"""Made-up numbers of the outermost bins reach this many spreads from the centre."""
 
 
 @dataclass(frozen=True)
@@ -62,18 +59,6 @@ class TableColumn(ABC):
     @abstractmethod
     def value_names(self) -> tuple[str, ...]:
         """Names of the features of values, w of them."""
-
-    @abstractmethod
-    def n_bins(self, most: int) -> int:
-        """Return into how many bins values fall, at most about `most` for numbers."""
-
-    @abstractmethod
-    def bins(self, codes: Codes, n_bins: int) -> Ints:
-        """Return the bin of every code that is not NaN."""
-
-    @abstractmethod
-    def from_bins(self, bins: Ints, uniform: Floats, n_bins: int) -> Codes:
-        """Return a code inside each bin, from numbers that are uniform on [0, 1)."""
 
     @abstractmethod
     def made_up(self, uniform: Floats) -> Codes:
@@ -201,31 +186,6 @@ class NumberColumn(TableColumn):
         return code
 
     value_names = ("",)
-
-    def n_bins(self, most: int) -> int:
-        """Return `most`."""
-        return most
-
-    def _edges(self, n_bins: int) -> Floats:
-        """Return the inner edges of bins that hold as much each, if numbers are as declared."""
-        parts = np.arange(1, n_bins) / n_bins
-        if self.center is not None and self.spread is not None:
-            return np.asarray(self.center + self.spread * ndtri(parts))
-        low, high = self._ends
-        return np.asarray(low + (high - low) * parts)
-
-    def bins(self, codes: Codes, n_bins: int) -> Ints:
-        """Return the bin of every code that is not NaN."""
-        moved = self._moved(self._bounded(codes))
-        return np.searchsorted(self._edges(n_bins), moved, side="right").astype(np.int64)
-
-    def from_bins(self, bins: Ints, uniform: Floats, n_bins: int) -> Codes:
-        """Return a number inside each bin."""
-        low, high = self._ends
-        center, spread = self.scale
-        first, last = max(low, center - _INNER * spread), min(high, center + _INNER * spread)
-        edges = np.concatenate([[first], np.clip(self._edges(n_bins), first, last), [last]])
-        return self._back(edges[bins] + uniform * (edges[bins + 1] - edges[bins]))
 
     def made_up(self, uniform: Floats) -> Codes:
         """Return numbers of a normal law where a spread is declared, else of a uniform one."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from vicinal._arrays import Floats, Ints
+from vicinal._arrays import Floats
 from vicinal.features import _table_cells as cells
 from vicinal.features._table_cells import Codes, Reading
 from vicinal.features._table_columns import TableColumn
@@ -37,15 +37,15 @@ class _DeclaredColumn(TableColumn):
     @property
     def declared_values(self) -> list[str]:
         """What may stand in a cell, as text; "(other)" where that is one of the values."""
-        others = self._n_values > len(self.values) and not all_numbers(self.values)
+        others = self.n_values > len(self.values) and not all_numbers(self.values)
         return [*map(cells.plain_text, self.values), *((OTHER,) if others else ())]
 
     @property
-    def _n_values(self) -> int:
+    def n_values(self) -> int:
         return len(self.values)
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        other = float(len(self.values)) if self._n_values > len(self.values) else None
+        other = float(len(self.values)) if self.n_values > len(self.values) else None
         if all_numbers(self.values):
             place_of = {float(value): float(place) for place, value in enumerate(self.values)}
             return cells.places_of_numbers(column, place_of, other)
@@ -58,28 +58,11 @@ class _DeclaredColumn(TableColumn):
             return float(self.values[int(code)]) if numbers else str(self.values[int(code)])
         return max(self.values) + 1.0 if numbers else OTHER
 
-    def n_bins(self, most: int) -> int:  # noqa: ARG002 (declared values are few)
-        """Return how many values there are."""
-        return self._n_values
-
-    def bins(self, codes: Codes, n_bins: int) -> Ints:  # noqa: ARG002
-        """Return the codes, which are bins already."""
-        return codes.astype(np.int64)
-
-    def from_bins(
-        self,
-        bins: Ints,
-        uniform: Floats,  # noqa: ARG002
-        n_bins: int,  # noqa: ARG002
-    ) -> Codes:
-        """Return the bins."""
-        return bins.astype(np.float64)
-
     def made_up(self, uniform: Floats) -> Codes:
         """Return values as often as their shares say."""
-        shares = np.asarray(self.shares or np.ones(self._n_values), dtype=np.float64)
+        shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         upto = np.cumsum(shares) / shares.sum()
-        return np.minimum(np.searchsorted(upto, uniform, side="right"), self._n_values - 1.0)
+        return np.minimum(np.searchsorted(upto, uniform, side="right"), self.n_values - 1.0)
 
 
 @dataclass(frozen=True)
@@ -107,11 +90,11 @@ class CategoryColumn(_DeclaredColumn):
     other: bool = True
 
     @property
-    def _n_values(self) -> int:
+    def n_values(self) -> int:
         return len(self.values) + self.other
 
     def _encode(self, codes: Codes) -> Floats:
-        return np.asarray((codes[:, None] == np.arange(self._n_values)) * _CATEGORY)
+        return np.asarray((codes[:, None] == np.arange(self.n_values)) * _CATEGORY)
 
     @property
     def _indicator(self) -> float:

@@ -272,7 +272,7 @@ def _declared(
     bare = column_class(name, values=values)
     reading = bare.read(column)
     known = reading.codes[~np.isnan(reading.codes)].astype(np.int64)
-    counts = np.bincount(known, minlength=bare.n_bins(0))
+    counts = np.bincount(known, minlength=bare.n_values)
     shares = tuple(_rounded(count / max(size, 1)) for count in counts.tolist())
     return column_class(
         name, **_common(reading), values=values, shares=shares if sum(shares) else ()

@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 
 from vicinal import _checks
-from vicinal._arrays import Floats
-from vicinal.features._table_cells import Codes
 from vicinal.features._table_schema import TableSchema
 from vicinal.mechanisms import public_draws
 
@@ -43,16 +41,9 @@ def rows_from_schema(schema: TableSchema, size: int = 2000, seed: int | None = N
     """
     size = _checks.integer("size", size, least=1)
     generator = public_draws(seed)
-    codes = []
+    cells = {}
     for column in schema.usable().columns:
         values = column.made_up(generator.random(size))
         absent = generator.random(size) < column.missing_share
-        codes.append(np.where(absent, np.nan, values))
-    return table_of(schema, np.column_stack(codes))
-
-
-def table_of(schema: TableSchema, codes: Codes | Floats) -> pa.Table:
-    """Return a table whose cells read as these codes (n, columns)."""
-    return pa.table(
-        {column.name: column.cells(codes[:, i]) for i, column in enumerate(schema.columns)}
-    )
+        cells[column.name] = column.cells(np.where(absent, np.nan, values))
+    return pa.table(cells)

@@ -5,7 +5,6 @@ Each mechanism has a proof note of the same name beside it.
 
 from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._count import NoisyCount, noisy_size, size_noise
-from vicinal.mechanisms._marginals import SLACK_SHARE_OF_MARGINALS, NoisyMarginals, noisy_marginals
 from vicinal.mechanisms._noisy_labels import LabelRelease, NoisyLabels
 from vicinal.mechanisms._randomness import fresh_key, public_draws, randomness
 from vicinal.mechanisms._subject_table import SubjectTable
@@ -20,14 +19,12 @@ from vicinal.mechanisms._votes import (
 from vicinal.noise import NoiseSource
 
 __all__ = [
-    "SLACK_SHARE_OF_MARGINALS",
     "ClassScores",
     "DeltaSlackAccountant",
     "LabelRelease",
     "NoiseSource",
     "NoisyCount",
     "NoisyLabels",
-    "NoisyMarginals",
     "NoisyTally",
     "NoisyVotes",
     "SubjectTable",
@@ -36,7 +33,6 @@ __all__ = [
     "VoteMechanism",
     "VoteRelease",
     "fresh_key",
-    "noisy_marginals",
     "noisy_size",
     "public_draws",
     "randomness",

@@ -41,7 +41,7 @@ from vicinal.store._targets import CLASSES
 _RULE = "model_rule"
 """In a pinned plan: how the private model of an audience is used, for as long as it lives."""
 
-_SHARED = ("kernel", "norm_bound", "index", "reference_cost")
+_SHARED = ("kernel", "norm_bound", "index")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -345,7 +345,6 @@ def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings
     shared = {
         "kernel": schema.kernel,
         "norm_bound": schema.bound or "auto",
-        "reference_cost": schema.reference_cost,
     }
     named = plan_parameters(parameters)
     return schema.target.settings({**shared, **named})

@@ -106,7 +106,6 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "target": schema.target.facts,
         "features": {"number": schema.n_features, **schema.extractor.spec()},
         "kernel": schema.kernel,
-        "reference_cost": schema.reference_cost,
         "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": kind, "version": v} for at, kind, v in history],

@@ -97,7 +97,6 @@ class Store(BaseStore):
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
         index: str | Mapping[str, Any] = "exact",
-        reference_cost: float = 0.0,
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -125,10 +124,6 @@ class Store(BaseStore):
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
-        reference_cost : float
-            What everybody has paid already for a reference that was drawn from noisy marginals of
-            these records (:func:`~vicinal.features.rows_from_marginals`), in zCDP. Every audience
-            sees the reference, so it is taken off the budgets of all.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on.
@@ -143,7 +138,6 @@ class Store(BaseStore):
             "kernel": kernel,
             "norm_bound": norm_bound,
             "index": index,
-            "reference_cost": reference_cost,
         }
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)

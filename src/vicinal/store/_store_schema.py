@@ -114,8 +114,6 @@ class StoreSchema:
     - `extractor`: how raw records become vectors.
     - `public`, array (m, d) or None: the public reference.
     - `index`: kind and options of the index that the records lie in.
-    - `reference_cost`: zCDP that every subject pays in every audience for the reference, where it
-      was drawn from noisy marginals of the records.
     """
 
     target: TargetSchema
@@ -126,7 +124,6 @@ class StoreSchema:
     extractor: StoreExtractor
     public: FloatMatrix | None
     index: dict[str, Any] = field(default_factory=plain_index)
-    reference_cost: float = 0.0
 
     @property
     def classes(self) -> list[Any]:
@@ -180,7 +177,6 @@ class StoreSchema:
                 "extractor": self.extractor.spec(),
                 "public": self.public is not None,
                 "index": self.index,
-                "reference_cost": self.reference_cost,
             }
         )
 
@@ -206,7 +202,6 @@ class StoreSchema:
             StoreExtractor.load(fields["extractor"], folder),
             public,
             fields.get("index", plain_index()),
-            fields.get("reference_cost", 0.0),
         )
 
 
@@ -228,8 +223,7 @@ def new_schema(
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    further = (settings.index, settings.reference_cost)
-    return StoreSchema(target, features.shape[1], *args, *further), features
+    return StoreSchema(target, features.shape[1], *args, settings.index), features
 
 
 def _plain(rows: Any) -> bool:

@@ -36,22 +36,6 @@ def only_release(interactions: int) -> str:
     )
 
 
-_DRAWN = "the same in the noisy marginals of the records that the reference was drawn from"
-
-
-def _paid(settings: SharedSettings) -> str:
-    """Say which part of every budget the reference has cost."""
-    if not settings.reference_cost:
-        return ""
-    share = settings.reference_cost / (
-        settings.reference_cost + settings.parts * settings.spendable
-    )
-    return (
-        f"; {share:.3g} of every budget (in mu squared) was paid once for noisy one- and two-way "
-        "marginals of the records, from which the reference was drawn, and the filter has the rest"
-    )
-
-
 _MODEL = (
     "a linear model trained with noise in fit, which the same budgets paid for: erasing changes "
     "neither it nor answers given, so whoever leaves stays in the model, and whoever comes later "
@@ -83,12 +67,6 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
         if settings.n_records is None
         else "the number of records as declared"
     )
-    paid = settings.reference_cost
-    reference = (
-        "the reference set was drawn from those noisy marginals, and from nothing else"
-        if paid
-        else "the reference set holds no private record"
-    )
     return Guarantee(
         epsilon=float("inf") if void else settings.epsilon,
         delta=1.0 if void else settings.delta,
@@ -99,7 +77,6 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
                 "features, labels and presence of every record, and how much of its budget a "
                 "subject has spent, over all answers since fit together, however chosen"
             ),
-            *((_DRAWN,) if paid else ()),
         ),
         public=(
             "the queries",
@@ -110,8 +87,13 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
             "all answers given",
             *_model_words(settings),
         ),
-        method=_METHODS["label" if settings.label_only else settings.accounting] + _paid(settings),
-        assumptions=(*RECORDS, reference, *SYSTEM, only_release(settings.interactions)),
+        method=_METHODS["label" if settings.label_only else settings.accounting],
+        assumptions=(
+            *RECORDS,
+            "the reference set holds no private record",
+            *SYSTEM,
+            only_release(settings.interactions),
+        ),
         holds=not void,
         public_records=settings.interactions == 0,
     )

@@ -14,7 +14,6 @@ from vicinal._arrays import FloatMatrix
 from vicinal._checks import SubjectId
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.mechanisms import (
-    SLACK_SHARE_OF_MARGINALS,
     DeltaSlackAccountant,
     NoiseSource,
     NoisyCount,
@@ -142,8 +141,7 @@ def settled_model(
 def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
-    reserved = SLACK_SHARE_OF_MARGINALS if settings.reference_cost else 0.0
-    return DeltaSlackAccountant(settings.grid_delta * (1 - reserved), needed=needed, spent=spent)
+    return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
 
 
 def engine_on(

@@ -160,12 +160,6 @@ class IndKNNParameters:
         doc="""Largest norm of a feature vector under the RBF kernel (longer ones are pulled back).
         "auto" is the largest norm in the public reference.""",
     )
-    reference_cost: float = parameter(
-        Real(least=0),
-        default=0.0,
-        doc="""zCDP that everybody has paid already for the reference, where its rows were drawn
-        from noisy marginals of the same records; it is taken off every budget.""",
-    )
     interactions: Given[int | str, int] = parameter(
         InteractionCount(),
         default=1,

@@ -201,9 +201,7 @@ class SharedSettings(Settings, IndKNNParameters):
     @property
     def charges(self) -> ChargeTable:
         """What labels cost where they alone leave; the order fits many small contributions."""
-        return _charges(
-            self.epsilon, self.delta, self.priced_classes, self.reference_cost, self.parts
-        )
+        return _charges(self.epsilon, self.delta, self.priced_classes, self.parts)
 
     @property
     def priced_classes(self) -> int | None:
@@ -212,7 +210,7 @@ class SharedSettings(Settings, IndKNNParameters):
 
     @property
     def spendable(self) -> float:
-        """The budget B of every subject in one interaction, less what the reference has cost.
+        """The budget B of every subject in one interaction.
 
         In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
         budgets are zCDP, or squares of GDP's mu, and add up.
@@ -221,7 +219,7 @@ class SharedSettings(Settings, IndKNNParameters):
             return self.charges.zcdp
         share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
         total = budgets.budget(self.epsilon, self.delta * share, self.accounting)
-        return _part(_less(total, self.reference_cost), self.parts)
+        return _part(total, self.parts)
 
     @property
     def parts(self) -> int:
@@ -237,7 +235,7 @@ class SharedSettings(Settings, IndKNNParameters):
     def terms(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
         method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
-        return "Ind-KNN", *method, self.epsilon, self.delta, self.reference_cost
+        return "Ind-KNN", *method, self.epsilon, self.delta
 
     def affordable(self, shift: float = 0.0) -> float:
         """Return a record's part of a budget, as contributions of `shift` noise scales feel it."""
@@ -280,25 +278,9 @@ AnySettings = TypeVar("AnySettings", bound=SharedSettings)
 
 
 @lru_cache(maxsize=16)
-def _charges(
-    epsilon: float, delta: float, n_classes: int | None, paid: float, parts: int
-) -> ChargeTable:
+def _charges(epsilon: float, delta: float, n_classes: int | None, parts: int) -> ChargeTable:
     table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
-    remaining = _less(table.target.budget, table.target.order * paid)
-    return replace(table, target=replace(table.target, budget=_part(remaining, parts)))
-
-
-def _less(budget: float, paid: float) -> float:
-    """Return what is left of a budget, rounded down."""
-    if paid == 0:
-        return budget
-    remaining = (budget - paid) - 1e-15 * (budget + paid)
-    if remaining <= 0:
-        raise InvalidInput(
-            "The 'reference_cost' must leave some of every budget: the reference has cost all that "
-            "this 'epsilon' and 'delta' allow. Take a larger epsilon, or a cheaper reference."
-        )
-    return remaining
+    return replace(table, target=replace(table.target, budget=_part(table.target.budget, parts)))
 
 
 def _part(budget: float, parts: int) -> float:
