@@ -16,11 +16,7 @@ import numpy as np
 from vicinal import IndKNNClassifier
 from vicinal.datasets import load_table, read_ids
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._id_encoding import framed
-from vicinal.ledger._subject_pages import write_subjects
 from vicinal.store import Store
-from vicinal.store._identities import FORM
-from vicinal.store._subject_merging import merge_subjects
 
 N, D, CLASSES = 60, 4, 3
 PEOPLE = [*range(1, N - 1), "Zo\u00eb", "A7"]
@@ -126,33 +122,6 @@ def id_out_of_reach(folder: Path) -> str:
         return _refusal(lambda: store.add(X[:1], Y[:1], ["a\nb"]))
 
 
-def _with_twins(folder: Path) -> Path:
-    """Return a store as an earlier version left it: 5 and "5" are two people."""
-    with _made(folder) as store:
-        database = store._parts.database
-        with database.transaction():
-            slot = store._parts.ledger.slot_table.slot_of[6]
-            write_subjects(database, {slot: framed("5")})
-            database.execute("DELETE FROM meta WHERE name = ?", (FORM,))
-        database.scrub()
-    return folder / "store"
-
-
-def twins_of_an_earlier_version(folder: Path) -> str:
-    """Open a store in which one person has two budgets."""
-    path = _with_twins(folder)
-    return _refusal(lambda: Store.open(path).close())
-
-
-def gain_by_merging(folder: Path) -> str:
-    """Merge two budgets into a larger one."""
-    path = _with_twins(folder)
-    merge_subjects(path)
-    with Store.open(path) as store:
-        alone = _left(store, 7)
-        return _verdict(_left(store, 5) < alone, "no effect: the charges of both are added up")
-
-
 ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("one odd id turns a table's column into text", odd_id_in_a_table),
     ("erased as 5, back as '5'", return_as_text),
@@ -162,8 +131,6 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("records without subjects, into a store that has them", records_without_ids),
     ("records without subjects, into a classifier", classifier_without_ids),
     ("an id with a line break", id_out_of_reach),
-    ("a store with two spellings of one id", twins_of_an_earlier_version),
-    ("merging for a larger budget", gain_by_merging),
 ]
 """Name of every attack, and what carries it out in an empty folder and returns what happened."""
 

@@ -83,7 +83,6 @@ NOT_KEPT = {
     "labelling._loop": "a digest of a run's parameters",
     "predictors._common.fixed_plan": "a name in memory",
     "predictors._common.plan_guarantee": "a name in memory",
-    "store._subject_merging": "there while a merge is under way, and no longer",
 }
 """Modules whose keys no other process reads, or another test sees."""
 

@@ -33,7 +33,6 @@ from vicinal.errors import (
     StorageFailed,
     StoreOutdated,
 )
-from vicinal.store._opening import open_folder
 
 REFUSED = (PrivacyRefused, StorageFailed)
 SOON = MissingShardPolicy(deadline=0.2)
@@ -447,36 +446,3 @@ def test_no_loss_makes_a_shard_of_another_one(path, tmp_path):
         accept_cluster_loss(path)
     with shard_tools.local(other) as cluster:
         assert cluster.verify()
-
-
-# ---------------------------------------------------------------- clusters of earlier versions
-
-
-def test_a_cluster_of_an_earlier_version_learns_its_shards_once(path):
-    """Fails if an old cluster does not open, or goes on believing whatever shard it finds."""
-    forgotten(path)
-    with shard_tools.local(path) as cluster:
-        assert cluster.predict(tools.Q[10:14]).charged == 4
-        assert len(cluster._ledger._records) == 2
-    (path / "shard-0").rename(path / "aside")
-    (path / "shard-1").rename(path / "shard-0")
-    (path / "aside").rename(path / "shard-1")
-    refused(path, "another shard")
-
-
-def forgotten(path):
-    """Take from a cluster what earlier versions did not write."""
-    for part in (COORDINATOR, "shard-0", "shard-1"):
-        parts = open_folder(ShardFolder.read(path / part).folder)
-        with parts.database.transaction():
-            parts.database.execute(
-                "DELETE FROM meta WHERE name = ? OR name = ? OR name = ?",
-                ("cluster", "number", "coordinator"),
-            )
-            parts.database.execute("DELETE FROM shards")
-        parts.mark()
-        parts.resources.close()
-    for place in (path / "cluster.json", *path.glob("*/shard.json")):
-        found = json.loads(place.read_text())
-        del found["digest"]
-        place.write_text(json.dumps({**found, "format": 1}))

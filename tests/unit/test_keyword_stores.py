@@ -22,7 +22,6 @@ from vicinal.mechanisms._record_vectors import UNIT, RecordVectors
 from vicinal.predictors import public_vocabulary
 from vicinal.serving._models import AnswersResponse
 from vicinal.store import KeywordReply, Store
-from vicinal.store._subject_merging import merge_subjects
 from vicinal.store._targets import TargetSchema
 
 N, SECRET = 600, "zygomatic"
@@ -63,7 +62,7 @@ def test_a_store_answers_and_charges_as_the_estimator(tmp_path, words):
 
 
 def test_words_survive_everything_that_stores_go_through(tmp_path):
-    """Fails if opening, adding, erasing, merging, or a backup changes a vector or an answer."""
+    """Fails if opening, adding, erasing, or a backup changes a vector or an answer."""
     with made(tmp_path / "store") as store:
         first = store.predict(Q, idempotency_key="a")
         before = store._parts.shard.subject_table.targets
@@ -79,7 +78,6 @@ def test_words_survive_everything_that_stores_go_through(tmp_path):
         store.open_audience("second", epsilon=1.0, n_queries=10, n_keywords=5)
         assert store.predict(Q[:2], audience="second").labels.shape == (2, 5)
         store.backup(tmp_path / "backup")
-    merge_subjects(tmp_path / "store")
     with Store.open(tmp_path / "store") as store:
         assert store.verify()
         assert store.predict(Q).charged == len(Q)

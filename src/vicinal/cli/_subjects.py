@@ -1,4 +1,4 @@
-"""Commands about subjects: `erase`, and `merge-subjects`."""
+"""The command `erase`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vicinal.cli._options import StorePath
-from vicinal.cli._output import Yes, as_json, confirm
+from vicinal.cli._output import Yes, confirm
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -83,26 +83,3 @@ def _outcome_text(read: int, before: Presence) -> str:
 
 def _ids(count: int) -> str:
     return "1 id" if count == 1 else f"{count} ids"
-
-
-def merge_subjects(
-    store: StorePath,
-    curator: Annotated[
-        bool, typer.Option("--curator", help="Show the ids, as JSON. Private.")
-    ] = False,
-    accept_loss: AcceptLoss = False,
-) -> None:
-    """Merge people whom an earlier version kept twice, as 5 and "5"; their charges add up."""
-    from vicinal.distributed import is_cluster, merge_cluster
-    from vicinal.store._subject_merging import merge_subjects as merge
-
-    done = (merge_cluster if is_cluster(store) else merge)(store, accept_loss=accept_loss)
-    typer.echo(f"Private: {len(done)} people had another spelling than one id, and have one now.")
-    if done.erased:
-        typer.echo(
-            f"Private: {len(done.erased)} of them had records on several shards. Those on the "
-            "first shard are kept; the others are erased: add them again under the one id."
-        )
-    if curator:
-        pairs = [{"id": name, "spellings": old} for name, old in done.spellings.items()]
-        typer.echo(as_json({"merged": pairs, "erased_on_other_shards": list(done.erased)}))

@@ -14,7 +14,6 @@ from vicinal.distributed._promotion import copy_shard, promote_copy
 from vicinal.distributed._ray_actors import RayCluster
 from vicinal.distributed._shard_server import ShardServer
 from vicinal.distributed._splitting import split
-from vicinal.distributed._subject_merging import merge_cluster
 from vicinal.errors import ShardMissing
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "copy_shard",
     "is_cluster",
     "local_transports",
-    "merge_cluster",
     "promote_copy",
     "restore_cluster",
     "split",

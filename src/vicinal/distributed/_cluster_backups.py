@@ -50,7 +50,6 @@ def accept_cluster_loss(path: str | Path) -> None:
         coordinator = resources.enter_context(open_folder(folder.folder, accept_loss=True))
         records = ShardRecords.of(coordinator.database, cluster)
         copies = [_chosen_copy(Path(path), cluster, one) for one in records]
-        copies = copies or [1] * cluster.shards
         others = [ShardFolder.read(copy_path(Path(path), n, copy)) for n, copy in enumerate(copies)]
         for number, folder in enumerate(others):
             _check_folder(records, cluster, number, folder)
@@ -81,9 +80,7 @@ def _check_folder(
     records: ShardRecords, cluster: ClusterDescription, number: int, folder: ShardFolder
 ) -> None:
     """Raise PrivacyRefused, before anything is opened, for a folder that says it is another's."""
-    identity = next(
-        (one.identity for one in records if one.number == number), folder.folder.identity
-    )
+    identity = next(one.identity for one in records if one.number == number)
     if (folder.cluster, folder.folder.identity) != (cluster.identity, identity):
         raise _another(number)
 
@@ -92,7 +89,7 @@ def _check_member(
     cluster: ClusterDescription, number: int, coordinator: OpenStore, parts: OpenStore
 ) -> None:
     """Raise PrivacyRefused for the ledger of another shard, or of another time."""
-    if member_of(parts.database) not in (None, (cluster.identity, number)):
+    if member_of(parts.database) != (cluster.identity, number):
         raise _another(number)
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()

@@ -18,7 +18,6 @@ from vicinal.distributed._messages import Add, Erase, OpenAudience, Task
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._files import guarded, replace_file, sync_folder
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store._identities import repaired
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 
@@ -86,12 +85,9 @@ class ClusterChange:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = json.loads(arrays["said"].tobytes())
-            subjects = [repaired(subject) for subject in described["subjects"]]
-            # Earlier versions wrote classes without a second dimension.
-            rows = np.atleast_2d(arrays["labels"].T).T
             return cls(
-                described["what"], subjects, arrays["integers"], rows, arrays["places"],
-                described["audience"], described["turn"],
+                described["what"], described["subjects"], arrays["integers"], arrays["labels"],
+                arrays["places"], described["audience"], described["turn"],
             )  # fmt: skip
 
 

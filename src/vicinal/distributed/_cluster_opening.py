@@ -9,12 +9,11 @@ from pathlib import Path
 
 from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, copy_path
-from vicinal.distributed._membership import ShardRecord, ShardRecords
-from vicinal.distributed._messages import Join, Ping
+from vicinal.distributed._membership import ShardRecords
+from vicinal.distributed._messages import Ping
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, VicinalError
-from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 
 OPENING = 5.0
@@ -41,25 +40,9 @@ class ClusterParts:
         each = iter(self.transports)
         return [[next(each) for _ in record.copies] for record in self.records]
 
-    def learn_shards(self, policy: MissingShardPolicy) -> None:
-        """Take the shards that are there: a step for clusters of versions that did not keep them.
-
-        Raises ShardMissing if one is missing.
-        """
-        cluster = self.description.identity
-        tasks = [Join(cluster, number) for number in range(len(self.transports))]
-        ways = dict(enumerate(self.transports))
-        identities = gather(ways, tasks, MissingShardPolicy(policy.deadline))
-        with self.parts.database.transaction():
-            self.records.replace_all(
-                cluster, (ShardRecord(n, *identities[n]) for n in sorted(identities))
-            )
-
 
 @contextmanager
-def open_cluster(
-    path: Path, connect: Connect, policy: MissingShardPolicy
-) -> Iterator[ClusterParts]:
+def open_cluster(path: Path, connect: Connect) -> Iterator[ClusterParts]:
     """Open the parts of a cluster; if the body fails, all of them are let go of.
 
     Raises as :meth:`Coordinator.open`.
@@ -70,21 +53,13 @@ def open_cluster(
         raise PrivacyRefused("The coordinator belongs to another cluster.")
     with ExitStack() as resources:
         parts = resources.enter_context(open_folder(shard_folder.folder))
-        if parts.database.get(ONE_FORM_EVERYWHERE) != "1":
-            raise PrivacyRefused(
-                "The cluster was made by a version that knew several spellings of an id, so "
-                "one person may have two budgets. Run once: vicinal merge-subjects CLUSTER"
-            )
         records = ShardRecords.of(parts.database, description)
-        copies = [one.copies for one in records] or [(1,)] * description.shards
         transports = connect(
-            [copy_path(path, n, copy) for n, its in enumerate(copies) for copy in its]
+            [copy_path(path, one.number, copy) for one in records for copy in one.copies]
         )
         for transport in transports:
             resources.callback(transport.close)
         cluster = ClusterParts(parts, description, records, transports)
-        if records.cluster is None:
-            cluster.learn_shards(policy)
         records.open()
         parts.mark()
         yield cluster

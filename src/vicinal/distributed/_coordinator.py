@@ -161,7 +161,7 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        with open_cluster(place, connect, policy) as opened:
+        with open_cluster(place, connect) as opened:
             coordinator = cls(opened, policy, fan_out)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered

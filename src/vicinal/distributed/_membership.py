@@ -161,15 +161,13 @@ class ShardRecords:
 
     @classmethod
     def of(cls, database: Database, cluster: ClusterDescription) -> Self:
-        """Return the shards that a coordinator knows; none if its version did not keep them.
+        """Return the shards that a coordinator knows.
 
         Raises StoreOutdated if they are not those of the cluster's description, all of them.
         """
         records = cls(database)
         numbers = list(range(cluster.shards))
-        if records.cluster is not None and (
-            records.cluster != cluster.identity or [one.number for one in records] != numbers
-        ):
+        if records.cluster != cluster.identity or [one.number for one in records] != numbers:
             raise StoreOutdated(
                 f"The cluster's description names {cluster.shards} shards, and its coordinator has "
                 "others. Bring back the cluster.json and the coordinator that belong together."

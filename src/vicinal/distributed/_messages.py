@@ -231,14 +231,6 @@ class OpenAudience:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """Become a shard of a cluster; answered with its id and :class:`ShardState`."""
-
-    cluster: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Ping:
     """Answer, if the shard can be opened."""
 
@@ -290,7 +282,7 @@ class ReplaceLedger:
 
 Task = (
     VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Stage | IsStaging | AddStaged
-    | Erase | OpenAudience | Join
+    | Erase | OpenAudience
     | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
 )  # fmt: skip
 """What a shard does."""

@@ -24,7 +24,6 @@ from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._takeover import Takeover
 from vicinal.distributed._transport import ShardTransport
 from vicinal.errors import InvalidInput, ShardMissing, ShardUnreachable
-from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, open_folder
 
 _LOG = logging.getLogger("vicinal.distributed")
@@ -186,10 +185,6 @@ def _opened(path: Path, shard: int) -> Iterator[tuple[OpenStore, ShardRecords, S
     number = _checks.integer("shard", shard, least=0, most=MOST_SHARDS - 1)
     with open_folder(ShardFolder.read(path / COORDINATOR).folder) as parts:
         records = ShardRecords.of(parts.database, cluster)
-        if not len(records) or parts.database.get(ONE_FORM_EVERYWHERE) != "1":
-            raise InvalidInput(
-                f"{path} was made by an earlier version. Open it once with: vicinal inspect"
-            )
         if number >= len(records):
             raise InvalidInput(f"The 'shard' parameter must be below {len(records)}. Got {shard}.")
         yield parts, records, list(records)[number]

@@ -54,10 +54,9 @@ class ShardServer(ShardTasks):
         StorageFailed
             If a file or the database is damaged.
         """
-        shard_folder = ShardFolder.read(Path(path))
-        parts = open_folder(shard_folder.folder)
+        parts = open_folder(ShardFolder.read(Path(path)).folder)
         try:
-            return cls(parts, shard_folder.cluster)
+            return cls(parts)
         except BaseException:
             parts.resources.close()
             raise
@@ -80,7 +79,7 @@ class ShardServer(ShardTasks):
             If the task needs a message, or is none that this version knows.
         """
         if not isinstance(task, Message):
-            if not isinstance(task, _UNCHECKED):
+            if not isinstance(task, tasks.Ping):  # it charges, changes and shows nothing
                 raise InvalidInput("The task must come in a message, which says for which shard.")
             return self._do(task)
         with self._serving():
@@ -119,9 +118,6 @@ class ShardServer(ShardTasks):
             self._staging.end()
 
 
-_UNCHECKED = (tasks.Join, tasks.Ping)
-"""Tasks that may come without a message: they charge, change and show nothing."""
-
 _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     VoteRequest: ShardServer.charge_and_sum,
     TallyRequest: ShardServer.charge_and_sum,
@@ -133,7 +129,6 @@ _METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
     tasks.AddStaged: ShardServer.add_staged,
     tasks.Erase: ShardServer.erase,
     tasks.OpenAudience: ShardServer.open_audience,
-    tasks.Join: ShardServer.join,
     tasks.Ping: ShardServer.ping,
     tasks.KnownSubjects: ShardServer.known,
     tasks.Verify: ShardServer.verify,

@@ -10,8 +10,7 @@ import numpy as np
 
 from vicinal._arrays import Ints8, Steps
 from vicinal.distributed import _messages as tasks
-from vicinal.distributed._membership import join, member_of
-from vicinal.distributed._messages import ShardState, SumRequest, TallyRequest, VoteRequest
+from vicinal.distributed._messages import SumRequest, TallyRequest, VoteRequest
 from vicinal.distributed._shard_copies import ledger_rows, replace_rows
 from vicinal.distributed._shard_staging import ShardStaging, records_of
 from vicinal.distributed._vote_charging import (
@@ -49,10 +48,9 @@ def another_shard(number: int) -> StoreOutdated:
 class ShardTasks:
     """The tasks of an open shard, each done in its turn; see ``_messages`` for what they are."""
 
-    def __init__(self, parts: OpenStore, cluster: str) -> None:
+    def __init__(self, parts: OpenStore) -> None:
         self._parts = parts
         parts.ledger.dated = False  # copies write the same rows; the coordinator has the time
-        self._cluster = cluster
         self._journal = VoteJournal(parts.database)
         self._ahead = SearchedBlock()
         self._lock = ForkSafeLock()
@@ -65,23 +63,6 @@ class ShardTasks:
     def is_consistent(self) -> bool:
         """Whether it does tasks; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
-
-    def join(self, task: tasks.Join) -> tuple[str, ShardState]:
-        """Become a shard of a cluster, unless it is one; return its id and how far it is.
-
-        Raises
-        ------
-        StoreOutdated
-            If it belongs to another cluster, or to another place in it.
-        """
-        with self._serving():
-            database = self._parts.database
-            if member_of(database) is None and self._cluster == task.cluster:
-                with self._durable():
-                    join(database, task.cluster, task.number)
-            if member_of(database) != (task.cluster, task.number):
-                raise another_shard(task.number)
-            return self._parts.folder.identity, ShardState.of(database)
 
     # ------------------------------------------------------------ votes
 

@@ -37,14 +37,12 @@ from vicinal.errors import PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._audiences import Analyst, Audience
 from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._departed import SPELLINGS
 from vicinal.ledger._files import sync_folder
 from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
 from vicinal.store._backups import copy_table
 from vicinal.store._checksums import write_digests
 from vicinal.store._folder import check_new, copy_file, read_config, write_config
-from vicinal.store._identities import ONE_FORM_EVERYWHERE
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import NAMING, NEXT_NUMBER
 from vicinal.store._store_schema import CELLS
@@ -164,18 +162,14 @@ def _write_shards(
     shards = len(subjects.ids)
     slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.execute("SELECT hash, audience, units FROM departed")
-    respelled = source.database.get(SPELLINGS) == "1"
     records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
         with create_store(folder.folder, source.schema) as parts:
-            # Hashes of two spellings of one id must lie together, and they do not show which do.
-            at = [0 if respelled else place_by_hash(row[0], shards) for row in departed]
-            erased = [row for row, its in zip(departed, at, strict=True) if its == number]
+            erased = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, subjects, number, slot_of_row, erased)
             with parts.database.transaction():
-                parts.database.put(SPELLINGS, "1" if respelled and number == 0 else "0")
                 join(parts.database, cluster, number)
             parts.mark_change()
             state = ShardState.of(parts.database)
@@ -266,7 +260,6 @@ def _write_coordinator(
             parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
-            parts.database.put(ONE_FORM_EVERYWHERE, "1")
             ShardRecords(parts.database).replace_all(cluster, records)
         parts.witness.advance(source.ledger.clock, parts.ledger.head)
     _copy_cells(source, path)

@@ -1,21 +1,15 @@
-"""What is left to those who left, by keyed hash; several spellings of one id are joined."""
+"""What is left to those who left, by keyed hash."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 
-from vicinal.accounting._budget import UNITS
-from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
 
 _AT_ONCE = 256
 """Hashes that are looked up in one statement."""
-
-SPELLINGS = "other_spellings"
-"""Fact of a ledger: "1" if somebody left before ids had one form; then other spellings count."""
-
 
 EVALUATED = -1
 """In place of an audience's number: whoever has such a row never had records here."""
@@ -49,39 +43,6 @@ def has_departed(database: Database, turn: Turn) -> bool:
     """Tell whether anybody left, or was evaluated without having been here."""
     with turn():
         return bool(database.execute("SELECT hash FROM departed LIMIT 1"))
-
-
-def joined(units: Sequence[int]) -> int:
-    """Return what is left of one full budget when all charges to several count against it."""
-    return max(0, UNITS - sum(UNITS - remaining for remaining in units))
-
-
-def join_departed(
-    database: Database, audiences: Iterable[Audience], hashes: Sequence[bytes]
-) -> None:
-    """Put what is left under several keyed hashes under the first of them, inside a change.
-
-    Nobody gains: what the joined budget is less than its parts counts as charged.
-    """
-    marks = ", ".join("?" * len(hashes))
-    rows = database.execute(
-        f"SELECT hash, audience, units FROM departed WHERE hash IN ({marks})",  # noqa: S608
-        hashes,
-    )
-    if all(hashed == hashes[0] for hashed, _, _ in rows):
-        return
-    had_records = {hashed for hashed, *_ in rows} - {h for h, to, _ in rows if to == EVALUATED}
-    database.execute(f"DELETE FROM departed WHERE hash IN ({marks})", hashes)  # noqa: S608
-    for audience in audiences:
-        parts = [units for _, number, units in rows if number == audience.number]
-        if parts:
-            database.execute(
-                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)",
-                (hashes[0], audience.number, joined(parts)),
-            )
-            audience.checkpointed += sum(parts) - joined(parts)
-    if not had_records:
-        mark_evaluated(database, hashes[0])
 
 
 def mark_evaluated(database: Database, hashed: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-import unicodedata
 from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
@@ -22,10 +21,6 @@ _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
 _NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
 _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _WHOLE_NUMBER = ord("i")
-_SURROUNDINGS = (
-    ("", ""), ("", " "), ("", "\n"), ("", "\r"), ("", "\r\n"), ("", "\t"), (" ", ""),
-    ("\ufeff", ""), ("", ".0"),
-)  # fmt: skip
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
@@ -77,17 +72,6 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     """Return 32 bytes that tell an id only to whoever has the key, and a guess of the id."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
-
-
-def earlier_spellings(subject: SubjectId) -> list[SubjectId]:
-    """Return ids under which older versions may have kept a subject, besides its own.
-
-    Whoever left then is known by the keyed hash of that spelling, which cannot be computed anew.
-    """
-    text = str(subject)
-    forms = dict.fromkeys([text, unicodedata.normalize("NFD", text)])
-    spellings = [before + form + after for form in forms for before, after in _SURROUNDINGS]
-    return [*spellings] if isinstance(subject, int) else [one for one in spellings if one != text]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

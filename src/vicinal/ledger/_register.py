@@ -19,14 +19,12 @@ from vicinal.ledger._audiences import Audience, load_audiences
 from vicinal.ledger._database import Database
 from vicinal.ledger._departed import (
     EVALUATED,
-    SPELLINGS,
     Standing,
     departed_among,
     has_departed,
-    join_departed,
 )
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
-from vicinal.ledger._id_encoding import earlier_spellings, framed_all, keyed_digest, keyed_hash
+from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, remove_subjects
 
@@ -76,7 +74,6 @@ class SubjectRegister:
         self.slot_table = HashedSlotTable(database, size)
         self.audiences = load_audiences(database, size)
         self.register_version = 0
-        self._other_spellings = database.get(SPELLINGS) == "1"
 
     @property
     def size(self) -> int:
@@ -165,8 +162,7 @@ class SubjectRegister:
 
     def standing(self, subject: SubjectId) -> Standing:
         """Return how a subject is known here; all but the unknown have a budget. Private."""
-        here = self.slot_table.slot(subject) != NOBODY
-        return Standing.ENROLLED if here else self._standing_without_slot(subject)
+        return self.standings([subject])[0]
 
     def standings(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[Standing]:
         """Return :meth:`standing` of many subjects, sooner; `turn` as in :meth:`enrollment_of`."""
@@ -180,30 +176,15 @@ class SubjectRegister:
     def _standings_without_slot(self, subjects: Sequence[SubjectId], turn: Turn) -> list[Standing]:
         if not subjects or not has_departed(self.database, turn):
             return [Standing.UNKNOWN] * len(subjects)
-        if self._other_spellings:
-            with turn():
-                return [self._standing_without_slot(subject) for subject in subjects]
         least = departed_among(self.database, [self.hash(one) for one in subjects], turn)
         standings = [Standing.UNKNOWN] * len(subjects)
         for place, audience in least.items():
             standings[place] = Standing.EVALUATED if audience == EVALUATED else Standing.ERASED
         return standings
 
-    def _standing_without_slot(self, subject: SubjectId) -> Standing:
-        query = "SELECT MIN(audience) FROM departed WHERE hash = ?"
-        rows = (self.database.execute(query, (hashed,)) for hashed in self._hashes(subject))
-        least = [row[0][0] for row in rows if row[0][0] is not None]
-        if not least:
-            return Standing.UNKNOWN
-        return Standing.EVALUATED if max(least) == EVALUATED else Standing.ERASED
-
     def hash(self, subject: SubjectId) -> bytes:
         """Return the keyed hash that stands for a subject that left."""
         return keyed_hash(self._key, subject)
-
-    def every_hash(self, subject: SubjectId) -> list[bytes]:
-        """Return :meth:`hash`, and those of all spellings that older versions kept apart."""
-        return [self.hash(spelling) for spelling in [subject, *earlier_spellings(subject)]]
 
     def keyed_digest(self, content: bytes) -> bytes:
         """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
@@ -214,25 +195,17 @@ class SubjectRegister:
         if not newcomers or not has_departed(self.database, turn):
             return {}
         hashes = [self.hash(subject) for subject in newcomers]
-        if self._other_spellings:
-            return dict(enumerate(hashes))
         return {place: hashes[place] for place in departed_among(self.database, hashes, turn)}
 
     def _returned(self, enrollment: Enrollment) -> dict[int, dict[int, int]]:
         """Return the units of those who were here before: {place: {audience: units}}."""
         units_of: dict[int, dict[int, int]] = {}
         for place, hashed in enrollment.returning.items():
-            if self._other_spellings:
-                spellings = self._hashes(enrollment.newcomers[place])
-                join_departed(self.database, self.audiences.values(), spellings)
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             if rows := self.database.execute(query, (hashed,)):
                 units_of[place] = dict(rows)
                 self.database.execute("DELETE FROM departed WHERE hash = ?", (hashed,))
         return units_of
-
-    def _hashes(self, subject: SubjectId) -> list[bytes]:
-        return self.every_hash(subject) if self._other_spellings else [self.hash(subject)]
 
 
 def assign_initial_budgets(

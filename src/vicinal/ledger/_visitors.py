@@ -10,20 +10,16 @@ from vicinal._arrays import Units
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._departed import Standing, join_departed, mark_evaluated
+from vicinal.ledger._departed import Standing, mark_evaluated
 from vicinal.ledger._ledger import Ledger
 
 
 def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
-    """Return what each subject, none of whom is enrolled, has left; newcomers a new budget.
-
-    Inside a release: what they have left is joined if it was kept under several spellings.
-    """
+    """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
     return np.array([_units(ledger, audience, one) for one in subjects], dtype=np.int64)
 
 
 def _units(ledger: Ledger, audience: Audience, subject: SubjectId) -> int:
-    join_departed(ledger.database, ledger.audiences.values(), ledger.every_hash(subject))
     rows = ledger.database.execute(
         "SELECT units FROM departed WHERE hash = ? AND audience = ?",
         (ledger.hash(subject), audience.number),

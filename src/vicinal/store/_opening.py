@@ -22,7 +22,6 @@ from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store import _erasure
 from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
-from vicinal.store._identities import FORM, ONE_FORM, refuse_duplicate_ids, unify_ids
 from vicinal.store._record_files import RecordFiles
 from vicinal.store._store_schema import StoreSchema, index_of
 
@@ -85,7 +84,6 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("frame", schema.spec())
-            database.put(FORM, ONE_FORM)
         schema.save_arrays(folder.path)
         ledger = _first_writing(folder, database, None)
         witness = _new_witness(folder, resources, ledger)
@@ -101,24 +99,21 @@ def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
     """Return the parts of a store that is there.
 
     Raises InvalidInput if there is no store. Raises PrivacyRefused if another process has it open;
-    if it is behind its witness and `accept_loss` is False; if one person has two budgets in it,
-    under two spellings of an id. Raises StorageFailed if a file or the database is damaged.
+    if it is behind its witness and `accept_loss` is False. Raises StorageFailed if a file or the
+    database is damaged.
     """
     return open_folder(Folder.read(path), accept_loss=accept_loss)
 
 
-def open_folder(folder: Folder, *, accept_loss: bool = False, merging: bool = False) -> OpenStore:
+def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
     """Return the parts that lie in a known folder, see :func:`open_store`.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
-    With `merging` also a store is opened in which one person has two budgets.
     """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         witness = _witness(folder, resources, accept_loss=accept_loss)
         ledger, lost = _checked(folder, database, witness, accept_loss=accept_loss)
-        if not merging:
-            refuse_duplicate_ids(database, folder.key())
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("frame") or "", folder.path)
         record_files = RecordFiles(
@@ -185,7 +180,7 @@ def _first_writing(folder: Folder, database: Database, ledger: Ledger | None) ->
     database.recover()
     if ledger is None:
         migrate(database)
-    if unify_ids(database, folder.key()) or ledger is None:
+    if ledger is None:
         ledger = Ledger(database, folder.key())
     note_files(database, folder.path)
     return ledger
@@ -294,7 +289,7 @@ def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> 
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
     everybody = ledger.slot_table.slot_of if erased else ()
-    again = [s for s in everybody if not erased.isdisjoint(ledger.every_hash(s))]
+    again = [who for who in everybody if ledger.hash(who) in erased]
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()
