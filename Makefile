@@ -15,18 +15,17 @@ CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 DOCS := $(VENV)/.docs-installed
 
-# Each file of tests goes to one worker whole and in the order of its name, so that what its tests
-# share is made once and drawn from in one order. A worker multiplies on one thread. Three fill two
-# cores: a quarter of the time they wait, for processes that start, are killed, or serve.
+# A worker multiplies on one thread. Three fill two cores: a quarter of the time they wait, for
+# processes that start, are killed, or serve.
 WORKERS ?= 3
 JOBS ?= auto
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-SPREAD = --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+SPREAD = --numprocesses=$(WORKERS) --dist=worksteal
 unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compiles every module
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install tools demo test soak steady lint bench reproduce docs docs-check sbom dist lock clean
+.PHONY: help install tools demo test soak lint bench reproduce docs docs-check sbom dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,14 +40,11 @@ demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in ou
 # The order of a set of names is luck, too. Soaks take any.
 test: export PYTHONHASHSEED = 0
 test: $(DEV) ## run every test but the soaks, in three processes (WORKERS=2: less memory)
-	@$(PYTEST) $(SPREAD) --durations=20 --cpu=20 $(ARGS)
+	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
 
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
 	@$(PYTEST) --soak --hypothesis-profile=soak --durations=20 $(ARGS)
 	@$(PYTEST) $(SPREAD) -m statistical --entropy=system $(ARGS)
-
-steady: $(DEV) ## every test but the soaks; what luck could decide twenty times in a row
-	@$(PYTEST) $(SPREAD) --steady=20 $(ARGS)
 
 lint: $(DEV) ## style, formatting, types, import contracts
 	@$(BIN)/ruff check

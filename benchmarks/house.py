@@ -279,7 +279,7 @@ def processor_seconds(root: Path, *arguments: str) -> str:
 def test_minutes(root: Path) -> dict[str, str]:
     """Return how long the tests take in three processes, by the clock and of processors."""
     begin, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    options = ("-q", "--numprocesses=3", "--dist=loadfile", "--no-loadscope-reorder", "tests")
+    options = ("-q", "--numprocesses=3", "--dist=worksteal", "tests")
     _run([sys.executable, "-m", "pytest", *options], root, check=False)
     clock, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -7,8 +7,6 @@ out unless ``--soak`` asks for them: then they run alone, on other examples and 
 from __future__ import annotations
 
 import gc
-from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,13 +14,10 @@ from hypothesis import HealthCheck, settings
 from vicinal.cli import _output
 from vicinal.mechanisms import _interactions
 
-pytest_plugins = ["entropy", "distribution", "processor_time", "ray_engine", "scratch", "steady"]
+pytest_plugins = ["entropy", "ray_engine", "scratch"]
 
 FAULT = _interactions.Interactions._fault
 """What refuses a second fit to the same records."""
-
-COLLECTED = pytest.StashKey[Counter | None]()
-"""Collected tests of each folder, soaks too; None unless the whole suite was asked for."""
 
 # Times depend on the machine alone; examples must not.
 settings.register_profile(
@@ -43,19 +38,8 @@ def pytest_addoption(parser):
     parser.addoption("--soak", action="store_true", help="run what is marked `soak`, and that only")
 
 
-@pytest.fixture(scope="session")
-def collected(request):
-    """Return how many tests each folder has; skip where only some were asked for."""
-    if (found := request.config.stash[COLLECTED]) is None:
-        pytest.skip("only a part of the tests was asked for")
-    return found
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    whole = [Path(argument).resolve() for argument in config.args] == [Path(__file__).parent]
-    folders = Counter(item.nodeid.split("/")[1] for item in items)
-    config.stash[COLLECTED] = folders if whole else None
     wanted = config.getoption("--soak")
     kept, left_out = [], []
     for item in items:

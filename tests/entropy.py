@@ -7,10 +7,6 @@ draw from the operating system; a test that judges the answers of another proces
 `seeded.py`. ``pytest --entropy 7`` is another seed, ``--entropy system`` none. What modules of
 tests draw while they are imported is seeded by their names.
 
-A process that a test has started, or a fork of it, notes that it draws (children/sitecustomize.py).
-The test fails if its file does not stand in CHILDREN_DRAW, with the reason why it cannot fail by
-chance all the same.
-
 What this cannot order is which of several threads of a test draws first: no outcome of such a test
 may depend on what is drawn.
 """
@@ -19,50 +15,15 @@ from __future__ import annotations
 
 import importlib
 import os
-import tempfile
 import threading
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from children import sitecustomize
-
 SYSTEM = "system"
 DOORS = ("_bernoulli", "_source")
 """The modules of vicinal.noise that read entropy."""
-
-
-CHILDREN = Path(__file__).parent / "children"
-CHARGES = "charges, counts and what is refused are compared: no noise is in them"
-BITS = "answers are compared with the ones that left before, and noise is part of both"
-CHILDREN_DRAW = {
-    "tests/api/test_cli.py": "the answers are counted, and how many are right is not asked",
-    "tests/api/test_shards_cli.py": CHARGES,
-    "tests/congruence/test_shards.py": "what is compared has simulated noise; keys are true",
-    "tests/crash/test_cluster_kill.py": CHARGES,
-    "tests/crash/test_copies_kill.py": CHARGES,
-    "tests/crash/test_staged_kill.py": CHARGES,
-    "tests/crash/test_takeover_kill.py": CHARGES,
-    "tests/crash/test_service_kill.py": BITS,
-    "tests/crash/test_store_kill.py": BITS,
-    "tests/crash/test_transfer_kill.py": BITS,
-    "tests/docs/test_readme.py": "the guarantee is read, not the answers",
-    "tests/docs/test_tables_page.py": "of the service that is started one label of two is read",
-    "tests/serving/test_docs.py": "what is read has the right form, whatever the noise is",
-    "tests/statistical/test_copies.py": "a fork is refused before it draws for an answer",
-    "tests/unit/test_compiled.py": "no answer is read, only whether one was refused",
-    "tests/unit/noise/test_system.py": "draws of 64 bytes or more are unequal: probability 2^-512",
-    "tests/unit/test_distributed_actors.py": CHARGES,
-    "tests/unit/test_distributed_changes.py": CHARGES,
-    "tests/unit/test_distributed_extraction.py": CHARGES,
-    "tests/unit/test_distributed_namespaces.py": "machines begin and end, and answer nothing",
-    "tests/unit/test_serving_load.py": BITS,
-    "tests/unit/test_start_up.py": "what a store loads is asked, and no answer",
-    "tests/unit/test_store_failures.py": BITS,
-}
-"""Files of tests whose other processes draw true noise, and why no outcome hangs on it."""
 
 
 class SeededEntropy:
@@ -89,8 +50,6 @@ class SeededEntropy:
     def urandom(self, size: int) -> bytes:
         """Return bytes of the stream; of the operating system in a forked child."""
         with self._lock:
-            if os.getpid() != self._process:
-                sitecustomize.note()
             if self.stream is None or os.getpid() != self._process:
                 return os.urandom(size)
             return self.stream.bytes(size)
@@ -103,31 +62,6 @@ class SeededEntropy:
 
 def pytest_addoption(parser):
     parser.addoption("--entropy", default="0", metavar="SEED", help=f"seed of noise, or {SYSTEM!r}")
-
-
-def pytest_configure(config):
-    """Let every process that is started from now on note what it draws."""
-    notes = tempfile.TemporaryDirectory(prefix="draws-")
-    os.environ["NOTED_DRAWS"] = notes.name
-    others = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    absolute = map(os.path.abspath, others)  # a process may start in another folder
-    kept = [path for path in absolute if path != str(CHILDREN)]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(CHILDREN), *kept])
-    config.add_cleanup(notes.cleanup)
-
-
-def undeclared() -> set[str]:
-    """Return the files of tests that must stand in CHILDREN_DRAW, and do not."""
-    found = Path(os.environ["NOTED_DRAWS"]).iterdir()
-    return {path.name.replace("+", "/") for path in found} - CHILDREN_DRAW.keys()
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item):
-    """Fail a test after which a draw has been noted that nobody has declared."""
-    yield
-    if entropy_of(item.config).seeds and (found := undeclared()):
-        pytest.fail(f"processes of {sorted(found)} draw true noise; see entropy.CHILDREN_DRAW")
 
 
 def pytest_collectstart(collector):

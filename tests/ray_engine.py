@@ -1,7 +1,7 @@
-"""One Ray engine for all tests that want one, and one worker that runs their files.
+"""One Ray engine for all tests that want one: it takes seconds of both cores to start.
 
-An engine takes seconds of both cores to start. It starts with the first test that asks for it, and
-ends before the first test of a file that is not ON_RAY: no other test forks beside Ray's threads.
+Files with such tests come first, so that one worker runs them all. The engine ends before the first
+test of another file: no other test forks beside Ray's threads.
 
 Ray's workers are otherwise 15 steps less important than whatever else runs on the machine, and
 would starve beside it.
@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
-from distribution import ON_RAY, file_of
 
 MEMORY = 100 << 20
 """Bytes of Ray's object store."""
@@ -45,15 +43,22 @@ os.environ.setdefault("RAY_worker_niceness", "0")  # engines of child processes,
 
 
 @pytest.fixture
-def ray_engine(request):
-    """Return the engine that runs for all files ON_RAY."""
-    assert file_of(request.node.nodeid) in ON_RAY, "the file must stand in distribution.ON_RAY"
+def ray_engine():
+    """Return the engine that runs for all files with tests that want one."""
     return _ENGINE.running()
+
+
+_FILES = pytest.StashKey[set]()
+
+
+def pytest_collection_modifyitems(config, items):
+    config.stash[_FILES] = {item.path for item in items if "ray_engine" in item.fixturenames}
+    items.sort(key=lambda item: item.path not in config.stash[_FILES])
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    if file_of(item.nodeid) not in ON_RAY:
+    if item.path not in item.config.stash[_FILES]:
         _ENGINE.stop()
 
 

@@ -31,7 +31,7 @@ TESTS = Path(__file__).parents[1]
 def server():
     """Start it; Python 3.11 hands it no path, so that without this it finds no module of tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(TESTS), os.environ["PYTHONPATH"]]))
+        patch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
         forkserver.ensure_running()
 
 

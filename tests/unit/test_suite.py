@@ -1,4 +1,4 @@
-"""The suite itself: no test is lost, what is drawn follows from a test's name, no clock decides."""
+"""The suite itself: what is drawn follows from a test's name, no clock decides."""
 
 from __future__ import annotations
 
@@ -10,31 +10,11 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-import processor_time
-from distribution import LONGEST, ON_RAY, file_of
-from entropy import CHILDREN_DRAW, SYSTEM, SeededEntropy, entropy_of, undeclared
+from entropy import SYSTEM, SeededEntropy, entropy_of
 from vicinal.noise import SystemNoise, bernoulli, fresh_key
-
-LEAST = {
-    "api": 410,
-    "congruence": 405,
-    "crash": 23,
-    "docs": 2200,
-    "serving": 28,
-    "statistical": 280,
-    "unit": 5100,
-}
-"""Tests of each folder, at least: fewer are a folder, a file or a list of cases that was lost."""
-
-
-def test_no_folder_has_lost_tests(collected):
-    """Runs with the whole suite only; whoever deletes tests on purpose lowers LEAST."""
-    assert {name: collected[name] for name in LEAST if collected[name] < LEAST[name]} == {}
-
 
 TESTS = Path(__file__).parents[1]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
@@ -96,32 +76,14 @@ def test_a_name_gives_the_same_stream_again_and_another_seed_another():
     assert bytes_of("0", None) != bytes_of("0", None), "a test marked `entropy`"
 
 
-@pytest.fixture
-def notes(tmp_path, monkeypatch):
-    """Let draws be noted apart, as this file has not declared any."""
-    monkeypatch.setenv("NOTED_DRAWS", str(tmp_path))
+def test_a_process_started_as_seeded_draws_the_same_in_every_run():
+    """Fails if a test that judges the answers of a process of its own could fail by chance."""
+    command = [sys.executable, TESTS / "seeded.py", "-"]
+    code = "from vicinal.noise import fresh_key; print(fresh_key())"
+    runs = [subprocess.check_output(command, input=code, text=True) for _ in range(2)]
+    assert runs[0] == runs[1] != ""
 
 
-@pytest.mark.usefixtures("notes")
-@pytest.mark.parametrize(
-    ("starts", "noted"), [((), {"tests/unit/test_suite.py"}), ((TESTS / "seeded.py",), set())]
-)
-def test_a_process_that_draws_true_noise_is_noted(starts, noted):
-    """Fails if a test could start a process that draws without declaring it."""
-    code = "from vicinal.noise import fresh_key; fresh_key()"
-    subprocess.run([sys.executable, *starts, "-"], input=code, text=True, check=True)
-    assert undeclared() == noted
-
-
-STARTS = re.compile(r"subprocess|fork|ray_engine|spawner")
-
-
-def test_whoever_declares_draws_of_other_processes_starts_some():
-    texts = {path.relative_to(TESTS.parent).as_posix(): text for path, text in SOURCES.items()}
-    assert [name for name in CHILDREN_DRAW if not STARTS.search(texts.get(name, ""))] == []
-
-
-@pytest.mark.usefixtures("notes")
 def test_a_forked_child_draws_for_itself():
     """Fails if parent and child could share a stream, which would hide a fault of the product."""
     entropy = SeededEntropy("0")
@@ -134,86 +96,6 @@ def test_a_forked_child_draws_for_itself():
     with os.fdopen(reader, "rb") as pipe:
         os.close(writer)
         assert pipe.read() != entropy.urandom(64)
-    assert undeclared() == {"tests/unit/test_suite.py"}
-
-
-def report(name, spent):
-    return SimpleNamespace(nodeid=name, user_properties=[(processor_time.PROPERTY, spent)])
-
-
-def test_processor_seconds_are_those_of_all_phases_of_a_test():
-    """Fails if a fixture's seconds could hide: set-up, call and what follows are reports each."""
-    first, second = "tests/unit/test_a.py::test_b", "tests/unit/test_a.py::test_c[1]"
-    stats = {"": [report(first, 2.0), report(second, 1.0)], "passed": [report(first, 3.0)]}
-    tests = processor_time.seconds(stats)
-    assert tests == {first: 5.0, second: 1.0}
-    assert processor_time.summed(tests, file_of) == {"tests/unit/test_a.py": 6.0}
-
-
-# ---------------------------------------------------------------- what luck could decide
-
-WATCHED = """
-import os, signal, socket, subprocess, threading, time
-from steady import Watch
-
-def forked():
-    if os.fork() == 0:
-        os._exit(0)
-    os.wait()
-
-def lucky(act):
-    watch.begin()
-    act()
-    return watch.luck()
-
-watch, draw = Watch(), "from vicinal.noise import fresh_key; fresh_key()"
-python = lambda code: subprocess.run([sys.executable, "-c", code], check=True)
-assert not lucky(lambda: python("1 + 1"))
-assert lucky(lambda: python(draw))
-assert lucky(forked)
-assert lucky(threading.Thread(target=int).start)
-assert lucky(lambda: os.kill(os.getpid(), signal.SIGCONT))
-assert lucky(lambda: socket.socket().close())
-assert lucky(lambda: time.sleep(0))
-"""
-
-
-@pytest.mark.usefixtures("notes")
-def test_what_luck_could_decide_is_noticed():
-    """Fails if `make steady` would run once what it must run twenty times."""
-    code = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{WATCHED}"
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-REPEATED = """
-import threading
-import pytest
-
-made = []
-
-@pytest.fixture(scope="module")
-def shared():
-    made.append(None)
-
-def test_lucky(shared):
-    threading.Thread(target=int).start()
-    print("lucky", len(made))
-
-def test_sure():
-    print("sure")
-"""
-
-
-def test_what_has_luck_is_repeated_with_all_that_tests_share_made_anew(tmp_path):
-    """Fails if a test that changes what its file shares could not be run twice in a row."""
-    (tmp_path / "test_it.py").write_text(REPEATED)
-    options = ("-p", "steady", "--steady=3", "-qs", "-p", "no:cacheprovider", "-c", os.devnull)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, "test_it.py"],
-        cwd=tmp_path, check=True, capture_output=True, text=True,
-        env={**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-    )  # fmt: skip
-    assert re.findall(r"lucky \d|sure", done.stdout) == ["lucky 1", "lucky 2", "lucky 3", "sure"]
 
 
 @cache
@@ -270,41 +152,3 @@ def test_no_assertion_bounds_a_time_from_above():
     assert [place(path, one) for path, one in asserts if HURRY.search(ast.unparse(one.test))] == []
     hurried = HURRY.search("time.monotonic() - start < 5")
     assert hurried
-
-
-FOREIGN = {"benchmark", "cov", "event_loop", "mocker", "snapshot", "testdir", "worker_id"}
-"""Fixtures of plugins that a user may have: a plugin may end the run if its fixture is another."""
-
-
-def test_no_fixture_has_the_name_of_a_plugins():
-    made = {
-        node.name for _, node in nodes() if isinstance(node, ast.FunctionDef) and is_fixture(node)
-    }
-    assert "benchmark_data" in made
-    assert made & FOREIGN == set()
-
-
-def is_fixture(node):
-    return any("pytest.fixture" in ast.unparse(one) for one in node.decorator_list)
-
-
-# ---------------------------------------------------------------- several workers
-
-
-def test_files_are_where_the_distribution_names_them():
-    assert [name for name in LONGEST if not (TESTS.parent / name).is_file()] == []
-
-
-def test_all_files_on_ray_share_a_worker():
-    """Fails if a second worker would start an engine of its own, on the same two cores."""
-    users = {
-        path.relative_to(TESTS.parent).as_posix()
-        for path, node in nodes()
-        if isinstance(node, ast.arg) and node.arg == "ray_engine"
-    }
-    users |= {
-        path.relative_to(TESTS.parent).as_posix()
-        for path, text in SOURCES.items()
-        if 'getfixturevalue("ray_engine")' in text and path != Path(__file__)
-    }
-    assert users == set(ON_RAY)
