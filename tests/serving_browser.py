@@ -6,32 +6,21 @@ import base64
 import itertools
 import json
 import os
-import shutil
 import subprocess
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+import pytest
+
+import programs
+
 OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--remote-debugging-port=0", "about:blank",
 )  # fmt: skip
-
-
-def browser_missing() -> str | None:
-    """Return why there is no browser to drive, or None."""
-    try:
-        import websockets  # noqa: F401 (is it there?)
-    except ImportError:
-        return "websockets is not installed"
-    return None if _found() else "there is no Chromium or Chrome here"
-
-
-def _found() -> str | None:
-    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 class Page:
@@ -131,10 +120,9 @@ class Page:
 @contextmanager
 def page(folder: Path):
     """Start a browser with an empty profile in `folder`, and yield its tab."""
-    from websockets.sync.client import connect
-
+    connect = pytest.importorskip("websockets.sync.client").connect
     process = subprocess.Popen(
-        [_found(), f"--user-data-dir={folder}", *OPTIONS],
+        [programs.needed("browser"), f"--user-data-dir={folder}", *OPTIONS],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         env={**os.environ, "HOME": str(folder)},
     )  # fmt: skip

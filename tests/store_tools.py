@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+import programs
 from vicinal.ledger._database import Database
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._schema import TABLES
@@ -97,27 +99,15 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
     return [path.name for path in found if needle in path.read_bytes()]
 
 
-def postgres_missing() -> str | None:
-    """Return why there can be no PostgreSQL server here, or None."""
-    try:
-        import psycopg  # noqa: F401 (is it there?)
-    except ImportError:
-        return "psycopg is not installed (extra `postgres`)"
-    if shutil.which("initdb") is None or shutil.which("pg_ctl") is None:
-        return "there is no PostgreSQL server here (initdb, pg_ctl)"
-    if hasattr(os, "getuid") and os.getuid() == 0 and not _server_user():
-        return "PostgreSQL does not run as root, and there is no user `postgres`"
-    return None
-
-
 @contextmanager
 def postgres_server() -> Iterator[str]:
-    """Run a server of its own; yield the URL of its socket, without a database.
+    """Run a server of its own, where there is one; yield the URL of its socket, without a database.
 
     It lies beside pytest's folders, in memory as they do (scratch.py): only their owner may enter
     these, and the server is another user.
     """
-    user = _server_user()
+    pytest.importorskip("psycopg")
+    binaries, user = Path(programs.needed("postgresql")).parent, _server_user()
     with tempfile.TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as folder:
         data, sockets = Path(folder, "data"), Path(folder, "run")
         sockets.mkdir()
@@ -126,12 +116,13 @@ def postgres_server() -> Iterator[str]:
             if user:
                 shutil.chown(place, user)
 
-        def run(*command):
+        def run(program, *options):
+            command = [binaries / program, *options]
             subprocess.run(command, check=True, capture_output=True, user=user, cwd=folder)
 
         run("initdb", "--auth=trust", "--username=tester", "--no-sync", "-D", data)
-        options = f"-k {sockets} -c listen_addresses="
-        run("pg_ctl", "-D", data, "-l", f"{folder}/log", "-w", "-o", options, "start")
+        settings = f"-k {sockets} -c listen_addresses="
+        run("pg_ctl", "-D", data, "-l", f"{folder}/log", "-w", "-o", settings, "start")
         try:
             yield f"postgresql:///{{}}?host={sockets}&user=tester"
         finally:
@@ -148,11 +139,5 @@ def fresh_database(url: str, name: str) -> str:
 
 
 def _server_user() -> str | None:
-    if not hasattr(os, "getuid") or os.getuid() != 0:
-        return None
-    import pwd
-
-    try:
-        return pwd.getpwnam("postgres").pw_name
-    except KeyError:
-        return None
+    """Return as whom a server runs: not as root."""
+    return "postgres" if os.getuid() == 0 else None

@@ -280,7 +280,7 @@ def main():
 
 def warm_up(folder):
     """Load all code before the first child."""
-    if tools.postgres_missing() is None:
+    with suppress(ImportError):
         import psycopg  # noqa: F401
     with tools.make(folder) as store:
         store.predict(tools.Q[:3])

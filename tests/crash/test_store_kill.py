@@ -124,8 +124,6 @@ def moment(turn):
 
 
 def test_killed_with_its_ledger_on_a_server_nothing_is_lost(spawner, tmp_path):
-    if reason := tools.postgres_missing():
-        pytest.skip(reason)
     with tools.postgres_server() as url:
         ledger = tools.fresh_database(url, "store")
         tools.make(tmp_path / "store", n_queries=100_000, ledger=ledger).close()

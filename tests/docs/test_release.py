@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import programs
 from docs.sbom import document, pinned
 from vicinal import __version__
 
@@ -142,14 +143,12 @@ def test_the_proxy_keeps_ids_and_metrics_inside():
     assert "proxy_pass http://127.0.0.1:8000;" in code
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="there is no nginx here")
 def test_nginx_takes_the_configuration(tmp_path):
     conf = (DEPLOY / "nginx.conf").read_text(encoding="utf-8")
     conf = re.sub(r"listen 443 ssl;|http2 on;|ssl_\w+ [^;]*;", "", conf)
     conf = conf.replace("/var/log/nginx", str(tmp_path))
     copy = tmp_path / "nginx.conf"
     copy.write_text(f"pid {tmp_path}/pid;\n{conf}", encoding="utf-8")
-    done = subprocess.run(
-        ["nginx", "-t", "-c", str(copy)], capture_output=True, text=True, check=False
-    )
+    command = [programs.needed("nginx"), "-t", "-c", str(copy)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

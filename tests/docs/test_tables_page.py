@@ -6,13 +6,13 @@ import csv
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 
 import pytest
 from pyarrow import parquet
 
+import programs
 import serving_tools as tools
 from page_tools import ROOT, blocks, run, run_python
 
@@ -45,7 +45,6 @@ def answers(folder):
     return sum(right) / len(right)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_the_readmes_table_and_its_service(tmp_path, monkeypatch):
     """Three commands from own files to private answers; then the same store over HTTP.
 
@@ -53,6 +52,7 @@ def test_the_readmes_table_and_its_service(tmp_path, monkeypatch):
     tutorial on tables starts the same ones; here keys, the service and its caller do.
     """
     pytest.importorskip("uvicorn")
+    programs.needed("curl")
     monkeypatch.chdir(tmp_path)
     _, table, service = blocks(README, "sh")
     assert len(table.splitlines()) == 3

@@ -16,9 +16,6 @@ import serving_tools as tools
 from store_tools import Q, Y
 from vicinal.store import Store, StoreExtractor
 
-pytestmark = pytest.mark.skipif(
-    browser.browser_missing() is not None, reason=str(browser.browser_missing())
-)
 VECTOR = ", ".join(map(str, Q[0].tolist()))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+import programs
 import serving_tools as tools
 from page_tools import run, run_python
 
@@ -38,9 +38,9 @@ def shell(folder, script, **env):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
 def test_the_quickstart(folder, monkeypatch):
     """The service is a process of its own, and so are the calls; the store is made in this one."""
+    programs.needed("curl")
     monkeypatch.chdir(folder)
     run_python("\n".join(text for kind, text in BLOCKS if kind == "python"))
     start, *calls = (text for kind, text in BLOCKS if kind == "sh")
