@@ -1,8 +1,8 @@
 """FastAPI and Starlette side by side, without a store: `python -m benchmarks.frameworks`.
 
 The same two routes on both, each as its manual has it; uvicorn and httptools under both, on the
-loopback. FastAPI is no dependency: install it for this (pip install fastapi). docs/decisions/0047
-has the figures and the choice.
+loopback. FastAPI is no dependency: install it for this (pip install fastapi).
+docs/decisions/0047-service.md has the figures and the choice.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def _compared(guesses: Guesses, delta: float, printed: float | None) -> Compared
 
 
 def rule_of_2023(guesses: Guesses, failure: float, delta: float) -> float:
-    """Return epsilon by the rule printed in 2023, with delta; decision 71 says why it is not ours.
+    """Return epsilon by the rule printed in 2023, with delta, which is too small (decision 69).
 
     The chance of v right guesses of r is taken to be at most P(W >= v) for a binomial W, and
     2 m delta times the largest P(v > W >= v - i) / i.

@@ -203,7 +203,7 @@ def one_run(
     overlapping: bool = False,
     model_keep: float | None = None,
 ) -> RunResult:
-    """Simulate a whole transfer by Ind-KNN, as decision 29 plans it.
+    """Simulate a whole transfer by Ind-KNN, by its default plan.
 
     With `model_keep` a private model and its neighbours label all public examples in one round, of
     which this share is learnt from.

@@ -1,4 +1,4 @@
-"""What class shares, costs and a private model do for a rare class: figures of decision 62."""
+"""What class shares, costs and a private model do for a rare class."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class Watch:
 def check_answers(store: Store, notes: list[dict]) -> None:
     """Every answer that was seen is there, charged (verify counts them), and replays for free.
 
-    A request that repeats earlier answers only is not stored under its key (decision 46): after a
+    A request that repeats earlier answers only is not stored under its key: after a
     change of the data it is a new request, so its answers are looked up where they were charged.
     """
     before = store.quota().used

@@ -90,7 +90,7 @@ def test_the_bill_of_materials_holds_every_pin():
     found = document(pinned())
     pins = re.findall(r"^([\w.-]+)(?:\[.*?\])?==([^\s;\\]+)", pinned(), flags=re.MULTILINE)
     plain = [component["name"] for component in found["components"] if "hashes" not in component]
-    assert plain == ["torch"]  # pinned by its version alone, decision 76
+    assert plain == ["torch"]  # pinned by its version alone: CPU and CUDA builds share one
     names = {(c["name"], c["version"]) for c in found["components"]}
     assert names == {(re.sub(r"[-_.]+", "-", name).lower(), version) for name, version in pins}
     assert len(names) > 50

@@ -117,7 +117,7 @@ def quieter(patch):
 
 
 def equal_parts(patch):
-    """Cut a random order into parts of equal size, as is usual: decision 27 says what is wrong."""
+    """Cut a random order into parts of equal size, as is usual; cuts move when a subject leaves."""
     rng = np.random.default_rng(0)
 
     def cut(ids, key, n_teachers):  # noqa: ARG001 (takes the place of a function)

@@ -231,7 +231,7 @@ def test_no_mechanism_of_three_coins_is_guessed_better_than_the_bound_says(right
 def test_published_figures_of_one_run():
     """Of Steinke, Nasr & Jagielski 2023, appendix D: .553, and .673 and 2.675 with delta.
 
-    Theirs takes delta off in another way (decision 71).
+    Theirs takes delta off in another way.
     """
     assert chance_under_dp(Guesses(100, 100, 75), math.log(3), 0.0) == pytest.approx(
         0.553, abs=5e-4
@@ -243,7 +243,7 @@ def test_published_figures_of_one_run():
 
 
 def test_the_check_of_bounds_can_fail():
-    """The bound of 2023 with delta, as first written here, is too small (decision 71)."""
+    """The bound of 2023 with delta, as first written here, is too small."""
     tail = binom(2, 1 / (1 + math.exp(-1.0)))
     assert worst_chance(1, [(1.0, 0.05)]) > tail.sf(0) + 2 * 2 * 0.05 * tail.pmf(0)
 

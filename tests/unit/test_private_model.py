@@ -179,7 +179,7 @@ def test_the_rule_looks_at_public_numbers_alone():
 
 
 def test_few_features_have_a_model_whatever_their_plan():
-    """Of decision 134: fails if a rare class that nobody declared is left to the votes alone."""
+    """Fails if a rare class that nobody declared is left to the votes alone."""
 
     def share(n_records, n_queries, epsilon, n_features, **given):
         classifier = IndKNNClassifier(

@@ -5,7 +5,7 @@ the coins, most of them right if the mechanism leaks.
 
 Without delta (Steinke, Nasr & Jagielski 2023): of r guesses of an epsilon-DP mechanism no more are
 right than of r coins of chance e^eps / (1 + e^eps). With delta, and for mu, the trade-off curve is
-taken; decision 71 says why the 2023 bound for delta > 0 is not.
+taken: the 2023 bound for delta > 0, as printed, is too small (docs/decisions/0069-audits.md).
 
 Mahloujifar, Melis & Chaudhuri 2024, for a trade-off curve: with g = 1 - f, the largest power at a
 rate of false alarms, and p_i the probability of i right guesses of r, every tail obeys

@@ -1,6 +1,7 @@
 """How many public rows equal a private one, and how many would by nature: for the owner only.
 
-Nobody is refused for it and nothing is filtered by it; docs/decisions/0050 says why.
+Nobody is refused for it and nothing is filtered by it: either would tell whether a row is private
+(docs/decisions/0051-tables.md).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Row i of the features depends on raw row i alone, so rows can be cut anywhere. Raw rows and features
 travel through Ray, whose memory and network must be as closed as the disks. Plain tasks do it, not
-Ray Data, which writes names of files to logs and quotes them in errors: see docs/decisions/0040.
+Ray Data, which writes names of files to logs and quotes them in errors.
 """
 
 from __future__ import annotations

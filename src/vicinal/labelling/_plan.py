@@ -156,7 +156,7 @@ class LabellingPlan:
 def default_plan(
     rounds: int, pool: int, *, seed: int = 0, overlapping: bool = False
 ) -> LabellingPlan:
-    """Return the plan that decision 29 settled on, for any number of rounds.
+    """Return the plan that measured best on MNIST, for any number of rounds.
 
     The first round asks 30 % of the public examples, from 30 % of the budgets, and keeps three
     quarters of the answers: its features are the weakest, and a student needs few right answers to

@@ -12,7 +12,7 @@ w_i mod 2^64 over the row's 32-bit words w_i, with random 64-bit m_i, of which t
 kept; each of them is strongly universal (Lemire & Kaser 2014, *Strongly universal string hashing is
 fast*, Theorem 3.1). A collision refuses wrongly, and never admits.
 
-Decision 0045 says what this finds, and what not.
+docs/decisions/0045-refusals-and-interactions.md says what this does not find.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ cosine   <x, q>                      max(<x, q>, 0) / S^2
 rbf      -|x - q|^2                  exp(-|x - q|^2 (b / S)^2 / nu^2)
 =======  ==========================  ==============================
 
-with S the integer length of a unit vector and b the public bound on norms (docs/decisions/0022).
+with S the integer length of a unit vector and b the public bound on norms.
 Radii are compared on similarities, exactly. A kernel value is looked up in a public table of 2^16
 levels of similarity, rounded towards zero, so that it is the same bits wherever it is computed.
 
@@ -33,7 +33,7 @@ int8       -127..127   from public rows    the same, and what clipping takes; to
 
 Rounding moves a vector of d coordinates by at most sqrt(d)/2 steps, hence a unit vector is given
 the integer length S = N - sqrt(d)/2. Rounding and clipping are functions of one record alone and
-cost no privacy (docs/decisions/0003).
+cost no privacy (docs/decisions/0003-integer-features.md).
 """
 
 from __future__ import annotations

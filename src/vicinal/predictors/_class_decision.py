@@ -34,7 +34,8 @@ from vicinal.mechanisms import ClassScores
 
 MODEL_WEIGHT, DECLARED_WEIGHT = 10.0, 300.0
 """What a private model's probabilities weigh against votes: as many as these, in place of c; the
-second where class shares or costs are declared (docs/decisions/0084-private-model-on-tables.md)."""
+second where class shares or costs are declared: neighbours of a rare class have paid most of
+their budgets for training."""
 
 _REACH = 30.0
 _STEP = 1 / 64

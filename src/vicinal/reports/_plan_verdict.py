@@ -19,7 +19,7 @@ RARE_LIFT = 5.0
 """A class is too rare for a plan if a query needs more than so many times its share to stand out.
 
 Likely cases have several times their class's usual share around them, hardly ever more than this.
-docs/decisions/0064-verdict.md has the reasons for these numbers.
+docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
 """
 
 _STANDS_OUT = 2.0  # standard deviations of the noise on a share of the votes

@@ -2,7 +2,7 @@
 
 A key is 256 random bits, so that nobody can guess it and a plain SHA-256 digest gives nothing
 away; a slow hash would only help weak secrets, and would let anybody keep the service busy by
-sending wrong ones (docs/decisions/0034-keys.md). Keys are added and revoked while the service runs.
+sending wrong ones. Keys are added and revoked while the service runs.
 """
 
 from __future__ import annotations

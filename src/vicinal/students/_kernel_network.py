@@ -36,7 +36,7 @@ class HeadFit(NamedTuple):
 
 
 FIT_OF_VECTORS, FIT_OF_GRADIENTS = HeadFit(1e-6, 150), HeadFit(1e-5, 100)
-"""Measured on CIFAR-10 and on Fashion-MNIST (docs/decisions/0149-students-of-two-kinds.md)."""
+"""Measured on CIFAR-10 and on Fashion-MNIST."""
 
 
 def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Network:

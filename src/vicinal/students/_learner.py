@@ -40,7 +40,7 @@ _RANGED = 1000
 _WIDE = Recipe(
     "plain", "wide", steps=500, labelled=256, rate=3e-3, decay=1e-2, trust=1.0, soft_share=1.0
 )
-"""The second student of vectors (docs/decisions/0149-students-of-two-kinds.md)."""
+"""The second student of vectors, which errs on other rows than the first."""
 
 
 def train_student(

@@ -21,7 +21,7 @@ Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
 
 FIRST_OF_IMAGES, FIRST_OF_VECTORS = 0.7, 0.5
-"""What a network weighs beside a second student (docs/decisions/0143-two-students.md, 0149)."""
+"""What a network weighs beside a second student (docs/decisions/0028-students.md)."""
 
 _LEAST = 1e-12
 """A probability where two students are averaged: neither rules a class out."""

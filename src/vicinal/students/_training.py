@@ -1,6 +1,6 @@
 """How a student learns: from released answers, and from public examples without any.
 
-The schedule is fixed beforehand (decision 28): nothing is stopped, or chosen, by what private
+The schedule is fixed beforehand: nothing is stopped, or chosen, by what private
 labels or test labels would say. What is kept is a moving average of the weights.
 """
 
@@ -147,7 +147,7 @@ def for_overlapping(recipe: Recipe) -> Recipe:
 def for_digits(recipe: Recipe) -> Recipe:
     """Return a recipe for handwriting beside a private model: the network "deep", in 1,600 steps.
 
-    Measured in docs/decisions/0163-students-of-digits.md.
+    Measured in docs/decisions/0028-students.md.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """What an estimator claims in ``fit``: its records, for the only interaction they take part in.
 
-See :mod:`vicinal.mechanisms._interactions` and decision 0045.
+See :mod:`vicinal.mechanisms._interactions`.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def refuse_same_memory(X: object, public: object) -> None:
     """Raise if the public reference is a part of the array of private records.
 
     Only where the numbers lie is looked at, never what they are: rows that coincide are no
-    fault, and whether any do is private (docs/decisions/0050).
+    fault, and whether any do is private.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if arrays else X is public:

@@ -2,7 +2,7 @@
 
 Gradients are released before they come here, so all of it is post-processing: where a model has
 products of features, how long its later steps are is decided by what the first ones have found.
-docs/decisions/0084-private-model-on-tables.md and 0105-steps-by-what-is-found.md have the reasons.
+docs/decisions/0053-private-model.md has the reasons.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class TrainingPlan:
 
 
 PLAIN = TrainingPlan(steps=40, clip=0.7, quiet=0.042, least_rate=0.5, longest=64.0)
-"""Of a model of features, and of their products. Decisions 53, 84 and 107."""
+"""Of a model of features, and of their products."""
 
 OF_COMPONENTS = TrainingPlan(
     steps=120, clip=0.5, quiet=0.014, least_rate=0.0, longest=128.0, stretch=1.5
 )
-"""Of a model of components of a kernel. Decisions 119 and 166."""
+"""Of a model of components of a kernel."""
 
 RATE = 2.0
 """Step on the mean gradient, at most: times the root of (d + 1) c."""

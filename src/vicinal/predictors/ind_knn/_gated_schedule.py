@@ -25,7 +25,7 @@ class GatedNoiseSchedule(NoiseSchedule):
     An answer says the right class with a signal of 1 / sigma2, in a fixed unit, and a variance that
     hardly moves. The sum of n answers has the signal over noise sum(1 / sigma2) / sqrt(n), which
     one more answer raises only if its signal is more than half of the mean. From then on asking is
-    not worthwhile (docs/decisions/0162-when-a-gate-stops.md).
+    not worthwhile.
 
     `unit`: u, the squared multiplier of a plan of one question. `n_queries`: answers planned for.
     """

@@ -6,7 +6,7 @@ public rows alone (Nyström's method). Landmarks and projection are public, so a
 are a function of that record: products of whole numbers, elementwise arithmetic, and products of
 whole numbers again, exact in any order and any company.
 
-docs/decisions/0119-kernel-components.md and 0136-int16-training.md have what was measured.
+docs/decisions/0136-int16-training.md has what was measured.
 """
 
 from __future__ import annotations

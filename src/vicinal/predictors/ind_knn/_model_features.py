@@ -6,8 +6,6 @@ A product of two features lets a linear model see that they act together, as col
 Whether the private records bear that out is not known before; so what training found for all
 products is shrunk towards nothing by as much as its noise alone explains (James & Stein 1961).
 Weights are public by then, and so is their noise: it costs nothing.
-
-docs/decisions/0084-private-model-on-tables.md has what was measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """How a private model is trained and used, chosen from public facts alone.
 
-docs/decisions/0053-private-model.md, 0107-rule-of-the-model.md, 0119-kernel-components.md
-and 0166-longer-training.md have the measurements.
+docs/decisions/0053-private-model.md has the measurements.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ asked g times as often as planned, noise that follows usage is
     sigma2(q) = sqrt(u R g / r),
 
 but not much less than the plan's: a stream may turn, and ask tomorrow what it never asked before.
-docs/decisions/0011-proxy-ledger.md has the measurements.
 """
 
 from __future__ import annotations

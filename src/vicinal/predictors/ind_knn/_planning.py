@@ -30,7 +30,7 @@ NEIGHBORS_PER_NOISE = 20
 """k over the noise multiplier in units of the kernel weight, for each dimension of the data."""
 
 NUMBERS_PER_NOISE = 60
-"""The same for averages of numbers, where every bit of noise counts (decision 0074)."""
+"""The same for averages of numbers, where every bit of noise counts."""
 
 LEAST_DIMENSION = 15.0
 """Data of fewer dimensions are given as many neighbours as these."""
@@ -148,7 +148,7 @@ def planned_multiplier(
 
 
 GATE_HEADROOM = 1.2
-"""The same as `HEADROOM` behind a gate, whose noise follows what is asked (decision 10)."""
+"""The same as `HEADROOM` behind a gate, whose noise follows what is asked."""
 
 GATE_OPENS = 200
 """Questions asked before a gate has its first model."""

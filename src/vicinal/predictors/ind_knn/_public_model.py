@@ -2,7 +2,7 @@
 
 Released answers are few and noisy; a smooth function on the features fits them better than a linear
 one, and takes a tenth of a second. What is smooth is told by the features and by the public points
-that queries have around them (docs/decisions/0012-scattering.md). How sure it may be is calibrated
+that queries have around them. How sure it may be is calibrated
 by its own leave-one-out predictions, which ridge regression has in closed form (Rasmussen &
 Williams 2006, 5.4.2).
 """

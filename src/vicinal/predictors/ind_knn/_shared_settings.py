@@ -36,7 +36,7 @@ from vicinal.predictors.ind_knn._parameter_tables import (
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
-records that never are near the same query (1) and those that always are (2). Decision 96."""
+records that never are near the same query (1) and those that always are (2)."""
 
 
 class SharedSettings(Settings, IndKNNParameters):

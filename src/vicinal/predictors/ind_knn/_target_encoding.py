@@ -24,7 +24,7 @@ from vicinal.predictors.ind_knn._target_checks import TargetBounds, words
 
 WEIGHT_SHARE = 1 / 3
 """a^2, the squared length of a record's weight: best where what is averaged is about half as large
-as it may be (decision 0074)."""
+as it may be."""
 
 CENTRED_WEIGHT_SHARE = 0.1
 """The same where an answer is read off the sign of a sum."""

@@ -170,7 +170,7 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
 
 
 _LIKENESS = 4
-"""Power of the kernel value by which answers to other queries are weighed (decision 123)."""
+"""Power of the kernel value by which answers to other queries are weighed."""
 
 _OTHERS = 3.0
 """What others weigh together, at most, beside an answer's own sums."""
