@@ -27,7 +27,7 @@ from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.mechanisms._votes import NoisyVotes, VoteRelease
 from vicinal.neighbours._radius import AdaptiveRadius
 from vicinal.predictors._class_decision import ClassDecision
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import LocalShardBase
 from vicinal.store import Query, Store
 from vicinal.store._private_models import StoredModel
@@ -37,8 +37,7 @@ REST = "all else: turns, checks, marks of the witness"
 PARTS = (
     (RequestBatch, "_jobs", "features, digests, keys looked up"),
     (AdaptiveRadius, "thresholds", "radius, among public points"),
-    (ProxyNoiseSchedule, "prepare", "public points inside it"),
-    (ProxyNoiseSchedule, "charge_proxies", "public points charged"),
+    (ProxyLedger, "charge", "public points inside it, charged"),
     (ClassDecision, "beside_model", "probabilities beside a model"),
     (StoredModel, "mapped", "scores of a model"),
     (NoisyVotes, "release", "price of a step"),

@@ -44,7 +44,6 @@ class Experiments(CommandGroup):
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
         "tables": "experiments.commands.tables:tables",
         "tightness": "experiments.commands.audits:tightness",
-        "wear": "experiments.commands.planning:wear",
     }
 
 

@@ -1,4 +1,4 @@
-"""`planning` and `wear`: what tuning would gain, what a proxy ledger tells."""
+"""`planning`: what tuning would gain."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from experiments.commands.options import (
     write_table,
 )
 from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, progress, write_file
+from vicinal.cli._output import output_folder, progress
 
 PLANNING = "planning"
-WEAR = "wear"
 
 PLANNING_NOTE = (
     "All training rows private, HOG or sentence embeddings half-whitened, delta 1e-5, at most "
@@ -30,16 +29,6 @@ PLANNING_NOTE = (
     "by simulation on the public points with their labels; unchanged: share of simulated answers "
     "that noise and wear leave as they are, with labels and with clusters in their place. "
     "Simulated with seeded noise on public data, without a guarantee."
-)
-
-WEAR_NOTE = (
-    "All training rows private, HOG half-whitened, delta 1e-5; means over public splits. Used: "
-    "mean share of budgets used at the end, as the proxy ledger tells it, and the truth; spent: "
-    "share of people with less than 1 % left, the same; by region: mean error of the share used "
-    "over 16 regions; blind: that error for somebody who knows the true mean, and no regions. A "
-    "tenth of a skewed stream is drawn from all queries; a region is the nearest 5 % of them. The "
-    "true budgets are private: they may be looked up here because the data is public. Simulated "
-    "with seeded noise, without a guarantee."
 )
 
 
@@ -65,18 +54,3 @@ def planning(
     result = result_of(PLANNING, PLANNING_NOTE, rows)
     text = with_notes(tuning.text_table(rows), PLANNING_NOTE)
     write_table(folder, PLANNING, result, text, json=json)
-
-
-def wear(data: Data = None, runs: Runs = 3, json: Json = False, out: Out = OUT) -> None:
-    """Compare a proxy ledger's wear with the truth, and noise that follows it with fixed noise."""
-    from experiments.planning import wear
-    from experiments.planning.plots import draw_wear
-
-    folder = output_folder(out)
-    with progress(silent=json) as begin:
-        images = benchmark(data, begin)
-        rows = wear.measure(images, runs, begin("streams", wear.work(runs)))
-    write_file(folder / f"{WEAR}.png", draw_wear(rows))
-    result = result_of(WEAR, WEAR_NOTE, rows)
-    text = with_notes(wear.text_table(rows), WEAR_NOTE)
-    write_table(folder, WEAR, result, text, json=json)

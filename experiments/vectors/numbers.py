@@ -158,7 +158,6 @@ def methods(
     if table.typical is not None:
         typical: dict[str, Any] = {"typical_range": table.typical}
         yield "  typical range", partial(neighbors, **typical)
-        yield "  and usage", partial(neighbors, **typical, noise_schedule="usage")
         yield "  typical, by a trend", partial(neighbors, **typical, trend=True)
 
 

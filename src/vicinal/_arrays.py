@@ -49,7 +49,7 @@ Places = npt.NDArray[np.int64]
 """Positions in another array."""
 
 Shares = npt.NDArray[np.uint16]
-"""Shares of a budget that are used, in steps of 1 / `WHOLE` of noise schedules, rounded up."""
+"""Shares of a budget that are used, in steps of 1 / `WHOLE` of proxy ledgers, rounded up."""
 
 Slots = npt.NDArray[np.int32]
 """Where subjects stand in arrays of a ledger."""

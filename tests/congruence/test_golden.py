@@ -28,7 +28,6 @@ OPTIONS = {
     "neighbors": {"reuse_predictions": True},
     "gate": {"reuse_predictions": "gate"},
     "private count": {"neighbor_count": "private", "min_similarity": 0.2, "noise_multiplier": 0.5},
-    "usage": {"noise_schedule": "usage"},
     "fixed k": {"n_neighbors": 40, "n_records": 900, "noise_multiplier": 0.4},
 }
 

@@ -27,7 +27,7 @@ BROKEN_IMPORTS = [
     ("reports", "reports/_text.py", "from vicinal.reports import _demo_page"),
     ("distributed", "distributed/_messages.py", "from vicinal.distributed import _coordinator"),
     ("product", "errors.py", "import experiments.spread"),
-    ("experiments", "../experiments/planning/wear.py", "from experiments.accuracy import grid"),
+    ("experiments", "../experiments/planning/tuning.py", "from experiments.accuracy import grid"),
     ("noise", "predictors/ind_knn/_estimator.py", "from vicinal.noise import _bernoulli"),
     ("samplers", "mechanisms/_votes.py", "import opendp.measurements"),
     ("accounting", "accounting/_gaussian.py", "import os"),

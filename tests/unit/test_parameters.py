@@ -20,7 +20,7 @@ from vicinal import (
 )
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common.parameters import REQUIRED, checks, declared
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._vector_settings import (
     KeywordSettings,
     MultiLabelSettings,
@@ -102,20 +102,6 @@ def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, n
         with pytest.raises(InvalidInput, match=f"'{name}"):
             classifier.fit(np.eye(4), [0, 1, 2, 0])
         assert vars(classifier).keys() == before.keys()
-
-
-def test_plans_on_disk_may_have_older_names():
-    stored = {
-        "epsilon": 2.0, "radius": 0.5, "count": "private", "budget": "rdp", "pace": "shadow",
-    }  # fmt: skip
-    named = {
-        "epsilon": 2.0, "min_similarity": 0.5, "neighbor_count": "private", "accounting": "rdp",
-        "noise_schedule": "usage",
-    }  # fmt: skip
-    assert plan_parameters(stored) == named
-    assert plan_parameters(named) == named
-    assert plan_parameters({"pace": "plan"}) == {"noise_schedule": "planned"}
-    IndKNNSettings.of(IndKNNClassifier(range(3), **plan_parameters({**stored, "pace": "plan"})))
 
 
 WITH_EPSILON = {

@@ -130,7 +130,6 @@ def test_the_guarantee_says_what_the_model_keeps():
         {"kernel": "rbf"},
         {"min_similarity": 0.5},
         {"neighbor_count": "private"},
-        {"noise_schedule": "usage"},
     ],
 )
 def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(parameters):

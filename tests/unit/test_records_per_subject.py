@@ -13,7 +13,6 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._noise_schedule import ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 
 PEOPLE, EACH = 300, 4
@@ -87,8 +86,7 @@ def test_public_points_wear_as_subjects_do():
     for declared in (1, EACH):
         made = fitted(declared, **noise)
         made.predict(Q)
-        assert isinstance(made._engine.schedule, ProxyNoiseSchedule)
-        used.append(made._engine.schedule.proxies.used.mean())
+        used.append(made._engine.proxies.used.mean())
     true = 1 - made._engine.shard.ledger.remaining.mean() / UNITS
     assert used[0] < 0.5 * true
     assert used[1] == pytest.approx(true, rel=0.4)

@@ -19,7 +19,7 @@ from vicinal.predictors.ind_knn._answer_reuse import (
     ConfidenceGate,
 )
 from vicinal.predictors.ind_knn._engine import UNKNOWN, observe
-from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
 from vicinal.predictors.ind_knn._planning import (
     ASKED_SHARE,
     GATE_OPENS,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.planning import tuning, wear
+from experiments.planning import tuning
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
@@ -284,10 +284,8 @@ def benchmark_data():
 def small(monkeypatch, benchmark_data):
     monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark_data)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
-    for module in (tuning, wear):
-        monkeypatch.setattr(module, "N_REFERENCE", 600)
-        monkeypatch.setattr(module, "SETTINGS", (Setting(2.0, 200),))
-    monkeypatch.setattr(wear, "N_POOL", 300)
+    monkeypatch.setattr(tuning, "N_REFERENCE", 600)
+    monkeypatch.setattr(tuning, "SETTINGS", (Setting(2.0, 200),))
 
 
 @pytest.mark.usefixtures("small")
@@ -298,31 +296,6 @@ def test_the_oracle_is_never_worse_than_the_plan(benchmark_data):
     assert row.difference >= 0
     assert 0.5 < row.foretold <= 1
     assert "oracle" in tuning.text_table([row])
-
-
-@pytest.mark.usefixtures("small")
-def test_every_stream_has_a_row_at_both_paces(benchmark_data):
-    told = []
-    rows = wear.measure(benchmark_data, 1, told.append)
-    assert sum(told) == wear.work(1)
-    assert [(row.stream, row.pace) for row in rows] == [
-        (stream, pace) for stream in wear.STREAMS for pace in wear.PACES
-    ]
-    for row in rows:
-        assert row.used == pytest.approx(row.used_true, abs=0.15)
-        assert len(row.regions) == wear.REGIONS
-    assert len(wear.text_table(rows).splitlines()) == 1 + len(rows)
-
-
-def test_skewed_streams_are_skewed(benchmark_data):
-    trial = benchmark_data.trial(tuning.PublicMap(n_components=4), wear.split(1500, 600, 300, 0))
-    rng = np.random.default_rng(0)
-    classes = trial.truth[wear.STREAMS["one class"](trial, 200, rng)]
-    assert np.bincount(classes, minlength=CLASSES).max() >= 180
-    drifting = trial.truth[wear.STREAMS["class after class"](trial, 300, rng)]
-    assert all(np.bincount(part).max() > 80 for part in np.split(drifting, 3))
-    uniform = wear.STREAMS["as planned"](trial, 300, rng)
-    assert len(set(uniform.tolist())) == 300
 
 
 @pytest.mark.usefixtures("small")
@@ -351,14 +324,11 @@ def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchm
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("name", ["planning", "wear"])
-def test_the_commands_print_tables_and_json(name, tmp_path):
-    arguments = [name, "--runs", "1", "--out", str(tmp_path)]
+def test_the_command_prints_a_table_and_json(tmp_path):
+    arguments = ["planning", "--runs", "1", "--out", str(tmp_path)]
     printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
     assert "without a guarantee" in " ".join(printed.stdout.split())
     found = CliRunner().invoke(experiments, [*arguments, "--json"])
-    assert json.loads(found.stdout)["experiment"] == name
-    assert (tmp_path / f"{name}.txt").exists()
-    if name == "wear":
-        assert (tmp_path / "wear.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads(found.stdout)["experiment"] == "planning"
+    assert (tmp_path / "planning.txt").exists()

@@ -15,7 +15,7 @@ from vicinal.ledger._answer_blocks import ReuseEntry
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR
 from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
 from vicinal.store import Query, Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}

@@ -24,7 +24,7 @@ _OF_STORES = (
 )
 """What all audiences of a store share."""
 
-_LEFT_OUT = ("execution", "interactions", "noise_schedule", "simulation_seed")
+_LEFT_OUT = ("execution", "interactions", "simulation_seed")
 """What a store sets itself, or does not take."""
 
 

@@ -42,6 +42,7 @@ class _DeclaredColumn(TableColumn):
 
     @property
     def n_values(self) -> int:
+        """How many values there are, "other" included."""
         return len(self.values)
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
@@ -91,6 +92,7 @@ class CategoryColumn(_DeclaredColumn):
 
     @property
     def n_values(self) -> int:
+        """How many values there are, "other" included."""
         return len(self.values) + self.other
 
     def _encode(self, codes: Codes) -> Floats:

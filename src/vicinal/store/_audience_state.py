@@ -25,9 +25,9 @@ from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
-from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings, plan_parameters
+from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
@@ -91,8 +91,7 @@ class AudienceState:
     @property
     def proxies(self) -> ProxyLedger | None:
         """Public points that are charged along, where there is a public reference and count."""
-        pace = self.engine.schedule
-        return pace.proxies if isinstance(pace, ProxyNoiseSchedule) else None
+        return self.engine.proxies
 
     @property
     def remaining(self) -> int:
@@ -232,8 +231,6 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers, labels or words: its answers have noise of one scale."
         )
-    if settings.follows_usage:
-        raise InvalidInput("The 'noise_schedule' parameter must be 'planned' in a store.")
     # What is written says so where the rule decides: plans without a word have no model.
     share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
@@ -346,8 +343,7 @@ def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings
         "kernel": schema.kernel,
         "norm_bound": schema.bound or "auto",
     }
-    named = plan_parameters(parameters)
-    return schema.target.settings({**shared, **named})
+    return schema.target.settings({**shared, **parameters})
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

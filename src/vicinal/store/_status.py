@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
-from vicinal.predictors.ind_knn._budget_usage import QUANTILES
+from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
@@ -131,8 +131,7 @@ def _wear(state: AudienceState) -> dict[str, Any] | None:
         return None
     wear = state.proxies.budget_usage()
     quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
-    usage = {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
-    return {"points": sum(wear.points), **usage, "regions": list(wear.regions)}
+    return {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
 
 
 def curator_facts(parts: OpenStore) -> dict[str, Any]:

@@ -18,11 +18,10 @@ from vicinal.predictors._common import claims, inputs
 from vicinal.predictors._common.guarantee_display import GuaranteeDisplay
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, check_enough
-from vicinal.predictors.ind_knn._budget_usage import REGIONS, BudgetUsage
 from vicinal.predictors.ind_knn._engine import QueryAnswers
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, plan_engine
-from vicinal.predictors.ind_knn._noise_schedule import ProxyLedger, ProxyNoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNParameters
+from vicinal.predictors.ind_knn._proxy_ledger import BudgetUsage, ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 
@@ -169,18 +168,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
             self.n_answers_ += len(queries)
         return answers
 
-    def budget_usage(self, regions: int = REGIONS) -> BudgetUsage:
+    def budget_usage(self) -> BudgetUsage:
         """Return a public estimate of how much of their budgets people have used.
 
         It is made of public points that are charged as records are, so anybody may see it; the
         true budgets are private. It is about people who have been there since ``fit``: who comes
         later has used less.
-
-        Parameters
-        ----------
-        regions : int
-            Regions of the feature space to tell it for, around public centroids; fewer where
-            there are less than 16 public points for each.
 
         Raises
         ------
@@ -190,16 +183,16 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         check_is_fitted(self)
         proxies = self._proxies("Budget usage is estimated")
         with self._engine.lock:
-            return proxies.budget_usage(regions)
+            return proxies.budget_usage()
 
     def _proxies(self, noun: str) -> ProxyLedger:
-        schedule = self._engine.schedule
-        if not isinstance(schedule, ProxyNoiseSchedule):
+        proxies = self._engine.proxies
+        if proxies is None:
             raise InvalidInput(
                 f"{noun} on the public reference, with public counts. Pass 'public' to fit, and "
                 "neighbor_count='public'."
             )
-        return schedule.proxies
+        return proxies
 
     def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
         """Return what a trend through the answers to these queries is fitted to; public.

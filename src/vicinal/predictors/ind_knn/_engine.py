@@ -16,8 +16,9 @@ from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours import LEAST_COUNT, Radius
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._class_decision import ClassDecision
-from vicinal.predictors.ind_knn._noise_schedule import Multipliers, NoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import NoiseSchedule
 from vicinal.predictors.ind_knn._private_model import ModelGate
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shards, TwoRounds
 
 BLOCK = 256
@@ -159,6 +160,7 @@ class QueryEngine:
     - `sequential`: whether queries are answered one by one where counts are private.
     - `interaction`: the claim on the records; None where none is needed, or the store remembers.
     - `model_gate`: the private model whose scores join the votes.
+    - `proxies`: public points that are charged along, where there is a public reference and count.
     - `lock`: held by whoever touches the records or their budgets.
     """
 
@@ -174,6 +176,7 @@ class QueryEngine:
     sequential: bool = False
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
+    proxies: ProxyLedger | None = None
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
     plain: bool = field(init=False)
 
@@ -274,9 +277,9 @@ class QueryEngine:
             thresholds = self.radius.thresholds(block)
         support = self.reuse.support(block, thresholds)
         if self.count is None:
-            multiplier = self.schedule.prepare(block, thresholds)
-            release = self._priced(multiplier, self.radius.expected(block), support)
-            self.schedule.charge_proxies(release)
+            release = self._priced(self.radius.expected(block), support)
+            if self.proxies is not None:
+                self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
             if prior is not None:
                 # Public, like the votes of earlier answers: it moves no one's contribution.
@@ -295,15 +298,13 @@ class QueryEngine:
         """Release the private counts of queries, then their votes, from those who paid for both."""
         counter.price(rounds.queries.stop - rounds.queries.start)
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
-        release = self._priced(self.schedule.multiplier, counts, support)
+        release = self._priced(counts, support)
         return self._published(release, rounds.charge_and_sum(release), support)
 
-    def _priced(
-        self, multiplier: Multipliers, counts: Floats, support: PublicVotes | None
-    ) -> BlockRelease:
+    def _priced(self, counts: Floats, support: PublicVotes | None) -> BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
         known = counts if support is None else counts + support.counts
-        noise = np.minimum(multiplier * np.sqrt(known), self.votes.grid.largest)
+        noise = np.minimum(self.schedule.multiplier * np.sqrt(known), self.votes.grid.largest)
         return self.votes.release(noise)
 
     def _published(

@@ -45,15 +45,11 @@ from vicinal.predictors._class_decision import ClassDecision
 from vicinal.predictors.ind_knn import _planning, _private_model
 from vicinal.predictors.ind_knn._answer_reuse import AnsweredNeighbours, ConfidenceGate
 from vicinal.predictors.ind_knn._engine import BLOCK, AnswerReuse, NoReuse, QueryEngine
-from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
 from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
-from vicinal.predictors.ind_knn._noise_schedule import (
-    NoiseSchedule,
-    ProxyNoiseSchedule,
-    with_proxies,
-)
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._private_model import ModelGate, PrivateModel
+from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
@@ -175,10 +171,11 @@ def engine_on(
         facts = replace(facts, kernel=kernel, reference=Reference(kernel, facts.points.points))
     count = settings.typical_count(k)
     schedule = facts.noise_schedule(radius, count)
+    proxies = None
     if facts.reference is not None and not settings.private_count:
-        schedule = with_proxies(settings, schedule, facts.reference, radius, n_records)
-        if model is not None and isinstance(schedule, ProxyNoiseSchedule):
-            schedule.proxies.start(model.used)
+        proxies = ProxyLedger(facts.reference, radius, settings.subject_use)
+        if model is not None:
+            proxies.start(model.used)
     least = schedule.least * math.sqrt(settings.least_count(k))
     decision = facts.decision(radius, count)
     votes = facts.votes(least, decision, noise, slack)
@@ -186,7 +183,7 @@ def engine_on(
     gate = None if model is None else ModelGate(model, settings.n_asked)
     engine = QueryEngine(
         shard, radius, votes, counter, schedule, facts.answer_reuse(votes), slack, decision, least,
-        settings.sequential, interaction, gate,
+        settings.sequential, interaction, gate, proxies,
     )  # fmt: skip
     return PlannedEngine(engine, n_records, k, settings)
 
@@ -237,7 +234,7 @@ class PublicFacts:
         """Return the noise of every block, at a `count` that scales are quoted at."""
         settings, budget_share = self.settings, self.budget_share
         if settings.noise_multiplier is not None:
-            return NoiseSchedule(settings.noise_multiplier, settings.n_queries)
+            return NoiseSchedule(settings.noise_multiplier)
         if settings.private_count:
             expected = float(radius.expected(self.points.points).mean())
             budget_share -= min(0.5, _planning.COUNT_SHARE * expected / self.n_records)
@@ -251,7 +248,7 @@ class PublicFacts:
         if settings.reuse == GATE:
             unit = multiplier**2 / settings.n_asked * _planning.GATE_HEADROOM / _planning.HEADROOM
             return GatedNoiseSchedule(unit, settings.n_queries)
-        return NoiseSchedule(multiplier, settings.n_queries)
+        return NoiseSchedule(multiplier)
 
     def decision(self, radius: Radius, count: float) -> ClassDecision:
         """Return how votes become labels; the votes to expect are measured on public points."""

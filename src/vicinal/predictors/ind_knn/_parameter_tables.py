@@ -33,8 +33,6 @@ ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
 GATE = "gate"
 NO_REUSE = "none"
-PLANNED = "planned"
-USAGE = "usage"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
@@ -128,13 +126,6 @@ class IndKNNParameters:
         Choice(("block", "sequential")),
         default="block",
         doc="Order of work. With a public count both give the same answers, bit for bit.",
-    )
-    noise_schedule: str = parameter(
-        Choice((PLANNED, USAGE)),
-        default=PLANNED,
-        doc="""Whether the noise stays as planned, for queries that fall as the public points do, or
-        follows the budget usage of these points, which are charged as records are: for streams
-        that keep to one class or one region.""",
     )
     n_records: int | None = parameter(
         Unless(None, Integer(least=1)),

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +14,7 @@ from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
     BALANCED,
     NO_REUSE,
-    PLANNED,
     PUBLIC,
-    USAGE,
     IndKNNClassifierParameters,
 )
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
@@ -31,8 +27,7 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
     def check_together(self) -> None:
-        """Refuse noise that follows usage, or a private model, where something is fixed."""
-        self.check_noise_schedule()
+        """Refuse class numbers that do not fit, and a private model where something is fixed."""
         self._check_class_numbers()
         if self.model_share and self.against_model:
             raise InvalidInput(
@@ -121,25 +116,3 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
         return len(self.classes)
 
     public_facts = ("the class names",)
-
-
-_OLD_NAMES = {
-    "radius": "min_similarity",
-    "count": "neighbor_count",
-    "budget": "accounting",
-    "pace": "noise_schedule",
-}
-_OLD_SCHEDULES = {"plan": PLANNED, "shadow": USAGE}
-
-
-def plan_parameters(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a stored plan by the names of today.
-
-    Older stores wrote radius, count, budget, and pace with the values "plan" and "shadow". A
-    parameter that has its name of today stays as it is.
-    """
-    named = {_OLD_NAMES.get(name, name): value for name, value in stored.items()}
-    if "noise_schedule" in named:
-        schedule = named["noise_schedule"]
-        named["noise_schedule"] = _OLD_SCHEDULES.get(schedule, schedule)
-    return named

@@ -29,12 +29,11 @@ from vicinal.neighbours import (
 )
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import ConfidenceGate
-from vicinal.predictors.ind_knn._budget_usage import RETIRED
 from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoReuse, observe
-from vicinal.predictors.ind_knn._gated_schedule import GatedNoiseSchedule
-from vicinal.predictors.ind_knn._noise_schedule import NoiseSchedule
+from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_model import PlayedModel, played_model
+from vicinal.predictors.ind_knn._proxy_ledger import RETIRED
 
 STAND_INS = 25
 """Public points that vote in a question, at least: fewer would say little about who is around."""
@@ -300,7 +299,7 @@ def _habits(
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
     if not choice.request.gate:
-        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier, n_queries)
+        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier)
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)

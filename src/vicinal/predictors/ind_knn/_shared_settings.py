@@ -19,7 +19,6 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.mechanisms._votes import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
-from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors._common.parameters import Settings
 from vicinal.predictors.ind_knn import _model_rule, _planning
 from vicinal.predictors.ind_knn._index_options import CENTROIDS
@@ -27,10 +26,8 @@ from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
     GATE,
     NO_REUSE,
-    PLANNED,
     PRIVATE,
     PUBLIC,
-    USAGE,
     IndKNNParameters,
 )
 
@@ -113,20 +110,6 @@ class SharedSettings(Settings, IndKNNParameters):
                 "'auto'; give the bandwidth that the radius was chosen for."
             )
 
-    def check_noise_schedule(self) -> None:
-        """Refuse noise that follows usage where noise, radius or count is fixed."""
-        needs = {
-            "noise_multiplier": (AUTO, self.noise_multiplier is None),
-            "min_similarity": (ADAPTIVE, self.min_similarity is None),
-            "neighbor_count": (PUBLIC, not self.private_count),
-        }
-        for name, (value, met) in needs.items():
-            if self.follows_usage and not met:
-                raise InvalidInput(
-                    f"The {name!r} parameter must be {value!r} with noise_schedule='usage', whose "
-                    "noise follows the budget usage of public points."
-                )
-
     @abstractmethod
     def targets(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
         """Check what `size` records carry, and return it as the records' shard keeps it."""
@@ -153,7 +136,6 @@ class SharedSettings(Settings, IndKNNParameters):
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
-            f"noise_schedule={PLANNED!r}": not self.follows_usage,
             "reuse_predictions=False": self.reuse == NO_REUSE,
             "release='votes' (with class shares or costs)": self.plain_decision
             or not self.label_only,
@@ -192,11 +174,6 @@ class SharedSettings(Settings, IndKNNParameters):
     def sequential(self) -> bool:
         """Whether queries are answered one by one."""
         return self.execution == "sequential"
-
-    @property
-    def follows_usage(self) -> bool:
-        """Whether the noise follows the proxy ledger."""
-        return self.noise_schedule == USAGE
 
     @property
     def charges(self) -> ChargeTable:
@@ -263,7 +240,7 @@ class SharedSettings(Settings, IndKNNParameters):
     def even_noise(self) -> bool:
         """Whether the noise is the same in all answers."""
         fixed = self.private_count or self.min_similarity is not None
-        return not (fixed or self.follows_usage or self.reuse != NO_REUSE)
+        return not fixed and self.reuse == NO_REUSE
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""

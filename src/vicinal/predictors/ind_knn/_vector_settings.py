@@ -31,10 +31,6 @@ _TOLD_APART = 2
 class VectorSettings(SharedSettings):
     """Checked parameters that all estimators with vectors take; None stands for "auto"."""
 
-    def check_together(self) -> None:
-        """Refuse noise that follows usage where noise, radius or count is fixed."""
-        self.check_noise_schedule()
-
     n_groups = _TOLD_APART
 
 
@@ -42,8 +38,7 @@ class RegressorSettings(RegressorParameters, VectorSettings):
     """Checked parameters of an Ind-KNN regressor."""
 
     def check_together(self) -> None:
-        """Refuse logarithms of what may not be above 0, and other typical ranges, too."""
-        self.check_noise_schedule()
+        """Refuse logarithms of what may not be above 0, and other typical ranges."""
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
@@ -122,8 +117,7 @@ class KeywordSettings(KeywordParameters, VectorSettings):
     """Checked parameters of Ind-KNN keywords."""
 
     def check_together(self) -> None:
-        """Refuse more keywords than words, too."""
-        self.check_noise_schedule()
+        """Refuse more keywords than words."""
         if self.n_keywords > len(self.vocabulary):
             raise InvalidInput(
                 "The 'n_keywords' parameter must be at most the number of words, "
