@@ -165,7 +165,7 @@ def test_the_linter_bans_randomness_outside_noise(code):
 
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
-PUBLIC_MODULES = {"__init__.py", "__main__.py", "errors.py"}
+PUBLIC_MODULES = {"__init__.py", "__main__.py", "errors.py", "testing.py"}
 METAPHORS = {
     *("ballot", "ballots", "desk", "desks", "frontdoor", "hire", "nursery", "obituary", "office"),
     *("parcel", "roll", "telling", "told", "welcome"),
@@ -189,50 +189,13 @@ def definitions(module: Path) -> list[tuple[str, str]]:
     ]
 
 
-def undocumented(node: ast.Module | ast.ClassDef) -> list[str]:
-    """Return classes, functions and methods without an underscore that nothing describes."""
-    missing = []
-    for each in node.body:
-        if not isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            continue
-        if each.name.startswith("_") or any(
-            ast.unparse(mark).endswith(".setter") for mark in each.decorator_list
-        ):
-            continue
-        missing += [each.name] * (not ast.get_docstring(each))
-        missing += undocumented(each) if isinstance(each, ast.ClassDef) else []
-    return missing
-
-
-def test_whatever_has_no_underscore_is_documented():
-    """Ruff takes all of an internal module for private, and asks nothing of it.
-
-    A method that overrides another says what it does here.
-    """
-    trees = {module: parsed(module) for module in MODULES}
-    assert not [module for module, tree in trees.items() if not ast.get_docstring(tree)]
-    assert not {module: names for module, tree in trees.items() if (names := undocumented(tree))}
-
-
-def test_what_nothing_describes_is_noticed():
-    tree = ast.parse("class A:\n  'a'\n  def b(self): ...\ndef _c(): ...\ndef d(): 'd'")
-    assert undocumented(tree) == ["b"]
-    tree = ast.parse("class A:\n  'a'\n  def b(self): 'b'\nclass B(A):\n  'b'\n  def b(self): 0")
-    assert undocumented(tree) == ["b"]
+def test_every_module_says_what_it_is():
+    assert not [module for module in MODULES if not ast.get_docstring(parsed(module))]
 
 
 def words(name: str) -> set[str]:
     """Return the words of an identifier, in small letters."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
-
-
-def test_a_class_name_is_used_once():
-    places: dict[str, list[str]] = {}
-    for module in MODULES:
-        for kind, name in definitions(module):
-            if kind == "ClassDef":
-                places.setdefault(name, []).append(str(module.relative_to(PACKAGE)))
-    assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
 def test_modules_are_internal_unless_they_are_known_to_be_public():
@@ -263,56 +226,61 @@ def test_words_of_a_name(name, expected):
     assert words(name) == expected
 
 
-MOST = {
-    "files over 400 lines": 0,
-    "functions over 40 lines, text and head aside": 1,
-    "class names used twice": 0,
-    "uses of names as found, given, kept": 54,
-    "modules with one importer": 83,
-    "types of arrays outside their module": 56,
-}
-"""What `python -m benchmarks.house` counts, which may fall and must not rise."""
-
-
 @pytest.fixture(scope="module")
-def figures() -> dict[str, str]:
-    return house.Sources(ROOT).figures()
+def measured() -> house.House:
+    return house.House(ROOT)
 
 
-@pytest.mark.parametrize("row", MOST)
-def test_what_makes_the_house_harder_to_read_does_not_rise(figures, row):
-    """Fails with a long file, a name that says nothing, or an array's type that is spelt anew."""
-    assert int(figures[row]) <= MOST[row]
+@pytest.mark.parametrize("room", house.ROOMS)
+def test_no_room_outgrows_its_budget(measured, room):
+    assert measured.rooms()[room] <= house.ROOMS[room]
 
 
-SPOILT = {
-    "files over 400 lines": "#\n" * 401,
-    "functions over 40 lines, text and head aside": "def f():\n" + "    g()\n" * 41,
-    "class names used twice": "class A: ...\nclass A: ...\n",
-    "uses of names as found, given, kept": "found = left = 1\n",
-    "modules with one importer": "",
-    "types of arrays outside their module": "x: npt.NDArray[Any]\n",
-}
+@pytest.mark.parametrize("weight", house.ALL)
+def test_the_whole_weighs_no_more_than_it_may(measured, weight):
+    assert measured.weights()[weight] <= house.ALL[weight]
 
 
-def figures_of(folder: Path, one: str, two: str = "") -> dict[str, int]:
-    """Return what is counted in a package of two modules."""
-    package = folder / "src" / "vicinal"
-    package.mkdir(parents=True)
-    for name, content in (("__init__", ""), ("_one", one), ("_two", two)):
-        (package / f"{name}.py").write_text(content)
-    counted = house.Sources(folder).figures()
-    return {row: int(counted[row]) for row in MOST}
+@pytest.mark.parametrize("place", house.COMMENTED)
+def test_code_where_strangers_stop_says_why(measured, place):
+    assert measured.commented()[place] <= house.COMMENTED[place]
 
 
-@pytest.mark.parametrize("row", MOST)
-def test_a_house_that_is_harder_to_read_is_noticed(tmp_path, row):
-    counted = figures_of(tmp_path, SPOILT[row], "from vicinal import _one\n")
-    assert counted[row] == (2 if "found" in row else 1)
+def package_of(folder: Path, **modules: str) -> house.House:
+    """Return a made-up checkout; ``a_b`` stands for the module b of the package a."""
+    for name, content in modules.items():
+        path = folder / "src" / "vicinal" / Path(*name.split("__")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return house.House(folder)
 
 
-def test_left_beside_right_is_no_vague_name_and_another_name_for_an_array_is_one_too_many(tmp_path):
-    twice = "from vicinal._arrays import Ints\nCounts = Ints\n"
-    counted = figures_of(tmp_path, "left, right = 0, 1\n", twice)
-    assert counted["uses of names as found, given, kept"] == 0
-    assert counted["types of arrays outside their module"] == 1
+def test_what_breaks_a_border_is_noticed(tmp_path):
+    other = "from vicinal.ledger._rows import Row\nfrom vicinal.ledger import _rows, Row\n"
+    spoilt = package_of(tmp_path, store__one=other, ledger___rows="class Row: ...\n")
+    assert len(spoilt.private_imports()) == 2
+
+
+def test_a_package_may_look_into_itself_and_at_the_ground(tmp_path):
+    own = "from vicinal.store._two import Two\nfrom vicinal import _checks\n"
+    assert not package_of(tmp_path, store___one=own).private_imports()
+
+
+def test_a_cycle_is_noticed(tmp_path):
+    one, two = "def f():\n    from vicinal.a._two import g\n", "from vicinal.a import _one\n"
+    assert package_of(tmp_path, a___one=one, a___two=two).cycles()
+
+
+def test_a_class_name_used_twice_is_noticed(tmp_path):
+    twice = package_of(tmp_path, a___one="class A: ...\n", b___two="class A: ...\n")
+    assert twice.weights()["class names used twice"] == 1
+
+
+def test_lines_words_and_comments_are_counted(tmp_path):
+    text = '"""One."""\n\nx = 1  # why\ny = 2\n'
+    made = package_of(tmp_path, engine___one=text)
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("four words stand here")
+    weights = made.weights()
+    assert (made.rooms()["engine"], weights["code of src"], weights["words of pages"]) == (4, 2, 4)
+    assert made.sources[Path("engine/_one.py")].code_and_comments == (2, 1)
