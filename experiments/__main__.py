@@ -28,7 +28,6 @@ class Experiments(CommandGroup):
         "indknn-figures": "experiments.commands.methods:indknn_figures",
         "indknn-labels": "experiments.commands.efficiency:indknn_labels",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
-        "keywords": "experiments.commands.vectors:keywords",
         "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",
         "planning": "experiments.commands.planning:planning",

@@ -43,10 +43,6 @@ PEOPLE = [f"person-{i // 2}" for i in range(len(X))]
 TARGETS = {
     "numbers": (X[:, 0], {"bounds": (-1, 4), "n_thresholds": 5}),
     "labels": ((X[:, :3] > 1).astype(int), {"labels": ["a", "b", "c"]}),
-    "words": (
-        [["knee pain", "cough", "rash, no cough"][c] for c in Y],
-        {"vocabulary": ["knee", "pain", "cough", "rash", *"abcdefgh"], "n_keywords": 3},
-    ),
 }
 """What records carry in place of a class, and the parameters that declare it."""
 

@@ -1,9 +1,8 @@
 """
-Texts: a topic, and the words that neighbours share
-===================================================
+Texts: the department of a ticket
+=================================
 
-Support tickets of many customers are private. Which department should a new ticket go to, and
-which words do tickets like it have in common?
+Support tickets of many customers are private. Which department should a new ticket go to?
 
 You need ``pip install 'vicinal[text]'``: a small sentence encoder comes with it.
 """
@@ -16,7 +15,7 @@ You need ``pip install 'vicinal[text]'``: a small sentence encoder comes with it
 
 import numpy as np
 
-from vicinal import IndKNNClassifier, IndKNNKeywords, SentenceFeatures
+from vicinal import IndKNNClassifier, SentenceFeatures
 
 rng = np.random.default_rng(3)
 ISSUES = {
@@ -40,8 +39,6 @@ def tickets(size):
 
 texts, departments = tickets(3_000)
 customers = [f"C{number}" for number in rng.integers(0, 2_000, 3_000)]
-other_texts, _ = tickets(3_000)
-other_customers = [f"D{number}" for number in rng.integers(0, 2_000, 3_000)]
 public_texts, _ = tickets(500)
 queries, truth = tickets(60)
 
@@ -75,22 +72,7 @@ for text, answer in list(zip(queries, answers))[:4]:
     print(f"{answer:9} {text}")
 
 # %%
-# Shared words
-# ------------
-# The vocabulary is public. A word that is not in it is never released, so no name can be. Words
-# whose weight is not well above the noise are noise.
+# What is guaranteed
+# ------------------
 
-issues = " ".join(issue for several in ISSUES.values() for issue in several)
-vocabulary = sorted({word for word in issues.split() if len(word) > 3})
-keywords = IndKNNKeywords(vocabulary, epsilon=2.0, n_queries=4, n_keywords=3, n_records=3_000)
-keywords.fit(encode(other_texts), other_texts, subjects=other_customers, public=R)
-words, weights, noise = keywords.predict(Q[:4], return_weights=True)
-for text, row, weight, sigma in zip(queries, words, weights, noise):
-    print(text, "->", [str(word) for word, w in zip(row, weight) if w > 3 * sigma])
-
-# %%
-# The words come from tickets of *other* customers. A second interaction with the same customers
-# would add to what the first gives away, and is refused unless both were told of it
-# (``interactions=2``).
-
-print(keywords.guarantee())
+print(classifier.guarantee())

@@ -1,4 +1,4 @@
-"""`regression`, `several-labels`, `keywords`: private averages, labels, words of neighbours."""
+"""`regression`, `several-labels`: private averages and labels of neighbours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from vicinal.cli._output import output_folder, progress
 if TYPE_CHECKING:
     from experiments.vectors.label_sets import LabelScore
     from experiments.vectors.numbers import NumberScore
-    from experiments.vectors.words import WordScore
 
 EPSILONS = (0.5, 1.0, 2.0)
 QUERIES = (500, 2000)
@@ -33,13 +32,6 @@ _NUMBERS = (
     "named, delta = 1e-5. All methods get the same columns, scaled by 2,000 public rows, and the "
     "declared bounds, to which predictions are cut. Simulated with seeded noise, without a "
     "guarantee. diffprivlib has a row where it is installed."
-)
-_WORDS = (
-    "Precision of the keywords against those of the same neighbourhoods without noise. Private "
-    "texts: AG News; half of the test set is public and gives vocabulary, word weights and the map "
-    "of texts to features, the other half are questions, by their titles. Simulated with seeded "
-    "noise, without a guarantee; the time is processor time of a question, noise included, in a "
-    "block of 256 and alone."
 )
 
 
@@ -138,50 +130,6 @@ def _label_table(scores: list[LabelScore], table: str, names: list[str]) -> str:
 def _label_cell(right: list[float]) -> str:
     error = stdev(right) / math.sqrt(len(right)) if len(right) > 1 else math.nan
     return f"{mean(right):.3f} +- {error:.3f}"
-
-
-def keywords(
-    train: Annotated[Path, typer.Option(help="AG News: CSV with columns label and text.")],
-    test: Annotated[Path, typer.Option(help="The same, for public rows and questions.")],
-    json: Json = False,
-    out: Out = OUT,
-) -> None:
-    """Ask for keywords of private texts, and compare them with those without noise."""
-    from experiments.vectors import words
-
-    folder, start = output_folder(out), time.perf_counter()
-    found: list[WordScore] = []
-    with progress(silent=json) as begin:
-        step = begin("plans", 6)
-        corpus = words.Corpus.load(train, test)
-        for n_queries in (100, 500):
-            for epsilon in (2.0, 4.0, 8.0):
-                found.append(words.score(corpus, epsilon, n_queries))
-                step(1)
-    result = {
-        "scores": [score.to_dict() for score in found],
-        "texts": len(corpus.private),
-        "words": len(corpus.vocabulary),
-        **_about("keywords", start),
-    }
-    text = "\n".join([_WORD_HEAD, *(_word_line(score) for score in found)])
-    write_table(folder, "keywords", result, with_notes(text, _WORDS), json=json)
-
-
-_WORD_HEAD = (
-    f"{'T':>5} {'epsilon':>8} {'k':>6} {'precision of 10':>16} {'of first 3':>11} {'pooled':>7} "
-    f"{'first 3':>8} {'ms':>6} "
-    f"{'alone':>6}"
-)
-
-
-def _word_line(score: WordScore) -> str:
-    return (
-        f"{score.n_queries:>5} {score.epsilon:>8g} {score.n_neighbors:>6} {score.precision:>16.3f} "
-        f"{score.first:>11.3f} {score.pooled:>7.3f} "
-        f"{score.pooled_first:>8.3f} {score.milliseconds:>6.2f} "
-        f"{score.alone:>6.2f}"
-    )
 
 
 def _about(name: str, start: float) -> dict[str, Any]:

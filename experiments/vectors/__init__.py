@@ -1,1 +1,1 @@
-"""Numbers and words: what private averages and keywords of neighbours are worth."""
+"""Numbers and several labels: what private averages of neighbours are worth."""

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     )
     from vicinal.predictors import (
         IndKNNClassifier,
-        IndKNNKeywords,
         IndKNNMultiLabelClassifier,
         IndKNNRegressor,
         NoisySGDClassifier,
@@ -41,7 +40,6 @@ __all__ = [
     "HOGFeatures",
     "ImageFeatures",
     "IndKNNClassifier",
-    "IndKNNKeywords",
     "IndKNNMultiLabelClassifier",
     "IndKNNRegressor",
     "NoisySGDClassifier",
@@ -71,7 +69,6 @@ __getattr__, __dir__ = lazy_exports(
         "HOGFeatures": "vicinal.features",
         "ImageFeatures": "vicinal.features",
         "IndKNNClassifier": "vicinal.predictors",
-        "IndKNNKeywords": "vicinal.predictors",
         "IndKNNMultiLabelClassifier": "vicinal.predictors",
         "IndKNNRegressor": "vicinal.predictors",
         "NoisySGDClassifier": "vicinal.predictors",

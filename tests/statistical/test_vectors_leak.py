@@ -23,7 +23,7 @@ from statistical.test_two_worlds import (
     halve_the_noise,
 )
 from statistical.worlds import ask_between_visits, charge_only
-from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.audit._universes import universes
 from vicinal.mechanisms import VoteRelease
 from vicinal.store import Store
@@ -32,8 +32,6 @@ pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
 LASTS = 2.5
 """Queries that a victim's budget lasts for."""
-
-WORDS = ["asthma", "cold", "cough", "fever", "knee"]
 
 
 class OpenRegressor(IndKNNRegressor):
@@ -49,14 +47,6 @@ class OpenLabels(IndKNNMultiLabelClassifier):
 
     def decision_function(self, X):
         """Return the sums, (q, coordinates)."""
-        return self.query(X).votes
-
-
-class OpenKeywords(IndKNNKeywords):
-    """Shows the noisy sum of every word, more than an answer tells."""
-
-    def decision_function(self, X):
-        """Return the sums, (q, words)."""
         return self.query(X).votes
 
 
@@ -99,13 +89,6 @@ def thresholds():
     )
 
 
-def texts():
-    """Two texts of one owner, with a word in common."""
-    victim = [(1.0, "cough and fever"), (0.97, "Asthma: cough")]
-    others = [(0.9, "a cold"), (0.9, "knee")]
-    return vector_case(victim, others, estimator=OpenKeywords, vocabulary=WORDS, n_keywords=2)
-
-
 def label_sets():
     """Two records with several labels, of which they share one."""
     victim = [(1.0, [1, 1, 0]), (0.97, [0, 1, 1])]
@@ -113,7 +96,7 @@ def label_sets():
     return vector_case(victim, others, estimator=OpenLabels, labels=["a", "b", "c"])
 
 
-@pytest.mark.parametrize("case", [numbers, thresholds, texts, label_sets])
+@pytest.mark.parametrize("case", [numbers, thresholds, label_sets])
 def test_sums_leak_no_more_than_claimed_and_nearly_that(case):
     """Fails if an attack gains more than the budget allows; or too little to be a test at all."""
     check_leak(case(), RUNS)
@@ -133,7 +116,6 @@ def charge_only_the_weight(patch):
     ("break_it", "case"),
     [
         pytest.param(halve_the_noise, numbers, id="noise halved"),
-        pytest.param(halve_the_noise, texts, id="noise on words halved"),
         pytest.param(halve_the_noise, label_sets, id="noise on labels halved"),
         pytest.param(charge_records_one_by_one, numbers_asked_often, id="records one by one"),
         pytest.param(charge_only_the_weight, numbers_asked_often, id="only the weight"),
@@ -158,15 +140,14 @@ def closing():
         yield
 
 
-class KeywordDoor:
-    """A store of words in the place of an estimator: all that it hands out is its replies.
+class StoreDoor:
+    """A store of several labels in the place of an estimator: it hands out its replies alone.
 
-    Everything is on a disk, is erased from it and comes back, and every word of the vocabulary
-    leaves with its noisy sum, more than an answer tells in earnest.
+    Everything is on a disk, is erased from it and comes back.
     """
 
-    def __init__(self, vocabulary, delta=DELTA, **plan):
-        self._words, self.delta, self._plan = vocabulary, delta, plan
+    def __init__(self, labels, delta=DELTA, **plan):
+        self._labels, self.delta, self._plan = labels, delta, plan
         self._store = None
 
     @property
@@ -179,7 +160,7 @@ class KeywordDoor:
         folder = OPEN.enter_context(tempfile.TemporaryDirectory())
         store = Store.init(
             Path(folder) / "store", X, list(y), subjects, public=public,
-            vocabulary=self._words, delta=self.delta, **self._plan,
+            labels=self._labels, delta=self.delta, **self._plan,
         )  # fmt: skip
         self._store = OPEN.enter_context(store)
         return self
@@ -193,28 +174,24 @@ class KeywordDoor:
         self._store.erase(subjects)
 
     def decision_function(self, X):
-        """Return the noisy sums, (q, words), as replies tell them."""
-        reply = self._store.predict(X)
-        sums = np.empty(reply.votes.shape)
-        places = np.searchsorted(self._words, reply.labels)
-        np.put_along_axis(sums, places, reply.votes, axis=1)
-        return sums
+        """Return the noisy sums, (q, coordinates)."""
+        return self._store.predict(X).votes
 
 
 def through_the_door():
-    """One text of a subject that is erased and comes back; its budget is for one question."""
+    """One record of a subject that is erased and comes back; its budget is for one question."""
     case = vector_case(
-        [(1.0, "cough and fever")], [(0.9, "a cold"), (0.9, "knee")], 1,
-        estimator=OpenKeywords, vocabulary=WORDS, n_keywords=len(WORDS),
+        [(1.0, [1, 1, 0])], [(0.9, [0, 0, 1]), (0.9, [1, 0, 0])], 1,
+        estimator=OpenLabels, labels=["a", "b", "c"],
     )  # fmt: skip
     noise = case.parameters["noise_multiplier"] / np.sqrt(LASTS)
-    door = {**case.parameters, "estimator": KeywordDoor, "noise_multiplier": noise}
+    door = {**case.parameters, "estimator": StoreDoor, "noise_multiplier": noise}
     return VectorCase(door, case.world, ask_between_visits)
 
 
 @pytest.mark.usefixtures("closing")
-def test_a_store_of_words_leaks_no_more_than_claimed_and_nearly_that():
-    """Fails if a question pays too little, or if coming back refills a budget for words."""
+def test_a_store_leaks_no_more_than_claimed_and_nearly_that():
+    """Fails if a question pays too little, or if coming back refills a budget."""
     check_leak(through_the_door(), BROKEN_RUNS)
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from vicinal import IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn import _answer_trend
 from vicinal.predictors.ind_knn._answer_trend import AnswerTrend, PublicSurroundings, refined
-from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers, pooled_sums
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
 
 T, D, P = 200, 4, 300
 SLOPE = np.array([[0.4, 0.0], [-0.2, 0.1], [0.0, 0.0], [0.1, 0.3]])
@@ -164,46 +164,3 @@ def test_what_no_trend_can_be_fitted_to_is_refused_before_anything_is_paid(kind)
     with pytest.raises(InvalidInput, match="public reference"):
         counted.predict(queries, trend=True)
     assert model.n_answers_ == counted.n_answers_ == 0
-
-
-# ---------------------------------------------------------------- words
-
-
-def test_sums_of_similar_queries_are_added_by_the_kernel_and_noise_is_known():
-    """Fails if a query counts twice, others count for too much, or the noise is another's."""
-    sums, noise = np.eye(4)[:3], np.array([1.0, 2.0, 1.0])
-    likeness = np.array([[1.0, 0.5, -0.3], [0.5, 1.0, 1.0], [-0.3, 1.0, 1.0]])
-    got, total = pooled_sums(sums, noise, likeness)
-    weights = np.array([[1, 3 * 0.5**4, 0], [3 * 0.5**4 / 1.0625, 1, 3 / 1.0625], [0, 3, 1]])
-    np.testing.assert_allclose(got, weights @ sums)
-    np.testing.assert_allclose(total, np.sqrt(np.square(weights) @ np.square(noise)))
-
-
-def words_fitted(size=200):
-    rng = np.random.default_rng(6)
-    X, public, queries = (rng.normal(size=(size, 4)) for size in (3000, 300, size))
-    names = [f"{'abcd'[i]}{sign}" for i in range(4) for sign in "np"]
-    texts = [" ".join(f"{'abcd'[i]}{'p' if v > 0 else 'n'}" for i, v in enumerate(x)) for x in X]
-    vocabulary = [*names, *(f"never{i}x" for i in range(100))]
-    model = IndKNNKeywords(vocabulary, 0.5, n_queries=size, n_keywords=4, simulation_seed=1)
-    true = [{f"{'abcd'[i]}{'p' if v > 0 else 'n'}" for i, v in enumerate(q)} for q in queries]
-    return model.fit(X, texts, public=public), queries, true
-
-
-def test_words_of_similar_queries_together_are_right_more_often_and_cost_nothing():
-    model, queries, true = words_fitted()
-    words, weights, noise = model.predict(queries, pooled=True, return_weights=True)
-    alone, _, _ = words_fitted()
-    raw, _, plain = alone.predict(queries, return_weights=True)
-
-    def right(found):
-        return np.mean([len(set(row) & names) for row, names in zip(found, true, strict=True)]) / 4
-
-    assert right(words) > right(raw) + 0.05
-    assert (noise > plain).all()
-    assert weights.shape == words.shape
-    np.testing.assert_array_equal(model._shard.ledger.remaining, alone._shard.ledger.remaining)
-    one = words_fitted()[0].predict(queries[:1], pooled=True)
-    np.testing.assert_array_equal(one, words_fitted()[0].predict(queries[:1]))
-    with pytest.raises(InvalidInput, match="'pooled' parameter must be True or False"):
-        model.predict(queries, pooled=1)

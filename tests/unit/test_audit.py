@@ -368,7 +368,6 @@ TARGETS = {
     "numbers": {"kind": "bounds", "bounds": {"age": [0, 110], "stay": [0, 30]}},
     "typical": {"kind": "bounds", "bounds": [0, 100], "typical_range": [20, 60]},
     "tau": {"kind": "labels", "labels": ["a", "b", "c", "d"], "tau": 2.0},
-    "words": {"kind": "vocabulary", "vocabulary": 20_000, "words_per_text": 64},
 }
 SURE = 1 - 1e-10
 

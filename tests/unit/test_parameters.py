@@ -11,7 +11,6 @@ import pytest
 
 from vicinal import (
     IndKNNClassifier,
-    IndKNNKeywords,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
     NoisySGDClassifier,
@@ -21,25 +20,20 @@ from vicinal import (
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors._common.parameters import REQUIRED, checks, declared
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_settings import (
-    KeywordSettings,
-    MultiLabelSettings,
-    RegressorSettings,
-)
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
 from vicinal.predictors.pate._parameters import PATESettings
 from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNSettings,
-    IndKNNKeywords: KeywordSettings,
     IndKNNMultiLabelClassifier: MultiLabelSettings,
     IndKNNRegressor: RegressorSettings,
     PrivateKNNClassifier: PrivateKNNSettings,
     PATEClassifier: PATESettings,
     NoisySGDClassifier: NoisySGDSettings,
 }
-FIRST = {IndKNNRegressor: (0.5, 2.0), IndKNNKeywords: [f"word{i}" for i in range(10)]}
+FIRST = {IndKNNRegressor: (0.5, 2.0)}
 """What must be given, where it is not the names of classes."""
 
 

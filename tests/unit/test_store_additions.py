@@ -68,7 +68,6 @@ PLANS = {
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
     "numbers": {"target": "numbers"},
-    "words": {"target": "words"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Numbers, several labels and keywords: against a literal transcription, and as people use them."""
+"""Numbers and several labels: against a literal transcription, and as people use them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pytest
 from sklearn.base import clone
 
 from literal import LiteralIndKNN, cosine_steps
-from vicinal import IndKNNClassifier, IndKNNKeywords, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.predictors.ind_knn import _target_encoding, _vector_answers
 from vicinal.predictors.ind_knn._vector_answers import NumberAnswers
 
 N, D, Q = 60, 5, 25
-WORDS = ["cold", "cough", "fever", "knee", "pain"]
 
 
 def world(seed=7):
@@ -29,12 +28,11 @@ def world(seed=7):
     return which, X, near(Q)[1], near(40)[1], rng
 
 
-def cases(which, rng):
+def cases(which):
     """Return estimators with what their records carry."""
     shared = {
         "n_queries": Q, "n_neighbors": 12, "n_records": N, "simulation_seed": 3,
     }  # fmt: skip
-    texts = [" ".join(rng.choice(WORDS, 3)) + f" {WORDS[k]}" for k in which]
     signs = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 1]])[which]
     age = {"age": (0, 90), "back": (0, 1)}
     return {
@@ -44,11 +42,10 @@ def cases(which, rng):
         "numbers": (IndKNNRegressor(age, **shared), np.stack([20.0 * which, which > 0], axis=1)),
         "labels": (IndKNNMultiLabelClassifier(["a", "b", "c"], **shared), signs),
         "tau": (IndKNNMultiLabelClassifier(["a", "b", "c"], tau=2.0, **shared), signs),
-        "words": (IndKNNKeywords(WORDS, n_keywords=2, **shared), texts),
     }
 
 
-NAMES = ["number", "typical", "thresholds", "numbers", "labels", "tau", "words"]
+NAMES = ["number", "typical", "thresholds", "numbers", "labels", "tau"]
 
 
 def carried(model):
@@ -65,7 +62,7 @@ def carried(model):
 @pytest.mark.parametrize("name", NAMES)
 def test_sums_and_charges_are_those_of_the_literal_algorithm(name, multiplier, several):
     which, X, queries, public, rng = world()
-    model, y = cases(which, rng)[name]
+    model, y = cases(which)[name]
     subjects = rng.integers(0, N // 3, N) if several else np.arange(N)
     model.set_params(noise_multiplier=multiplier).fit(X, y, subjects, public=public)
     engine = model._engine
@@ -96,7 +93,7 @@ def test_sums_and_charges_are_those_of_the_literal_algorithm(name, multiplier, s
 @pytest.mark.parametrize("name", NAMES)
 def test_block_equals_sequential_and_order_of_records_does_not_matter(name):
     which, X, queries, public, rng = world(8)
-    model, y = cases(which, rng)[name]
+    model, y = cases(which)[name]
     subjects = rng.integers(0, N // 3, N)
     order = rng.permutation(N)
     found = []
@@ -114,8 +111,8 @@ def test_block_equals_sequential_and_order_of_records_does_not_matter(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_who_comes_and_goes_changes_nobody_elses_charge(name):
     """Company: with others erased and added in between, a subject's charges stay what they were."""
-    which, X, queries, public, rng = world(9)
-    model, y = cases(which, rng)[name]
+    which, X, queries, public, _ = world(9)
+    model, y = cases(which)[name]
     subjects = np.repeat(np.arange(N // 2), 2)
     found = []
     for disturbed in (False, True):
@@ -130,8 +127,8 @@ def test_who_comes_and_goes_changes_nobody_elses_charge(name):
 
 
 def test_an_erased_subject_comes_back_with_what_it_had_left():
-    which, X, queries, public, rng = world(10)
-    model, y = cases(which, rng)["number"]
+    which, X, queries, public, _ = world(10)
+    model, y = cases(which)["number"]
     model.set_params(noise_multiplier=0.2).fit(X, y, np.arange(N), public=public)
     model.predict(queries)
     before = model._shard.ledger.remaining[model._shard.ledger.slots([3])[0]]
@@ -146,7 +143,7 @@ def test_an_erased_subject_comes_back_with_what_it_had_left():
 
 @pytest.fixture(scope="module")
 def large():
-    """Return records whose numbers, labels and words follow from where they are."""
+    """Return records whose numbers and labels follow from where they are."""
     rng = np.random.default_rng(1)
     X, public, queries = (rng.normal(size=(size, 3)) for size in (6000, 600, 40))
     return X, public, queries, np.abs(X[:, 0])
@@ -230,20 +227,6 @@ def test_shares_of_classes_need_votes_alone(large, given):
     assert model.n_answers_ == 0
 
 
-def test_keywords_of_a_region(large):
-    X, public, queries, _ = large
-    texts = ["Knee pain!" if x[0] > 0 else "cough; a COLD" for x in X]
-    model = IndKNNKeywords(WORDS, 8.0, n_queries=40, n_keywords=2, simulation_seed=0)
-    found, weights, noise = model.fit(X, texts, public=public).predict(queries, return_weights=True)
-    assert found.shape == weights.shape == (40, 2)
-    assert (np.diff(weights, axis=1) <= 0).all()
-    assert (noise > 0).all()
-    clear = np.abs(queries[:, 0]) > 1
-    wanted = [{"knee", "pain"} if x[0] > 0 else {"cold", "cough"} for x in queries]
-    right = [set(words) == want for words, want in zip(found.tolist(), wanted, strict=True)]
-    assert np.mean(np.array(right)[clear]) > 0.9
-
-
 # ---------------------------------------------------------------- what is refused
 
 
@@ -259,23 +242,19 @@ def test_keywords_of_a_region(large):
         ("labels", np.full((N, 3), 2)),
         ("labels", np.zeros((N, 2))),
         ("labels", None),
-        ("words", ["a"]),
-        ("words", [3] * N),
-        ("words", "abc"),
-        ("words", None),
     ],
 )
 def test_bad_targets_are_refused_before_anything_changes(name, y):
-    which, X, _, public, rng = world()
-    model = cases(which, rng)[name][0]
+    which, X, _, public, _ = world()
+    model = cases(which)[name][0]
     with pytest.raises(InvalidInput, match="'y'"):
         model.fit(X, y, public=public)
     assert not hasattr(model, "budget_")
 
 
 def test_quantiles_need_thresholds_and_nothing_is_spent():
-    which, X, queries, public, rng = world()
-    model, y = cases(which, rng)["number"]
+    which, X, queries, public, _ = world()
+    model, y = cases(which)["number"]
     model.fit(X, y, public=public)
     with pytest.raises(InvalidInput, match="n_thresholds"):
         model.predict(queries, quantiles=[0.5])

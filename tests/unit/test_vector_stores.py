@@ -91,9 +91,8 @@ def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_pa
     assert (reply.errors != plain.errors).all()
 
 
-@pytest.mark.parametrize("target", [None, "words"])
-def test_classes_and_words_have_no_trend(tmp_path, target):
-    made_of = store_tools.make(tmp_path / "store", target)
+def test_classes_have_no_trend(tmp_path):
+    made_of = store_tools.make(tmp_path / "store")
     with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter is for numbers"):
         store.predict(store_tools.Q[:40], trend=True)
     assert made_of._audience_states["default"].remaining == 60
@@ -321,7 +320,6 @@ def test_a_service_answers_and_takes_targets(tmp_path, kind):
     ("target", "option", "said"),
     [
         ({"classes": ["a", "b"]}, {"n_thresholds": 9}, "is for numbers, and records carry classes"),
-        ({"classes": ["a", "b"]}, {"n_keywords": 3}, "is for words of texts, and"),
         ({"bounds": (0, 1)}, {"release": "label"}, "is for classes, and records carry numbers"),
         ({"labels": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry several"),
         ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan"),

@@ -23,9 +23,6 @@ Trials = dict[str, Callable[[], AuditTrial]]
 _ANY = 2
 """Classes of an audit of vectors, which has none."""
 
-_MOST_WORDS = 16
-"""Words of an audit: noise goes on each alike, so a larger vocabulary adds time, and no attack."""
-
 MOST_MINUTES = 24 * 60.0
 
 
@@ -48,7 +45,7 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers, labels or words, as `target` declares.
+    """Return the attacks on an estimator of numbers or several labels, as `target` declares.
 
     Examples
     --------
@@ -183,9 +180,6 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     audit = store_audit(facts, audience)
     if not facts["classes"]:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
-        if "vocabulary" in target:
-            words = min(_MOST_WORDS, max(2, target["vocabulary"]))
-            target |= {"vocabulary": [f"word{i}" for i in range(words)], "n_keywords": 1}
         return vector_trials(audit, target)
     plan = facts["audiences"][audience]["plan"]
     return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}

@@ -32,7 +32,6 @@ from vicinal.audit._vote_trials import (
 )
 from vicinal.predictors import (
     IndKNNClassifier,
-    IndKNNKeywords,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
 )
@@ -140,7 +139,7 @@ class IndKNNAudit:
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
 
-        `target` is what records carry: parameters of the estimator of numbers, labels or words.
+        `target` is what records carry: parameters of the estimator of numbers or several labels.
         """
         longest, shortest, length = _extremes(target)
         victim = [(1.0, longest)] * math.ceil(self.records / length)
@@ -299,8 +298,6 @@ def _promise(race: Race, claim: Claim, classes: int) -> float:
 
 
 def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator[Any]]:
-    if "vocabulary" in target:
-        return IndKNNKeywords
     return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
 
 
@@ -308,10 +305,7 @@ def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
     """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
     shortest: Any
     longest: Any
-    if "vocabulary" in target:
-        # Every text has length one; two of them that share no word are as unlike as can be.
-        longest, shortest = target["vocabulary"][:2]
-    elif "labels" in target:
+    if "labels" in target:
         shortest, longest = ([each] * len(target["labels"]) for each in (0, 1))
     else:
         bounds = target["bounds"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from vicinal._arrays import AnyArray
-    from vicinal.store import KeywordReply, LabelSetReply, NumberReply, Reply
+    from vicinal.store import LabelSetReply, NumberReply, Reply
 
 STREAM = "-"
 """Stands for standard input and output."""
@@ -67,10 +67,8 @@ def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.
     """Return what identifies a query (`first`), label, confidence and probabilities, as a table."""
     import pyarrow as pa
 
-    from vicinal.store import KeywordReply, LabelSetReply, NumberReply
+    from vicinal.store import LabelSetReply, NumberReply
 
-    if isinstance(reply, KeywordReply):
-        return pa.table({**first, **_keyword_columns(reply)})
     if isinstance(reply, NumberReply | LabelSetReply):
         return pa.table({**first, **_target_columns(reply)})
     columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
@@ -98,16 +96,6 @@ def _target_columns(reply: NumberReply | LabelSetReply) -> dict[str, list[Any]]:
             for j, part in enumerate(("q25", "median", "q75")):
                 columns[f"{part}_{name}"] = reply.quartiles[:, i, j].tolist()
     return columns
-
-
-def _keyword_columns(reply: KeywordReply) -> dict[str, list[Any]]:
-    """Return a column for each rank of a word, then one for its weight, then the noise."""
-    assert reply.votes is not None  # noqa: S101 (sums of words leave)
-    columns: dict[str, list[Any]] = {}
-    for i in range(reply.labels.shape[1]):
-        columns[f"keyword_{i + 1}"] = reply.labels[:, i].tolist()
-        columns[f"weight_{i + 1}"] = reply.votes[:, i].round(3).tolist()
-    return {**columns, "noise": [round(reply.noise, 3)] * len(reply.labels)}
 
 
 def _nullable(values: AnyArray, digits: int) -> pa.Array:
@@ -230,8 +218,6 @@ def _model_words(plan: dict[str, Any]) -> list[str]:
 def _target_words(target: dict[str, Any]) -> str:
     """Return what records carry, in words."""
     kind, declared = target["kind"], target[target["kind"]]
-    if kind == "vocabulary":
-        return f"keywords, out of {declared} public words"
     if kind != "bounds":
         return f"the {kind} {', '.join(map(str, declared))}"
     named = declared if isinstance(declared, dict) else {"number": declared}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vicinal.cli._options import Json, StorePath, Text
+from vicinal.cli._options import Json, StorePath
 from vicinal.cli._output import as_json, warnings_said
-from vicinal.cli._records import document_column, naming, read_records, target_columns
+from vicinal.cli._records import naming, read_records, target_columns
 from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
-    "r2": "R2", "mean_error": "Mean error", "precision": "Share of an answer's words in the text",
-    "precision_by_chance": "The same for another query's answer",
-    "found": "Texts with any word of the answer",
+    "r2": "R2", "mean_error": "Mean error",
 }  # fmt: skip
 
 
@@ -31,7 +29,6 @@ def evaluate(
     data: Annotated[Path, typer.Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
     label: Annotated[str | None, typer.Option(help="Column of labels.")] = None,
     subject: Annotated[str | None, typer.Option(help="Column of subject ids.")] = None,
-    text: Text = None,
     audience: Annotated[str, typer.Option(help="Whose answers, and whose budgets.")] = "default",
     share: Annotated[
         float,
@@ -56,8 +53,7 @@ def evaluate(
     with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
         columns = target_columns(schema.target, label)
-        documents = document_column(schema.target, schema.extractor, text)
-        dataset = read_records(data, schema.extractor, label, subject, columns, documents)
+        dataset = read_records(data, schema.extractor, label, subject, columns)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):

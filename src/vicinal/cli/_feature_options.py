@@ -60,18 +60,9 @@ class FeatureOptions:
         float, typer.Option(help="How much of each component's strength the map takes away.")
     ] = 0.5
 
-    def named_columns(self, text: str | None) -> list[str] | None:
-        """Return the columns that are named; of texts the one that words come from, too."""
-        from vicinal.predictors._common.parameter_checks import listed
-
-        if self.columns is not None:
-            return listed(self.columns)
-        return [text] if self.features == "text" and text is not None else None
-
-    def extractor(
-        self, public: Path | None, others: Sequence[str | None], text: str | None
-    ) -> StoreExtractor:
+    def extractor(self, public: Path | None, others: Sequence[str | None]) -> StoreExtractor:
         """Return the extractor; `others` are the columns that hold no features."""
+        from vicinal.predictors._common.parameter_checks import listed
         from vicinal.store import StoreExtractor
 
         options = {
@@ -80,7 +71,8 @@ class FeatureOptions:
             "schema": None if self.schema is None else _usable_schema(self.schema, others),
         }
         options_set = {name: value for name, value in options.items() if value is not None}
-        plain = StoreExtractor(self.features, options_set, None, self.named_columns(text))
+        columns = None if self.columns is None else listed(self.columns)
+        plain = StoreExtractor(self.features, options_set, None, columns)
         return _with_names(plain, public, others)
 
     def reference_points(

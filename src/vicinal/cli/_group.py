@@ -21,7 +21,6 @@ FLAG_OF = {
     "bounds": "target",
     "id": "name",
     "n_features": "features",
-    "n_keywords": "answer-words",
     "n_neighbors": "neighbors",
     "n_queries": "queries",
     "n_records": "records",

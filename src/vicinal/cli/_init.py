@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,19 +17,12 @@ from vicinal.cli._options import (
     Quiet,
     StorePath,
     Subject,
-    Text,
     Witness,
     grouped,
 )
 from vicinal.cli._output import progress_shown, say, warnings_said
 from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
-from vicinal.cli._records import (
-    document_column,
-    naming,
-    read_records,
-    target_columns,
-    vocabulary_of,
-)
+from vicinal.cli._records import naming, read_records, target_columns
 from vicinal.cli._shards import AcceptLoss, opened_at, spread
 from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
 from vicinal.errors import InvalidInput
@@ -51,14 +43,6 @@ def init(
     *,
     label: Label = None,
     subject: Subject = None,
-    text: Text = None,
-    keywords: Annotated[
-        int | None,
-        typer.Option(
-            help="Instead of --vocabulary: the so many most frequent words of the public texts.",
-            min=1,
-        ),
-    ] = None,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
     ledger: Ledger = None,
@@ -76,18 +60,14 @@ def init(
     public = reference_options.public
     reference_options.check(data, feature_options.features)
     plan = plan_given(ctx)
-    if keywords is not None:
-        named = feature_options.named_columns(text) if text is None else [text]
-        plan["vocabulary"] = _vocabulary(plan, public, named, keywords)
     target = TargetSchema.of(plan)
     target.settings(plan)  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
-    plain = feature_options.extractor(public, [label, subject, text, *columns_of_y], text)
-    documents = document_column(target, plain, text)
+    plain = feature_options.extractor(public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.kind == CLASSES:
             _say_before(plan, feature_options.features, reference_options.reference)
-        dataset = read_records(data, unmapped, label, subject, columns_of_y, documents)
+        dataset = read_records(data, unmapped, label, subject, columns_of_y)
         with naming(data):
             rows = reference_options.rows(unmapped)
         extractor, points = feature_options.reference_points(rows, unmapped)
@@ -107,14 +87,6 @@ def init(
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
-
-
-def _vocabulary(
-    plan: dict[str, Any], public: Path | None, named: list[str] | None, n_words: int
-) -> dict[str, float]:
-    if "vocabulary" in plan:
-        raise InvalidInput("Give either --vocabulary or --keywords.")
-    return vocabulary_of(public, named[0] if named else "text", n_words)
 
 
 def _request(plan: dict[str, Any]) -> PlanRequest:

@@ -20,9 +20,6 @@ Data = Annotated[
 ]
 Label = Annotated[str | None, typer.Option(help="Column of labels.")]
 Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
-Text = Annotated[
-    str | None, typer.Option(help="Column of texts whose words records carry, in a store of words.")
-]
 Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Ledger = Annotated[

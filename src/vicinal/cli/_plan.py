@@ -75,10 +75,7 @@ def plan(
 
     carried = target_options.parameters()
     if bool(carried) == (classes is not None):
-        raise InvalidInput(
-            "Give one of --classes, --target, --label-count and --vocabulary-size: what records "
-            "carry."
-        )
+        raise InvalidInput("Give one of --classes, --target and --label-count: what records carry.")
     if classes is not None:
         wish = PlanRequest(
             records, queries, epsilon, delta, classes, class_options.release, class_options.gate,

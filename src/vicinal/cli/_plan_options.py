@@ -19,7 +19,6 @@ from vicinal.cli._group import FLAG_OF
 _KEPT = "plan"
 _OF_STORES = (
     *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-    *("vocabulary", "words_per_text"),
     *("kernel", "norm_bound", "index"),
 )
 """What all audiences of a store share."""
@@ -82,13 +81,9 @@ def default_of(name: str) -> Any:
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
     from vicinal.predictors._common.parameters import declared
     from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-    from vicinal.predictors.ind_knn._vector_settings import (
-        KeywordSettings,
-        MultiLabelSettings,
-        RegressorSettings,
-    )
+    from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 
-    tables = (IndKNNSettings, RegressorSettings, MultiLabelSettings, KeywordSettings)
+    tables = (IndKNNSettings, RegressorSettings, MultiLabelSettings)
     return {each.name: each for settings in tables for each in declared(settings)}
 
 

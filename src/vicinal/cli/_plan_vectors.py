@@ -1,4 +1,4 @@
-"""`vicinal plan` where records carry numbers, several labels or words."""
+"""`vicinal plan` where records carry numbers or several labels."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ _MOST_SHOWN = 3
 _CARRIED = {
     "bounds": "numbers",
     "labels": "several labels a record",
-    "vocabulary": "words of texts",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What records carry in place of a class: numbers, several labels, or words."""
+    """What records carry in place of a class: numbers, or several labels."""
 
     target: Annotated[
         str | None,
@@ -46,9 +45,6 @@ class TargetOptions:
         int | None, typer.Option(help="For several labels a record: how many there are.")
     ] = None
     tau: Annotated[float | None, typer.Option(help="Labels a record may have at most.")] = None
-    vocabulary_size: Annotated[
-        int | None, typer.Option(help="For keywords of texts: how many words there are.")
-    ] = None
 
     def parameters(self) -> dict[str, Any]:
         """Return what an estimator takes of it; nothing for classes."""
@@ -63,22 +59,14 @@ class TargetOptions:
         if self.label_count is not None:
             count = _checks.integer("label_count", self.label_count, least=1, most=10_000)
             parameters["labels"] = [f"label {number}" for number in range(1, count + 1)]
-        if self.vocabulary_size is not None:
-            count = _checks.integer(
-                "vocabulary_size", self.vocabulary_size, least=1, most=1_000_000
-            )
-            parameters["vocabulary"] = [f"word{number}" for number in range(count)]
-            parameters["n_keywords"] = min(10, count)
         return parameters
 
     def _of_one_kind(self) -> dict[str, Any]:
         """Return the parameters that go with a kind, after a check that there is one at most."""
         of_kind = {"bounds": self.target, "labels": self.label_count}
         kinds = [kind for kind, value in of_kind.items() if value is not None]
-        if len(kinds) + (self.vocabulary_size is not None) > 1:
-            raise InvalidInput(
-                "Give one of --target, --label-count and --vocabulary-size: records carry one kind."
-            )
+        if len(kinds) > 1:
+            raise InvalidInput("Give --target or --label-count: records carry one kind.")
         further = {
             "scale": ("bounds", self.scale),
             "typical_range": ("bounds", self.typical_range),
@@ -89,8 +77,7 @@ class TargetOptions:
             if value is not None and kind not in kinds:
                 raise InvalidInput(
                     f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
-                    f"{carried_words({**of_kind, 'vocabulary': self.vocabulary_size})} here. "
-                    "Leave it out."
+                    f"{carried_words(of_kind)} here. Leave it out."
                 )
         return {name: value for name, (_, value) in further.items() if value is not None}
 
@@ -174,7 +161,7 @@ def _text(wish: VectorPlanRequest, options: list[Option], *, known: bool) -> str
         f"noise        sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} on every sum",
         f"records      each takes part in {choice.participations:.3g} questions expected",
         f"             ({weights}{source})",
-        *_expected(wish, errors),
+        *_expected(errors),
         "",
         f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'error':>9}",
     ]
@@ -186,12 +173,7 @@ def _text(wish: VectorPlanRequest, options: list[Option], *, known: bool) -> str
     return "\n".join(lines)
 
 
-def _expected(wish: VectorPlanRequest, errors: list[ExpectedError]) -> list[str]:
-    if "vocabulary" in wish.target:
-        return [
-            f"expected     noise of {errors[0].error:.3g} on each word; to stand out, one needs",
-            f"             weights that sum to {errors[0].value:.3g} in the texts near (1 a text)",
-        ]
+def _expected(errors: list[ExpectedError]) -> list[str]:
     shown = [
         f"expected     {each.name}: {each.value:.4g} +- {each.error:.2g}"
         for each in errors[:_MOST_SHOWN]

@@ -33,12 +33,10 @@ def read_records(
     label: str | None,
     subject: str | None,
     targets: Sequence[str] = (),
-    documents: str | None = None,
 ) -> Dataset:
     """Return the records of a file, raw, as the store's extractor takes them.
 
-    `targets` are columns of numbers, `documents` one of texts, that records carry in place of a
-    label.
+    `targets` are columns of numbers that records carry in place of a label.
     """
     from vicinal.datasets import load_images, load_table
 
@@ -46,47 +44,13 @@ def read_records(
         return load_images(path)
     if path.name.endswith(".npz") and extractor.kind != "table":
         return load_table(path)
-    carried: dict[str, Any] = {"targets": targets, "documents": documents}
     with naming(path):
         if extractor.kind == "table":
-            return load_table(path, label, subject, named=True, **carried)
+            return load_table(path, label, subject, named=True, targets=targets)
         if extractor.kind == "text":
-            return load_table(path, label, subject, text=text_column(extractor), **carried)
-        return load_table(path, label, subject, extractor.columns, **carried)
-
-
-def text_column(extractor: StoreExtractor) -> str:
-    """Return the column of texts that an extractor of texts takes."""
-    return extractor.columns[0] if extractor.columns else "text"
-
-
-def document_column(
-    target: TargetSchema, extractor: StoreExtractor, text: str | None
-) -> str | None:
-    """Return the column of texts whose words records carry; None where they carry no words.
-
-    Raises InvalidInput if it is not known, or named where records carry something else.
-    """
-    from vicinal.store._targets import WORDS
-
-    if target.kind != WORDS:
-        if text is not None:
-            raise InvalidInput("The 'text' option is for stores of words, with a vocabulary.")
-        return None
-    if text is None and extractor.kind != "text":
-        raise InvalidInput("The 'text' option must name the column of texts.")
-    return text_column(extractor) if text is None else text
-
-
-def vocabulary_of(public: Path | None, column: str, n_words: int) -> dict[str, float]:
-    """Return the vocabulary that public texts give."""
-    from vicinal.datasets import load_table
-    from vicinal.predictors import public_vocabulary
-
-    if public is None:
-        raise InvalidInput("The 'keywords' option needs --public, a file of public texts.")
-    with naming(public):
-        return public_vocabulary(load_table(public, text=column).features, n_words)
+            column = extractor.columns[0] if extractor.columns else "text"
+            return load_table(path, label, subject, text=column, targets=targets)
+        return load_table(path, label, subject, extractor.columns, targets=targets)
 
 
 def target_columns(target: TargetSchema, label: str | None) -> list[str]:
@@ -94,14 +58,14 @@ def target_columns(target: TargetSchema, label: str | None) -> list[str]:
 
     Raises InvalidInput with a column of labels where each target is a column of its own.
     """
-    from vicinal.store._targets import CLASSES, WORDS
+    from vicinal.store._targets import CLASSES
 
-    if target.kind == CLASSES or (target.kind == WORDS and label is None):
+    if target.kind == CLASSES:
         return []
     if label is not None:
         raise InvalidInput(
             "The 'label' option is for classes. Numbers and several labels stand in columns of "
-            "their own names, and the column of texts is named by --text."
+            "their own names."
         )
     return [str(name) for name in target.names]
 

@@ -17,7 +17,6 @@ from vicinal.cli._options import (
     Quiet,
     StorePath,
     Subject,
-    Text,
     Witness,
 )
 from vicinal.cli._output import (
@@ -30,7 +29,6 @@ from vicinal.cli._output import (
     write_file,
 )
 from vicinal.cli._records import (
-    document_column,
     identified,
     naming,
     read_queries,
@@ -50,7 +48,6 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
-    text: Text = None,
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: sent again, added once.")
     ] = None,
@@ -59,8 +56,8 @@ def add(
     """Add records; people who are known, or were, keep the budget they have left."""
     with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
         target, extractor = opened.schema.target, opened.schema.extractor
-        columns, documents = target_columns(target, label), document_column(target, extractor, text)
-        dataset = read_records(data, extractor, label, subject, columns, documents)
+        columns = target_columns(target, label)
+        dataset = read_records(data, extractor, label, subject, columns)
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):

@@ -34,7 +34,6 @@ def load_table(
     *,
     named: bool = False,
     targets: Sequence[str] = (),
-    documents: str | None = None,
 ) -> Dataset:
     r"""Return the records of a file.
 
@@ -56,9 +55,6 @@ def load_table(
     targets
         Columns of numbers that records carry in place of a label: the labels then are float64
         (n, p), in this order.
-    documents
-        Column of texts that records carry in place of a label: the labels then are str (n,). It may
-        be `text`, too.
     named
         Keep all columns but those of labels and subjects as they are, by name, for
         :class:`~vicinal.features.TableFeatures`.
@@ -91,26 +87,22 @@ def load_table(
     """
     path = _existing(path)
     if path.name.endswith(".npz"):
-        if named or targets or not (label is subject is columns is text is documents is None):
+        if named or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
     table = read_table(path)
-    carried = _carried(table, label, targets, documents)
+    carried = _carried(table, label, targets)
     subjects = None if subject is None else _subjects(table, subject)
-    others = {name for name in (label, subject, documents, *targets) if name is not None}
+    others = {name for name in (label, subject, *targets) if name is not None}
     if named:
         return Dataset(table.drop_columns(sorted(others)), carried, subjects)
     return Dataset(_features(table, columns, text, others), carried, subjects)
 
 
-def _carried(
-    table: pa.Table, label: str | None, targets: Sequence[str], documents: str | None
-) -> AnyArray | None:
-    """Return what records carry: texts, numbers, labels, or nothing."""
-    if documents is not None:
-        return np.array(_strings(_column(table, "text", documents), "text"), dtype=object)
+def _carried(table: pa.Table, label: str | None, targets: Sequence[str]) -> AnyArray | None:
+    """Return what records carry: numbers, labels, or nothing."""
     if targets:
         return _targets(table, targets)
     return None if label is None else _labels(table, label)

@@ -19,9 +19,6 @@ UNIT_BITS = 30
 UNIT = 1 << UNIT_BITS
 """Grid steps of a vector of length one: with a kernel weight below 2^30 a product fits int64."""
 
-MOST_COORDINATES = 1 << 26
-"""Largest number of coordinates."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordVectors:
@@ -40,51 +37,25 @@ class RecordVectors:
 
     @classmethod
     def of_rows(cls, rows: npt.ArrayLike) -> RecordVectors:
-        """Return the vectors that stand in the rows of a dense matrix, float (n, c)."""
-        dense = np.asarray(rows, dtype=np.float64)
-        if dense.ndim != 2:
-            raise InvalidInput("Vectors of records must stand in the rows of a matrix.")
-        numbers, coordinates = np.nonzero(dense)
-        lengths = np.bincount(numbers, minlength=len(dense))
-        return cls.of_entries(
-            dense.shape[1], _starts(lengths), coordinates, dense[numbers, coordinates]
-        )
+        """Return the vectors in the rows of a matrix (n, c); longer ones are cut to length one.
 
-    @classmethod
-    def of_entries(
-        cls, width: int, starts: npt.ArrayLike, coordinates: npt.ArrayLike, values: npt.ArrayLike
-    ) -> RecordVectors:
-        """Return vectors from sparse rows, as of a CSR matrix; longer ones are cut to length one.
-
-        - `width`: the number of coordinates.
-        - `starts`, int (n + 1,): where the entries of each record begin.
-        - `coordinates`, int (entries,): in ``range(width)``, in any order; those that occur twice
-          in a record are added up.
-        - `values`, float (entries,): finite.
-
-        Raises InvalidInput if a value is not finite, a coordinate is outside, or the parts do not
-        fit together.
+        Raises InvalidInput, without a value of the data, if it is none.
         """
-        begin = np.asarray(starts, dtype=np.int64)
-        places = np.asarray(coordinates, dtype=np.int64)
-        numbers = np.asarray(values, dtype=np.float64)
-        _check_entries(width, begin, places, numbers)
-        rows = np.repeat(np.arange(len(begin) - 1), np.diff(begin))
-        rows, places, numbers = _merged(rows, places, numbers)
-        longest = np.zeros(len(begin) - 1)
-        np.maximum.at(longest, rows, np.abs(numbers))
+        dense = np.asarray(rows, dtype=np.float64)
+        if dense.ndim != 2 or not dense.shape[1]:
+            raise InvalidInput("Vectors of records must stand in the rows of a matrix.")
+        if not np.isfinite(dense).all():
+            raise InvalidInput("Vectors of records must hold finite numbers only.")
         # By the largest entry first: squares of huge or tiny numbers would not be numbers.
-        relative = numbers / np.where(longest > 0, longest, 1.0)[rows]
-        squares = np.bincount(rows, np.square(relative), minlength=len(longest))
+        longest = np.abs(dense).max(axis=1)
+        relative = dense / np.where(longest > 0, longest, 1.0)[:, None]
+        numbers, coordinates = np.nonzero(dense)
+        squares = np.bincount(numbers, np.square(relative[numbers, coordinates]), len(dense))
         with np.errstate(over="ignore"):
-            length = longest * np.sqrt(squares)
-        long = length > 1
+            long = longest * np.sqrt(squares) > 1
         factor = np.where(long, (1 - 1e-9) / np.sqrt(np.maximum(squares, 1.0)), 1.0)
-        shortened = np.where(long[rows], relative, numbers) * factor[rows]
-        steps = np.trunc(shortened * UNIT).astype(np.int32)
-        nonzero = steps != 0
-        lengths = np.bincount(rows[nonzero], minlength=len(longest))
-        return cls(width, _starts(lengths), places[nonzero].astype(np.int32), steps[nonzero])
+        shortened = np.where(long[:, None], relative, dense) * factor[:, None]
+        return cls.of_steps(np.trunc(shortened * UNIT).astype(np.int32))
 
     @classmethod
     def of_steps(cls, rows: Ints32) -> RecordVectors:
@@ -100,34 +71,6 @@ class RecordVectors:
         rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
         out[rows, self.coordinates] = self.values
         return out
-
-    @classmethod
-    def of_pairs(cls, width: int, rows: Ints32) -> RecordVectors:
-        """Return the vectors of what :meth:`pairs` returns, exactly."""
-        places, steps = np.split(rows, 2, axis=1)
-        there = places > 0
-        coordinates = (places[there] - 1).astype(np.int32)
-        return cls(width, _starts(there.sum(axis=1)), coordinates, steps[there].astype(np.int32))
-
-    def pairs(self, most: int) -> Ints32:
-        """Return rows of one length, int32 (n, 2 most): coordinates, counted from 1, then values.
-
-        0 fills what is left. No vector may have more than `most` entries.
-        """
-        lengths = np.diff(self.starts)
-        rows = np.repeat(np.arange(len(self)), lengths)
-        columns = np.arange(len(self.values)) - np.repeat(self.starts[:-1], lengths)
-        out = np.zeros((len(self), 2 * most), dtype=np.int32)
-        out[rows, columns] = self.coordinates + 1
-        out[rows, most + columns] = self.values
-        return out
-
-    @classmethod
-    def one_hot(cls, labels: Ints32, n_classes: int) -> RecordVectors:
-        """Return the vectors of records with one class each: what labels stand for."""
-        size = len(labels)
-        values = np.full(size, UNIT, dtype=np.int32)
-        return cls(n_classes, np.arange(size + 1, dtype=np.int64), labels.copy(), values)
 
     def __len__(self) -> int:
         """Return n."""
@@ -180,34 +123,6 @@ def joined(first: RecordTargets, second: RecordTargets) -> RecordTargets:
 
 def _starts(lengths: AnyInts | Sequence[int]) -> Ints:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-
-
-def _check_entries(width: int, starts: Ints, coordinates: Ints, values: Floats) -> None:
-    """Raise InvalidInput, without a value of the data, unless sparse rows are whole."""
-    if not 1 <= width <= MOST_COORDINATES:
-        raise InvalidInput(f"Vectors must have 1 to {MOST_COORDINATES} coordinates. Got {width}.")
-    sizes = len(coordinates) == len(values) and starts.ndim == 1 and len(starts) >= 1
-    if not sizes or starts[0] != 0 or starts[-1] != len(values) or (np.diff(starts) < 0).any():
-        raise InvalidInput("The parts of sparse vectors do not fit together.")
-    if len(coordinates) and not (coordinates.min() >= 0 and coordinates.max() < width):
-        raise InvalidInput(f"Coordinates must be at least 0 and below {width}.")
-    if not np.isfinite(values).all():
-        raise InvalidInput("Vectors of records must hold finite numbers only.")
-
-
-def _merged(rows: Ints, coordinates: Ints, values: Floats) -> tuple[Ints, Ints, Floats]:
-    """Return entries ordered by row and coordinate, equal ones added up, in a fixed order."""
-    order = np.lexsort((coordinates, rows))
-    rows, coordinates, values = rows[order], coordinates[order], values[order]
-    new = np.ones(len(rows), dtype=np.bool_)
-    new[1:] = (np.diff(rows) != 0) | (np.diff(coordinates) != 0)
-    if new.all():
-        return rows, coordinates, values
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = np.add.reduceat(values, np.flatnonzero(new))
-    if not np.isfinite(sums).all():
-        raise InvalidInput("Vectors of records must hold finite numbers only.")
-    return rows[new], coordinates[new], sums
 
 
 @compiled

@@ -8,23 +8,19 @@ from vicinal._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
-    from vicinal.predictors.ind_knn._keywords import IndKNNKeywords
     from vicinal.predictors.ind_knn._multi_label import IndKNNMultiLabelClassifier
     from vicinal.predictors.ind_knn._regressor import IndKNNRegressor
-    from vicinal.predictors.ind_knn._target_encoding import public_vocabulary
     from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
     from vicinal.predictors.pate._estimator import PATEClassifier
     from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
 
 __all__ = [
     "IndKNNClassifier",
-    "IndKNNKeywords",
     "IndKNNMultiLabelClassifier",
     "IndKNNRegressor",
     "NoisySGDClassifier",
     "PATEClassifier",
     "PrivateKNNClassifier",
-    "public_vocabulary",
 ]
 
 __getattr__, __dir__ = lazy_exports(
@@ -32,12 +28,10 @@ __getattr__, __dir__ = lazy_exports(
     globals(),
     {
         "IndKNNClassifier": "vicinal.predictors.ind_knn._estimator",
-        "IndKNNKeywords": "vicinal.predictors.ind_knn._keywords",
         "IndKNNMultiLabelClassifier": "vicinal.predictors.ind_knn._multi_label",
         "IndKNNRegressor": "vicinal.predictors.ind_knn._regressor",
         "NoisySGDClassifier": "vicinal.predictors.noisy_sgd._estimator",
         "PATEClassifier": "vicinal.predictors.pate._estimator",
         "PrivateKNNClassifier": "vicinal.predictors.private_knn._estimator",
-        "public_vocabulary": "vicinal.predictors.ind_knn._target_encoding",
     },
 )

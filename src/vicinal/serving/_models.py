@@ -79,9 +79,6 @@ class RecordsRequest(RowsBody):
     targets: Vectors | None = Field(
         None, description="q rows of numbers, or of 0 and 1, where records carry those."
     )
-    documents: Texts | None = Field(
-        None, description="q texts whose words records carry, where they carry words."
-    )
     subjects: Names | None = Field(
         None,
         description="q ids, exactly if the first records had some; 5 and '5' are one id. Without, "
@@ -137,18 +134,8 @@ class LabelSetsResponse(PaidAnswers):
     errors: list[list[float]] = Field(description="Their standard errors (q, c).")
 
 
-class KeywordsResponse(PaidAnswers):
-    """Keywords of the texts near queries, paid for, durably."""
-
-    keywords: list[list[str]] = Field(description="m words for each of q queries, heaviest first.")
-    weights: list[list[float]] = Field(description="Their noisy sums (q, m).")
-    noise: float = Field(description="Standard deviation of the noise in each of them.")
-
-
-class AnswersResponse(
-    pydantic.RootModel[PredictResponse | NumbersResponse | LabelSetsResponse | KeywordsResponse]
-):
-    """Classes, numbers, sets of labels or words, as the store's records carry.
+class AnswersResponse(pydantic.RootModel[PredictResponse | NumbersResponse | LabelSetsResponse]):
+    """Classes, numbers or sets of labels, as the store's records carry.
 
     GET /v1/status says which.
     """
@@ -215,8 +202,8 @@ class StatusResponse(BaseModel):
     )
     classes: list[int | str] = Field(description="None where records carry something else.")
     target: dict[str, Any] = Field(
-        description="What records carry: its kind (classes, bounds of numbers, labels, "
-        "vocabulary), and what is declared of it; of a vocabulary its size."
+        description="What records carry: its kind (classes, bounds of numbers, "
+        "labels), and what is declared of it."
     )
     most_queries: int
     release: str = Field(description="What leaves: votes or label.")

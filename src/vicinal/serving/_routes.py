@@ -26,12 +26,9 @@ from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
 from vicinal.store import Presence, Query
 from vicinal.store._base_store import BaseStore
-from vicinal.store._targets import CLASSES, WORDS
+from vicinal.store._targets import CLASSES
 
 LONGEST_KEY = 200
-
-_FORMS = {CLASSES: "labels", WORDS: "documents"}
-"""What records of a kind come with; "targets" for all others."""
 
 
 async def predict(request: Request) -> Response:
@@ -187,13 +184,14 @@ async def add_records(request: Request) -> JSONResponse:
 
 def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
-    form = _FORMS.get(store.schema.target.kind, "targets")
-    others = {"labels", "targets", "documents"} - {form}
-    value = getattr(body, form)
-    if value is None or any(getattr(body, other) is not None for other in others):
+    classes = store.schema.target.kind == CLASSES
+    form, value, other = (
+        ("labels", body.labels, body.targets) if classes else ("targets", body.targets, body.labels)
+    )
+    if value is None or other is not None:
         raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
     try:
-        return np.array(value, dtype=np.float64 if form == "targets" else object)
+        return np.array(value, dtype=object if classes else np.float64)
     except ValueError:
         raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
+from vicinal._arrays import Floats, Ints, Places, Shares
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
@@ -30,11 +30,9 @@ from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
-from vicinal.predictors.ind_knn._vector_settings import KeywordSettings
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
-from vicinal.store._reuse_replay import ReuseReplay, mask_unasked, released
+from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
 from vicinal.store._store_schema import StoreSchema
 from vicinal.store._targets import CLASSES
 
@@ -104,13 +102,6 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, prior = model.mapped(rows)
         return self.engine.answer(mapped, prior=prior)
-
-    def released(self, answers: QueryAnswers) -> AnyArray:
-        """Return answers as they are stored: of words the heaviest alone."""
-        if isinstance(self.settings, KeywordSettings):
-            assert answers.votes is not None  # noqa: S101 (sums of words leave)
-            return KeywordAnswers.of(answers.votes, self.settings.n_keywords).stored()
-        return released(answers)
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
@@ -203,14 +194,12 @@ class AudienceState:
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
         pinned.pop(_RULE, None)
         settings = self.settings
-        words = settings.n_keywords if isinstance(settings, KeywordSettings) else None
         return {
             "epsilon": settings.epsilon,
             "delta": settings.delta,
             "accounting": settings.accounting,
             "n_queries": settings.n_queries,
             "release": "label" if settings.label_only else "votes",
-            **({} if words is None else {"n_keywords": words}),
             "reuse_predictions": settings.reuse,
             "neighbor_count": settings.neighbor_count,
             **pinned,
@@ -229,7 +218,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
     if schema.target.kind != CLASSES and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
-            "a store of numbers, labels or words: its answers have noise of one scale."
+            "a store of numbers or several labels: its answers have noise of one scale."
         )
     # What is written says so where the rule decides: plans without a word have no model.
     share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
@@ -298,8 +287,6 @@ def open_audience_state(
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else settings.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
-    if isinstance(settings, KeywordSettings):
-        width = 2 * settings.n_keywords
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None

@@ -223,8 +223,8 @@ class BaseStore(ABC):
 
         Returns
         -------
-        Evaluation, NumberEvaluation, LabelSetEvaluation or KeywordEvaluation
-            As the records carry classes, numbers, several labels, or words of texts.
+        Evaluation, NumberEvaluation or LabelSetEvaluation
+            As the records carry classes, numbers or several labels.
 
         Raises
         ------

@@ -25,12 +25,7 @@ from vicinal.ledger._id_encoding import check_length
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers
-from vicinal.predictors.ind_knn._vector_settings import (
-    KeywordSettings,
-    MultiLabelSettings,
-    RegressorSettings,
-)
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._noisy_figures import NoisyFigures, known
@@ -38,7 +33,7 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._records import check_naming
 from vicinal.store._replies import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._vector_evaluation import ReleasedKeywords, ReleasedLabelSets, ReleasedNumbers
+from vicinal.store._vector_evaluation import ReleasedLabelSets, ReleasedNumbers
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
@@ -212,14 +207,11 @@ def _answered_queries(
 
 def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
-) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets | ReleasedKeywords:
+) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
     """Return all answers of an audience, by what the store's records carry. Public."""
     schema, settings = parts.schema, state.settings
     if isinstance(settings, IndKNNSettings):
         return ReleasedClasses.of(schema, state, where)
-    if isinstance(settings, KeywordSettings):
-        stored = KeywordAnswers.of_stored(state.answers.read(*where))
-        return ReleasedKeywords(settings, stored.places)
     answers = stored_answers(schema, state, *where).fields["labels"]
     assert answers is not None  # noqa: S101 (every reply has them)
     names = schema.target.names

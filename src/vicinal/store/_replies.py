@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats, Places
+from vicinal._arrays import AnyArray, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import KeywordAnswers, LabelAnswers, NumberAnswers
-from vicinal.predictors.ind_knn._vector_settings import (
-    KeywordSettings,
-    MultiLabelSettings,
-    RegressorSettings,
-)
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
-from vicinal.store._requests import KeywordReply, LabelSetReply, NumberReply, Reply
+from vicinal.store._requests import LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
 
 _QUARTILES = (0.25, 0.5, 0.75)
@@ -50,8 +46,6 @@ def stored_answers(
         return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
     stored = state.answers.read(seqs, places)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
-    if isinstance(settings, KeywordSettings):
-        return _keywords(settings, stored, state.noise_scale)
     noise = np.full(len(stored), state.noise_scale)
     plain: dict[str, Any] = {"votes": stored, "confidence": None, "probabilities": None}
     names = {"names": schema.target.names}
@@ -93,13 +87,6 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
     numbers = NumberAnswers.of(settings, reply.votes, noise).along_trend(around)
     fields = {"labels": numbers.means, "errors": numbers.errors}
     return replace(reply, **fields)
-
-
-def _keywords(settings: KeywordSettings, stored: Floats, noise: float) -> StoredAnswers:
-    answers = KeywordAnswers.of_stored(stored)
-    fields = {"labels": settings.words[answers.places], "votes": answers.sums}
-    nothing = {"confidence": None, "probabilities": None}
-    return StoredAnswers(KeywordReply, {**fields, **nothing}, {"noise": noise})
 
 
 def _class_fields(

@@ -17,6 +17,7 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._replies import stored_answers
 from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._reuse_replay import released
 from vicinal.store._store_schema import StoreSchema
 
 _FRESH = -1
@@ -215,7 +216,7 @@ class RequestBatch:
         spent = state.slack.spent
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
-            state.audience, digests, state.released(answers), spent, fresh.queries_of,
+            state.audience, digests, released(answers), spent, fresh.queries_of,
             reuse_entry, usage, state.n_asked,
         )  # fmt: skip
 

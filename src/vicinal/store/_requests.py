@@ -209,49 +209,6 @@ class LabelSetReply(Reply):
         }
 
 
-@dataclass(frozen=True, eq=False)
-class KeywordReply(Reply):
-    """Keywords of the texts near queries, paid for, durably.
-
-    Attributes
-    ----------
-    labels : str (q, m)
-        Words, the heaviest first. Always m: what lies within the noise says nothing.
-    votes : float64 (q, m)
-        Their noisy sums: how many texts near have the word, by weights.
-    noise : float
-        Standard deviation of the noise in each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import KeywordReply
-    >>> reply = KeywordReply(
-    ...     labels=np.array([["knee", "flu"]]),
-    ...     votes=np.array([[31.5, 2.4]]),
-    ...     confidence=None,
-    ...     probabilities=None,
-    ...     charged=1,
-    ...     left=99,
-    ...     noise=1.9,
-    ... )
-    >>> reply.labels[reply.votes > 3 * reply.noise].tolist()
-    ['knee']
-    """
-
-    noise: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
-        assert self.votes is not None  # noqa: S101 (sums of words leave)
-        return {
-            "keywords": self.labels.tolist(),
-            "weights": self.votes.round(_DIGITS).tolist(),
-            "noise": round(self.noise, _DIGITS),
-            **self._paid,
-        }
-
-
 def checked_name(noun: str, value: object) -> str:
     """Return a name of an analyst, an audience or a key, or raise InvalidInput."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():

@@ -112,10 +112,8 @@ class Store(BaseStore):
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
             `classes`, a store of numbers has `bounds` (`scale`, `typical_range`,
             `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
-            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`;
-            one of words has a `vocabulary` (`words_per_text`) of
-            :class:`~vicinal.predictors.IndKNNKeywords`, and `y` are texts. Replies are
-            :class:`NumberReply`, :class:`LabelSetReply` and :class:`KeywordReply` then.
+            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
+            Replies are :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional

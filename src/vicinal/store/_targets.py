@@ -1,4 +1,4 @@
-"""What the records of a store carry: a class, numbers, several labels, or words. Public, fixed."""
+"""What the records of a store carry: a class, numbers, or several labels. Public, fixed."""
 
 from __future__ import annotations
 
@@ -17,23 +17,18 @@ from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVector
 from vicinal.predictors._common.parameters import REQUIRED, declared
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import (
-    KeywordSettings,
-    MultiLabelSettings,
-    RegressorSettings,
-)
+from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 
 if TYPE_CHECKING:
     from vicinal.predictors.ind_knn._base import IndKNNEstimator
 
-CLASSES, NUMBERS, LABELS, WORDS = "classes", "bounds", "labels", "vocabulary"
+CLASSES, NUMBERS, LABELS = "classes", "bounds", "labels"
 """Kinds of targets, each by the parameter that declares it."""
 
 _ESTIMATORS = {
     CLASSES: "IndKNNClassifier",
     NUMBERS: "IndKNNRegressor",
     LABELS: "IndKNNMultiLabelClassifier",
-    WORDS: "IndKNNKeywords",
 }
 """Names, as an estimator takes a second to load, and only what checks unusual rows needs one."""
 
@@ -41,13 +36,11 @@ _SETTINGS: dict[str, type[SharedSettings]] = {
     CLASSES: IndKNNSettings,
     NUMBERS: RegressorSettings,
     LABELS: MultiLabelSettings,
-    WORDS: KeywordSettings,
 }
 _OWN = {
     CLASSES: (CLASSES,),
     NUMBERS: (NUMBERS, "scale", "typical_range", "n_thresholds"),
     LABELS: (LABELS, "tau"),
-    WORDS: (WORDS, "words_per_text"),
 }
 """Parameters that say what records carry, of each kind: all audiences share them."""
 
@@ -55,19 +48,15 @@ _CARRIED = {
     CLASSES: "classes",
     NUMBERS: "numbers",
     LABELS: "several labels a record",
-    WORDS: "words of texts",
 }
-
-_LEAST = {WORDS: {"n_keywords": 1}}
-"""What an audience declares, where its default may not fit."""
 
 
 @dataclass(frozen=True, eq=False)
 class TargetSchema:
     """What a record carries, as everybody may know.
 
-    `kind`: :data:`CLASSES`, :data:`NUMBERS`, :data:`LABELS` or :data:`WORDS`. `parameters`: those
-    of the estimator that say so, as JSON has them.
+    `kind`: :data:`CLASSES`, :data:`NUMBERS` or :data:`LABELS`. `parameters`: those of the estimator
+    that say so, as JSON has them.
     """
 
     kind: str
@@ -83,12 +72,11 @@ class TargetSchema:
         if len(declared) != 1:
             raise InvalidInput(
                 "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
-                "parameter; for several labels a record the 'labels' parameter; for words of "
-                "texts the 'vocabulary' parameter."
+                "parameter; for several labels a record the 'labels' parameter."
             )
         (kind,) = declared
         values = {name: parameters[name] for name in _OWN[kind] if name in parameters}
-        settings = _settings(kind, {**_LEAST.get(kind, {}), **values})
+        settings = _settings(kind, values)
         return cls(kind, {**values, kind: _plain(settings)})
 
     @property
@@ -103,7 +91,7 @@ class TargetSchema:
 
     @property
     def names(self) -> list[Any]:
-        """Names of classes, of targets, or of labels; or all words."""
+        """Names of classes, of targets, or of labels."""
         declared = self.parameters[self.kind]
         return list(declared) if self.kind != NUMBERS or isinstance(declared, dict) else ["number"]
 
@@ -119,37 +107,27 @@ class TargetSchema:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Kind and parameters as they are shown: of a vocabulary its size."""
-        words = {WORDS: len(self.names)} if self.kind == WORDS else {}
-        return {"kind": self.kind, **self.parameters, **words}
+        """Kind and parameters as they are shown."""
+        return {"kind": self.kind, **self.parameters}
 
     @cached_property
     def plain_settings(self) -> SharedSettings:
         """Settings of these targets, with a plan that says nothing."""
-        return self.settings(_LEAST.get(self.kind, {}))
+        return self.settings({})
 
     @cached_property
     def width(self) -> int:
-        """Numbers that stand on the disk for a record: its class, or its vector on the grid.
-
-        Of words so many pairs of place and value as a text may have at most.
-        """
-        if isinstance(self.plain_settings, KeywordSettings):
-            return 2 * self.plain_settings.words_per_text
+        """Numbers that stand on the disk for a record: its class, or its vector on the grid."""
         return 1 if self.kind == CLASSES else self.plain_settings.n_coordinates
 
     def rows(self, targets: RecordTargets) -> Ints32:
         """Return what records carry as rows, int32 (n, width). Private."""
-        if not isinstance(targets, RecordVectors):
-            return targets.reshape(-1, 1)
-        return targets.pairs(self.width // 2) if self.kind == WORDS else targets.steps()
+        return targets.steps() if isinstance(targets, RecordVectors) else targets.reshape(-1, 1)
 
     def targets(self, rows: Ints32) -> RecordTargets:
         """Return what :meth:`rows` was made of, exactly."""
         if self.kind == CLASSES:
             return np.array(rows[:, 0], dtype=np.int32)
-        if self.kind == WORDS:
-            return RecordVectors.of_pairs(self.plain_settings.n_coordinates, rows)
         return RecordVectors.of_steps(rows)
 
     def fault(self, rows: Ints32) -> str | None:
@@ -157,10 +135,6 @@ class TargetSchema:
         if self.kind == CLASSES:
             bad = ((rows < 0) | (rows >= len(self.classes))).any()
             return "A label is none of the classes." if bad else None
-        if self.kind == WORDS:
-            places, rows = np.split(rows, 2, axis=1)
-            if _misplaced(places, rows, self.plain_settings.n_coordinates):
-                return "A record carries what is no vector of words."
         lengths = np.square(rows.astype(np.float64) / UNIT).sum(axis=1)
         return "A record carries a vector longer than 1." if (lengths > 1 + 1e-9).any() else None
 
@@ -170,8 +144,6 @@ class TargetSchema:
             return np.resize(np.array(self.classes, dtype=object), size)
         if self.kind == LABELS:
             return np.resize([0, 1, 1], (size, len(self.names)))
-        if self.kind == WORDS:
-            return np.resize(np.array(self.names[:3], dtype=object), size)
         bounds = self.parameters[NUMBERS]
         if not isinstance(bounds, dict):
             return np.full(size, bounds[0])
@@ -204,15 +176,6 @@ def _names(settings: type[SharedSettings]) -> frozenset[str]:
     return frozenset(each.name for each in declared(settings))
 
 
-def _misplaced(places: Ints32, steps: Ints32, words: int) -> bool:
-    """Tell whether rows are not ascending places of words, then zeros, each with its value."""
-    there = places > 0
-    last = np.where(there[:, 1:], places[:, :-1], 0)
-    wrong = (places < 0) | (places > words) | (there != (steps != 0))
-    unordered = (places[:, 1:] <= last) & there[:, 1:]
-    return bool(wrong.any() or unordered.any() or (there[:, 1:] & ~there[:, :-1]).any())
-
-
 def _plain(settings: SharedSettings) -> Any:
     """Return checked class names, labels or bounds as JSON has them."""
     if isinstance(settings, RegressorSettings):
@@ -221,6 +184,4 @@ def _plain(settings: SharedSettings) -> Any:
         return pairs[0] if bounds.names is None else dict(zip(bounds.names, pairs, strict=True))
     if isinstance(settings, MultiLabelSettings):
         return settings.labels.tolist()
-    if isinstance(settings, KeywordSettings):
-        return settings.vocabulary
     return settings.class_names.tolist()

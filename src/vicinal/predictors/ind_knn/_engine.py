@@ -127,8 +127,7 @@ def observe(
 class NoReuse(AnswerReuse):
     """Makes nothing of earlier answers."""
 
-    def __init__(self, block: int) -> None:
-        self.block = block
+    block = BLOCK
 
     def reusable(self, queries: IntegerMatrix) -> Places:
         """Return `UNKNOWN` throughout."""

@@ -53,9 +53,6 @@ from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
 from vicinal.predictors.ind_knn._shared_settings import AnySettings, SharedSettings
 
-_MOST_SUMS = 1 << 23
-"""Sums of a block that are held at a time, or so."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedEngine:
@@ -282,8 +279,7 @@ class PublicFacts:
         if settings.reuse == NEIGHBORS:
             block = 1 if settings.sequential else BLOCK
             return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-        # Wide sums are held for fewer queries at a time; the width is public.
-        return NoReuse(max(1, min(BLOCK, _MOST_SUMS // votes.n_classes)))
+        return NoReuse()
 
 
 def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:

@@ -26,7 +26,6 @@ from vicinal.predictors.ind_knn._target_checks import (
     BoundsOfTargets,
     ClassNumbers,
     TargetBounds,
-    WordWeights,
 )
 
 ADAPTIVE = "adaptive"
@@ -279,32 +278,4 @@ class MultiLabelParameters(IndKNNParameters, _Labels):
         tau-approximation of Zhu et al. 2020): for labels of which a record has few. Without it a
         record tells of every label whether it is there or not, which is better where most records
         have several.""",
-    )
-
-
-@table
-class _Vocabulary:
-    vocabulary: Given[Iterable[str] | Mapping[str, float], dict[str, float]] = parameter(
-        WordWeights(),
-        kw_only=False,
-        doc="""Words in small letters that an answer may hold, or a mapping of them to weights,
-        inverse document frequencies in a public collection say, see
-        :func:`~vicinal.predictors.public_vocabulary`. Public, and an input: never read off the
-        private texts.""",
-    )
-
-
-@table
-class KeywordParameters(IndKNNParameters, _Vocabulary):
-    """What keywords take."""
-
-    n_keywords: int = parameter(
-        Integer(least=1, most=10**6),
-        default=10,
-        doc="m, how many words an answer holds, always: where few texts are near they are noise.",
-    )
-    words_per_text: int = parameter(
-        Integer(least=1, most=10**4),
-        default=64,
-        doc="The most words of a text that count: those that weigh most in it.",
     )

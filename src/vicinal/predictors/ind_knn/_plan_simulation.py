@@ -29,7 +29,7 @@ from vicinal.neighbours import (
 )
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_reuse import ConfidenceGate
-from vicinal.predictors.ind_knn._engine import BLOCK, UNKNOWN, AnswerReuse, NoReuse, observe
+from vicinal.predictors.ind_knn._engine import UNKNOWN, AnswerReuse, NoReuse, observe
 from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule, NoiseSchedule
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_model import PlayedModel, played_model
@@ -299,7 +299,7 @@ def _habits(
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
     if not choice.request.gate:
-        return NoReuse(BLOCK), NoiseSchedule(choice.multiplier)
+        return NoReuse(), NoiseSchedule(choice.multiplier)
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)

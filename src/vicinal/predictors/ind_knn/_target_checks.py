@@ -1,12 +1,10 @@
-"""What is declared of classes, numbers and words: checks of public inputs."""
+"""What is declared of classes and numbers: checks of public inputs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from re import compile as pattern
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +12,6 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._record_vectors import MOST_COORDINATES
 from vicinal.predictors._common.parameter_checks import Check, listed, number_or_text
 
 
@@ -127,64 +124,3 @@ def _pair(name: str, value: object) -> tuple[float, float]:
     if not low < high or not math.isfinite(high - low):
         raise InvalidInput(message)
     return low, high
-
-
-_WORDS = pattern(r"[^\W_]+")
-
-
-def words(text: str) -> Iterator[str]:
-    """Yield the words of a text in small letters."""
-    return (match[0].lower() for match in _WORDS.finditer(text))
-
-
-@dataclass(frozen=True, slots=True)
-class WordWeights(Check):
-    """A public vocabulary: words, or a mapping of words to their weights, above 0."""
-
-    type_name = "sequence of str, or mapping"
-    _words: ClassVar[tuple[object, ...]] = (
-        None,
-        [],
-        "words",
-        [1, 2],
-        ["a", "a"],
-        [""],
-        ["Knee"],
-        ["knee pain"],
-    )
-    refused: ClassVar[tuple[object, ...]] = (*_words, {"a": 0.0}, {"a": math.nan}, {"a": "b"})
-    metavar: ClassVar[str] = "FILE"
-    option_type = "a word a line, with its weight after a comma if it has one"
-
-    def parsed(self, text: str) -> dict[str, float | str]:
-        """Return the words of a file, with their weights."""
-        try:
-            lines = Path(text).read_text(encoding="utf-8").split("\n")
-        except (OSError, ValueError):
-            raise InvalidInput(f"There is no file of words {text}.") from None
-        pairs = (line.strip().partition(",") for line in lines if line.strip())
-        named = [(word.strip(), number_or_text(w, float) if w else 1.0) for word, _, w in pairs]
-        if len(dict(named)) < len(named):
-            raise InvalidInput("The 'vocabulary' parameter must hold each word once.")
-        return dict(named)
-
-    def __call__(self, name: str, value: object) -> dict[str, float]:
-        """Return every word's weight, in order."""
-        mapping = isinstance(value, Mapping)
-        if isinstance(value, str) or not isinstance(value, Mapping | Sequence | np.ndarray):
-            raise InvalidInput(f"The {name!r} parameter must be a sequence or mapping of words.")
-        named = [str(word) if isinstance(word, np.str_) else word for word in value]
-        if not named or not all(isinstance(word, str) and word for word in named):
-            raise InvalidInput(f"The {name!r} parameter must hold words, at least one.")
-        if not all(next(words(word), None) == word for word in named):
-            raise InvalidInput(
-                f"The {name!r} parameter must hold single words in small letters, of letters and "
-                "digits: texts are read so, and any other word would never be found."
-            )
-        if len(set(named)) < len(named) or len(named) > MOST_COORDINATES:
-            raise InvalidInput(
-                f"The {name!r} parameter must hold each word once, {MOST_COORDINATES} at most."
-            )
-        weights = value.values() if mapping else [1.0] * len(named)  # type: ignore[union-attr]
-        numbers = [_checks.real(name, weight, above=0) for weight in weights]
-        return dict(zip(named, numbers, strict=True))

@@ -8,19 +8,16 @@ record alone.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
 from vicinal._arrays import Bools, Floats, Objects
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.predictors.ind_knn._target_checks import TargetBounds, words
+from vicinal.predictors.ind_knn._target_checks import TargetBounds
 
 WEIGHT_SHARE = 1 / 3
 """a^2, the squared length of a record's weight: best where what is averaged is about half as large
@@ -28,8 +25,6 @@ as it may be."""
 
 CENTRED_WEIGHT_SHARE = 0.1
 """The same where an answer is read off the sign of a sum."""
-
-_SHORTEST = 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,82 +140,3 @@ def label_vectors(sets: Bools, tau: float | None) -> RecordVectors:
         sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
         components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
     return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
-
-
-def public_vocabulary(
-    texts: Iterable[str], n_words: int = 20_000, *, most_common: float = 0.3
-) -> dict[str, float]:
-    """Return the most frequent words of public texts, with their inverse document frequencies.
-
-    Parameters
-    ----------
-    texts : iterable of str
-        Public. Never the private texts: a word that only one of them has would leave.
-    n_words : int
-        How many words at most, of at least three letters.
-    most_common : float
-        Words in a larger share of the texts say nothing of one, and are left out.
-
-    Returns
-    -------
-    dict of str to float
-        log(texts / texts with the word) by word, the most frequent first.
-
-    Raises
-    ------
-    InvalidInput
-        If no words are left, or a text is none.
-
-    Examples
-    --------
-    >>> public_vocabulary(["knee pain", "knee", "cough", "fever"], most_common=0.5)
-    {'knee': 0.693..., 'pain': 1.386..., 'cough': 1.386..., 'fever': 1.386...}
-    """
-    size = _checks.integer("n_words", n_words, least=1)
-    share = _checks.real("most_common", most_common, above=0, most=1)
-    listed = list(texts)
-    if not all(isinstance(text, str) for text in listed):
-        raise InvalidInput("The 'texts' parameter must hold texts.")
-    counts = Counter(word for text in listed for word in dict.fromkeys(words(text)))
-    weight_of = {
-        word: math.log(len(listed) / count)
-        for word, count in counts.most_common()
-        if len(word) > _SHORTEST and count <= share * len(listed) and count < len(listed)
-    }
-    if not weight_of:
-        raise InvalidInput(
-            "The 'texts' parameter must hold texts with words that not all of them have."
-        )
-    return dict(list(weight_of.items())[:size])
-
-
-def keyword_vectors(
-    documents: Iterable[object], vocabulary: dict[str, float], most: int
-) -> RecordVectors:
-    """Return unit vectors of documents: (1 + log count) times the public weight of each word.
-
-    The `most` largest of a document count. One without a word of the vocabulary carries nothing.
-    """
-    place = {word: i for i, word in enumerate(vocabulary)}
-    weights = np.array(list(vocabulary.values()))
-    starts, coordinates, values = [0], [], []
-    for document in documents:
-        if not isinstance(document, str):
-            raise InvalidInput("The 'y' parameter must hold a text for each record.")
-        counts = Counter(place[word] for word in words(document) if word in place)
-        places = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
-        tf = 1 + np.log(np.fromiter(counts.values(), dtype=np.float64, count=len(counts)))
-        components = weights[places] * tf
-        if len(components) > most:
-            heaviest = np.lexsort((places, -components))[:most]  # of equal ones the first words
-            places, components = places[heaviest], components[heaviest]
-        components = components / (np.abs(components).max() if len(components) else 1.0)
-        coordinates.append(places)
-        values.append(components / (np.sqrt(np.square(components).sum()) or 1.0))
-        starts.append(starts[-1] + len(places))
-    return RecordVectors.of_entries(
-        len(vocabulary),
-        np.array(starts),
-        np.concatenate([np.zeros(0, dtype=np.int64), *coordinates]),
-        np.concatenate([np.zeros(0), *values]),
-    )

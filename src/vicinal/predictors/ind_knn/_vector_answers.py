@@ -1,4 +1,4 @@
-"""What noisy sums say of numbers, labels and words: post-processing, which costs nothing."""
+"""What noisy sums say of numbers and several labels: post-processing, which costs nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from vicinal import _checks
-from vicinal._arrays import Bools, Floats, Ints
+from vicinal._arrays import Bools, Floats
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, refined
@@ -167,61 +167,6 @@ def checked_levels(settings: RegressorSettings, quantiles: Sequence[float]) -> l
             "numbers, not on which side of a threshold they lie. Fit with 'n_thresholds'."
         )
     return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
-
-
-_LIKENESS = 4
-"""Power of the kernel value by which answers to other queries are weighed."""
-
-_OTHERS = 3.0
-"""What others weigh together, at most, beside an answer's own sums."""
-
-
-def pooled_sums(sums: Floats, noise: Floats, likeness: Floats) -> tuple[Floats, Floats]:
-    """Return sums (q, V) with those of similar queries added, and their noise (q,).
-
-    `likeness`, (q, q): kernel values between the queries. All of it is public.
-    """
-    shares = np.power(np.maximum(likeness, 0), _LIKENESS)
-    np.fill_diagonal(shares, 0)
-    shares *= _OTHERS / np.maximum(shares.sum(axis=1, keepdims=True), 1)
-    total = np.sqrt(np.square(noise) + np.square(shares) @ np.square(noise))
-    return sums + shares @ sums, total
-
-
-@dataclass(frozen=True, slots=True)
-class KeywordAnswers:
-    """The m words with the largest noisy sums of q queries.
-
-    `places`, int64 (q, m): of the words in the vocabulary, the heaviest first. `sums`, float64 (q,
-    m): their noisy sums.
-    """
-
-    places: Ints
-    sums: Floats
-
-    @classmethod
-    def of(cls, sums: Floats, most: int) -> Self:
-        """Return the `most` largest of sums (q, V); of equal ones the first words."""
-        if not len(sums):
-            return cls(np.zeros((0, most), dtype=np.int64), np.zeros((0, most)))
-        least = -np.partition(-sums, most - 1, axis=1)[:, most - 1]
-        rows = [np.flatnonzero(row >= bound) for row, bound in zip(sums, least, strict=True)]
-        places = [
-            near[np.argsort(-row[near], kind="stable")][:most]
-            for row, near in zip(sums, rows, strict=True)
-        ]
-        positions = np.array(places)
-        return cls(positions, np.take_along_axis(sums, positions, axis=1))
-
-    @classmethod
-    def of_stored(cls, numbers: Floats) -> Self:
-        """Return what :meth:`stored` was made of."""
-        places, sums = np.split(numbers, 2, axis=1)
-        return cls(places.astype(np.int64), sums)
-
-    def stored(self) -> Floats:
-        """Return places and sums side by side, (q, 2 m)."""
-        return np.hstack([self.places, self.sums])
 
 
 @dataclass(frozen=True, slots=True)

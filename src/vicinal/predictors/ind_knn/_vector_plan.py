@@ -1,4 +1,4 @@
-"""What is asked of a plan for numbers, several labels or keywords, and what it may expect.
+"""What is asked of a plan for numbers or several labels, and what it may expect.
 
 Everything here is public. Expected errors are those that answers themselves would state: the same
 code reads them off noise-free sums of neighbours who all say one thing.
@@ -15,7 +15,6 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
-from vicinal.predictors.ind_knn._keywords import IndKNNKeywords
 from vicinal.predictors.ind_knn._multi_label import IndKNNMultiLabelClassifier
 from vicinal.predictors.ind_knn._parameter_tables import LOG
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
@@ -23,7 +22,6 @@ from vicinal.predictors.ind_knn._regressor import IndKNNRegressor
 from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
 from vicinal.predictors.ind_knn._vector_settings import (
-    KeywordSettings,
     MultiLabelSettings,
     RegressorSettings,
     VectorSettings,
@@ -32,7 +30,6 @@ from vicinal.predictors.ind_knn._vector_settings import (
 _ESTIMATORS: Mapping[str, type[IndKNNEstimator[Any]]] = {
     "bounds": IndKNNRegressor,
     "labels": IndKNNMultiLabelClassifier,
-    "vocabulary": IndKNNKeywords,
 }
 TYPICAL = 0.75
 """Where a number's expected error is stated: this part of the way through its typical range."""
@@ -42,8 +39,8 @@ TYPICAL = 0.75
 class VectorPlanRequest(PlanRequest):
     """What is asked of a plan whose records carry vectors, and its neighbours tell two kinds apart.
 
-    `target`: the estimator's parameters that say what records carry: `bounds`, `labels` or
-    `vocabulary` with what belongs to it.
+    `target`: the estimator's parameters that say what records carry: `bounds` or
+    `labels` with what belongs to it.
     """
 
     target: Mapping[str, Any] = field(default_factory=dict)
@@ -67,9 +64,8 @@ class VectorPlanRequest(PlanRequest):
 class ExpectedError:
     """What noise does to a typical answer: the standard error that the answer would state.
 
-    `name`: of the number or the label; "" for keywords. `value`: the typical answer: a number, or a
-    share; of keywords how many of the neighbours' texts, in weight, a word must have to stand out
-    of the noise on all words. `error`: its standard error, in the same units.
+    `name`: of the number or the label. `value`: the typical answer: a number, or a share. `error`:
+    its standard error, in the same units.
     """
 
     name: str
@@ -97,13 +93,10 @@ def expected_errors(choice: PlanChoice) -> list[ExpectedError]:
         return [
             ExpectedError(*each) for each in zip(names, y.tolist(), errors.tolist(), strict=True)
         ]
-    if isinstance(settings, MultiLabelSettings):
-        half = np.zeros((2, len(settings.labels)), dtype=int)
-        half[0, ::2] = half[1, 1::2] = 1
-        sums = weight * settings.targets(half, 2).dense().mean(axis=0, keepdims=True)
-        answers = LabelAnswers.of(settings, sums, noise)
-        labels = zip(settings.labels.tolist(), answers.shares[0], answers.errors[0], strict=True)
-        return [ExpectedError(str(name), float(share), float(e)) for name, share, e in labels]
-    assert isinstance(settings, KeywordSettings)  # noqa: S101 (no other kind)
-    largest = choice.noise * math.sqrt(2 * math.log(max(2, len(settings.vocabulary))))
-    return [ExpectedError("", largest, choice.noise)]
+    assert isinstance(settings, MultiLabelSettings)  # noqa: S101 (no other kind)
+    half = np.zeros((2, len(settings.labels)), dtype=int)
+    half[0, ::2] = half[1, 1::2] = 1
+    sums = weight * settings.targets(half, 2).dense().mean(axis=0, keepdims=True)
+    answers = LabelAnswers.of(settings, sums, noise)
+    labels = zip(settings.labels.tolist(), answers.shares[0], answers.errors[0], strict=True)
+    return [ExpectedError(str(name), float(share), float(e)) for name, share, e in labels]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 
-import numpy as np
 import numpy.typing as npt
 
-from vicinal._arrays import Texts
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._parameter_tables import (
     LOG,
-    KeywordParameters,
     MultiLabelParameters,
     RegressorParameters,
 )
@@ -111,34 +107,3 @@ class MultiLabelSettings(MultiLabelParameters, VectorSettings):
         return 1 + len(self.labels)
 
     public_facts = ("the names of the labels",)
-
-
-class KeywordSettings(KeywordParameters, VectorSettings):
-    """Checked parameters of Ind-KNN keywords."""
-
-    def check_together(self) -> None:
-        """Refuse more keywords than words."""
-        if self.n_keywords > len(self.vocabulary):
-            raise InvalidInput(
-                "The 'n_keywords' parameter must be at most the number of words, "
-                f"{len(self.vocabulary)}. Got {self.n_keywords}."
-            )
-
-    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of texts, (n,)."""
-        texts = list(y) if isinstance(y, Iterable) and not isinstance(y, str) else []
-        if len(texts) != size or not size:
-            raise InvalidInput("The 'y' parameter must hold one text for each record.")
-        return _target_encoding.keyword_vectors(texts, self.vocabulary, self.words_per_text)
-
-    @property
-    def n_coordinates(self) -> int:
-        """One for each word."""
-        return len(self.vocabulary)
-
-    @cached_property
-    def words(self) -> Texts:
-        """The words, in the order of the noisy sums."""
-        return np.array(list(self.vocabulary))
-
-    public_facts = ("the vocabulary and the weights of its words",)

@@ -161,7 +161,6 @@ export function answerView(reply, classes, ms) {
 
 /** Return the view of numbers with their errors, or of labels with their shares. */
 function targetView(reply, chips) {
-  if (reply.keywords) return keywordView(reply, chips);
   const names = reply.targets ?? reply.names;
   const [values, errors] = [(reply.predictions ?? reply.shares)[0], reply.errors[0]];
   const lines = names.map((name, i) => make("p", { className: "verdict" },
@@ -172,18 +171,6 @@ function targetView(reply, chips) {
     + "± is the standard error of the noise that protects them.");
   return make("div", {}, make("p", { className: "label" }, reply.targets ? "Prediction" : "Shares"),
     ...lines, make("p", {}, ...chips.map((words) => make("span", { className: "chip" }, words))), note);
-}
-
-/** Return the view of keywords: those well above the noise, then the others. */
-function keywordView({ keywords: [words], weights: [weights], noise }, chips) {
-  const clear = weights.filter((weight) => weight > 3 * noise).length;
-  const lines = words.map((word, i) => make("p", { className: "verdict" }, make("strong", {}, word),
-    make("span", { className: "chip" }, number.format(weights[i])),
-    ...(i < clear ? [] : [make("span", { className: "chip" }, "within noise")])));
-  const note = make("p", { className: "note" }, "Words that texts near the query share, by weight. The noise has a "
-    + `standard deviation of ${number.format(noise)}: a word within three of them says nothing.`);
-  return make("div", {}, make("p", { className: "label" }, "Keywords"), ...lines,
-    make("p", {}, ...chips.map((words) => make("span", { className: "chip" }, words))), note);
 }
 
 function confidence(lead) {
