@@ -32,7 +32,7 @@ def as_pages(text: str, page: Path, root: Path) -> str:
 
 def _page(place: Path, root: Path) -> str | None:
     docs = root / "docs"
-    if place.is_relative_to(docs) and place.suffix in {".md", ".png", ".rst", ".svg"}:
+    if place.is_relative_to(docs) and place.suffix in {".csv", ".md", ".png", ".rst", ".svg", ".txt"}:
         return f"/{place.relative_to(docs)}"
     if place.is_relative_to(root / "src") and place.suffix == ".md":
         return f"/generated/proofs/{place.name}"
