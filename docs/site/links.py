@@ -13,6 +13,8 @@ from typing import Any
 
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
+_PAGES_AND_FILES = {".csv", ".md", ".png", ".rst", ".svg", ".txt"}
+
 _CODE_OR_BAR = re.compile(r"(`+)(?:.*?)\1|\|")
 
 
@@ -32,7 +34,7 @@ def as_pages(text: str, page: Path, root: Path) -> str:
 
 def _page(place: Path, root: Path) -> str | None:
     docs = root / "docs"
-    if place.is_relative_to(docs) and place.suffix in {".csv", ".md", ".png", ".rst", ".svg", ".txt"}:
+    if place.is_relative_to(docs) and place.suffix in _PAGES_AND_FILES:
         return f"/{place.relative_to(docs)}"
     if place.is_relative_to(root / "src") and place.suffix == ".md":
         return f"/generated/proofs/{place.name}"
