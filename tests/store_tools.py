@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -15,11 +14,6 @@ import numpy as np
 import pytest
 
 import programs
-from vicinal.ledger._database import Database
-from vicinal.ledger._rollback_guard import WitnessState
-from vicinal.ledger._schema import TABLES
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import read_framed
 from vicinal.store import Store
 
 D, CLASSES = 4, 3
@@ -58,35 +52,6 @@ def units(store, person, audience="default"):
     """Return what a person has left."""
     book = store._parts.ledger
     return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
-
-
-def downgrade(folder: Path, version: int, first_new: str) -> None:
-    """Make a closed store one of an earlier schema, and its witness one of the first format.
-
-    `first_new` is the first table, as TABLES lists them, that the earlier schema did not have.
-    """
-    witness = folder.with_name(folder.name + ".witness")
-    state = WitnessState.read(witness)
-    witness.write_bytes(b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8))
-    database = SQLiteDatabase(folder / "ledger.db")
-    with database.transaction():
-        as_schema_eight(database)
-    database.close()
-    with sqlite3.connect(folder / "ledger.db") as connection:
-        for table in ["sums", *TABLES[TABLES.index(first_new) : -1]]:
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'schema'", (str(version),))
-    connection.close()
-
-
-def as_schema_eight(database: Database) -> None:
-    """Undo the last step, inside a transaction: subjects had a row each, and sums a table."""
-    database.put("schema", "8")
-    database.execute("CREATE TABLE sums (name TEXT PRIMARY KEY, total BLOB NOT NULL)")
-    database.execute("CREATE TABLE subjects (slot INTEGER PRIMARY KEY, id BLOB NOT NULL)")
-    database.execute_many("INSERT INTO subjects VALUES (?, ?)", list(read_framed(database)))
-    database.execute("DELETE FROM subject_pages")
-    database.execute("DROP TABLE subject_pages")
 
 
 def files_with(folder: Path, needle: bytes) -> list[str]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints32
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, OtherFormat
 
 SubjectId = int | str
 
@@ -87,6 +87,14 @@ def choice(name: str, value: object, options: Sequence[str]) -> str:
     if not isinstance(value, str) or value not in options:
         raise _reject(name, "one of " + ", ".join(map(repr, options)), value)
     return value
+
+
+def file_format(file: object, found: object, known: int) -> None:
+    """Refuse a file of another format than the one that is `known`; `file` is its name."""
+    if type(found) is not int or found != known:
+        raise OtherFormat(
+            f"{file} has format {found!r}; this version of vicinal reads format {known}."
+        )
 
 
 def class_names(classes: object, name: str = "classes") -> AnyArray:

@@ -15,6 +15,10 @@ class InvalidInput(VicinalError, ValueError):
     """An argument is unusable; nothing was changed and nothing was spent."""
 
 
+class OtherFormat(InvalidInput):
+    """A file has another format than the one that this version reads."""
+
+
 class KeyReused(InvalidInput):
     """An idempotency key was used before, for something else."""
 

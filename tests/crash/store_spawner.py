@@ -140,10 +140,6 @@ def load(store, seen, seed):
             change(store, seen, rng, what)
 
 
-def only_open(store, seen, seed):
-    """Do nothing but open and close."""
-
-
 def ask(store, seen, keys, first):
     from vicinal.store import Query
 
@@ -188,7 +184,6 @@ def lose_a_copy(cluster, seen, seed):
 LIVES = {
     "one_of_each": one_of_each,
     "load": load,
-    "only_open": only_open,
     "lose_a_copy": lose_a_copy,
 }
 LOSS = {}

@@ -10,15 +10,12 @@ form; one that a share p of all moments shows is missed with (1 - p)^20 and (1 -
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import closing
 
 import numpy as np
 import pytest
 
 import store_tools as tools
 from crash.store_watch import Spawner, Watch, seen
-from vicinal.ledger._schema import STEPS
 from vicinal.store._folder import read_config, write_config
 
 LIFETIME = 20
@@ -138,25 +135,3 @@ def test_answers_that_were_not_paid_for_are_found_out(spawner, template, tmp_pat
     assert any("key" in note for note in seen(notes))
     with pytest.raises(AssertionError):
         Watch().check(folder, seen(notes))
-
-
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.soak)])
-def test_killed_in_a_migration_the_store_opens(spawner, template, tmp_path, every):
-    """The short form kills at every fourth step; a step alone that is not safe is missed by 3/4."""
-    old = copied(template, tmp_path / "old")
-    tools.downgrade(old, 1, "history")
-    total = steps_of(spawner, old, tmp_path / "count", "only_open")
-    for last in range(1, total, every):
-        folder = copied(old, tmp_path / f"m{last}")
-        order = {"life": "only_open", "folder": folder, "seen": tmp_path / "no", "seed": 0}
-        assert spawner.order(last=last, **order) == -9
-        Watch().check(folder, [])  # opens it
-        assert schema_of(folder) == str(len(STEPS))
-        shutil.rmtree(folder)
-
-
-def schema_of(folder):
-    """Return the version of the schema of a store that is closed."""
-    with closing(sqlite3.connect(folder / "ledger.db")) as connection:
-        (version,) = connection.execute("SELECT value FROM meta WHERE name = 'schema'").fetchone()
-    return version

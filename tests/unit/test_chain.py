@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
+import sqlite3
 from contextlib import suppress
 
 import pytest
 
-from store_tools import Q, as_schema_eight, make
+from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _chain
 from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
-from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._writes import write_of
 from vicinal.store import Store
@@ -142,8 +141,7 @@ def test_an_audience_that_was_lost_is_not_opened_again(place):
 @pytest.fixture
 def book(tmp_path):
     database = SQLiteDatabase(tmp_path / "db", create=True)
-    migrate(database)
-    book = Ledger(database, KEY)
+    book = Ledger.create(database, KEY)
     with book.change("add"):
         book.open_audience("one", "{}")
         book.enroll(["anna", "ben", 7])
@@ -289,44 +287,16 @@ def test_a_write_that_cannot_be_read_is_refused(statement):
         write_of(statement)
 
 
-# ---------------------------------------------------------------- stores from before
-
-
-def made_old(place):
-    """Take from a store what older versions did not write."""
-    database = SQLiteDatabase(place / "store" / "ledger.db")
-    with database.transaction():
-        as_schema_eight(database)
-    for table in ("sums", *TABLES[TABLES.index("carried") : -1]):
-        database.execute(f"DROP TABLE {table}")
-    database.put("schema", "4")
-    database.close()
-    state = WitnessState.read(place / "store.witness")
-    old = b"vicinal witness\x01" + state.identity + state.clock.to_bytes(8)
-    (place / "store.witness").write_bytes(old)
-    config = json.loads((place / "store" / "store.json").read_text())
-    del config["check"]
-    (place / "store" / "store.json").write_text(json.dumps({**config, "format": 1}))
-
-
-def test_an_older_store_opens_and_is_chained_from_then_on(place):
-    made_old(place)
-    shutil.copytree(place / "store", place / "copy")
-    with Store.open(place / "store") as store:
-        assert store.predict(Q[:3], idempotency_key="k").charged == 0
-        assert store.predict(Q[3:6]).charged == 3
-        assert store.verify()
-    assert WitnessState.read(place / "store.witness").head is not None
-    with pytest.raises(PrivacyRefused):
-        Store.open(place / "copy")
-    assert ask(place / "store", 6).charged == 3
-
-
-def test_an_older_store_that_is_behind_its_witness_is_refused_and_left_as_it_is(place):
-    made_old(place)
-    content = (place / "store.witness").read_bytes()
-    (place / "store.witness").write_bytes(content[:-1] + b"\xff")
-    before = (place / "store" / "ledger.db").read_bytes()
-    with pytest.raises(PrivacyRefused, match="old copy"):
+@pytest.mark.parametrize("table", ["chain", "files", "chain and files"])
+def test_a_ledger_without_digests_is_refused_and_left_as_it_is(place, table):
+    """Fails if a ledger whose digests were deleted is taken for one that never had any."""
+    path = place / "store" / "ledger.db"
+    connection = sqlite3.connect(path)
+    for name in table.split(" and "):
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 (a constant)
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageFailed, match="not what was written"):
         Store.open(place / "store")
-    assert (place / "store" / "ledger.db").read_bytes() == before
+    assert path.read_bytes() == before

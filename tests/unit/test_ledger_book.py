@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _account, _audiences
-from vicinal.ledger._account import StoredAccount, exact_sum
+from vicinal.ledger._account import PAGE, StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._departed import Standing
@@ -22,7 +22,6 @@ from vicinal.ledger._id_encoding import (
     unframed,
 )
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._schema import PAGE, migrate
 from vicinal.ledger._slot_table import SlotTable
 from vicinal.ledger._sqlite import SQLiteDatabase
 
@@ -138,14 +137,12 @@ def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
 
 
 def opened(path):
-    database = SQLiteDatabase(path, create=True)
-    migrate(database)
-    return Ledger(database, KEY)
+    return Ledger.create(SQLiteDatabase(path, create=True), KEY)
 
 
 def reopened(book, path):
     book.database.close()
-    return opened(path)
+    return Ledger(SQLiteDatabase(path), KEY)
 
 
 def filled(path, people=20):
@@ -181,7 +178,7 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
     assert after.used == 40
     assert after.analysts["anna"].used == 40
     spent, queries = _audiences.charges_since_checkpoint(
-        opened(tmp_path / "db").database, after.number
+        SQLiteDatabase(tmp_path / "db"), after.number
     )
     assert after.checkpointed + spent == before.granted * UNITS - exact_sum(
         before.account.remaining

@@ -7,9 +7,10 @@ import pytest
 import store_tools as tools
 from vicinal.errors import InvalidInput, MissingExtra, StorageFailed
 from vicinal.ledger import _postgres
+from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._postgres import PostgresDatabase
-from vicinal.ledger._schema import STEPS, TABLES, migrate, schema_version
 from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._tables import TABLES
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -22,31 +23,15 @@ def database(request, tmp_path, postgres_url):
     found.close()
 
 
-def test_a_new_database_walks_all_steps(database):
-    assert schema_version(database) == 0
-    migrate(database)
-    assert schema_version(database) == len(STEPS)
-    assert all(database.has_table(name) for name in TABLES)
-
-
-@pytest.mark.parametrize("version", range(1, len(STEPS)))
-def test_an_old_database_keeps_its_rows_and_gets_what_is_new(database, version):
-    migrate(database, STEPS[:version])
-    database.put("identity", "abc")
-    migrate(database)
-    assert database.get("identity") == "abc"
-    assert all(database.has_table(name) for name in TABLES)
-
-
-def test_a_later_schema_is_refused(database):
-    migrate(database)
-    database.put("schema", str(len(STEPS) + 1))
-    with pytest.raises(InvalidInput, match="later version"):
-        migrate(database)
+def test_a_database_has_the_tables_that_are_declared(database):
+    create_tables(database)
+    assert set(database.tables()) == {table.name for table in TABLES}
+    for table in TABLES:
+        assert database.columns(table.name) == table.columns
 
 
 def test_a_transaction_is_all_or_nothing(database):
-    migrate(database)
+    create_tables(database)
 
     def broken():
         with database.transaction():
@@ -63,7 +48,7 @@ def test_a_transaction_is_all_or_nothing(database):
 
 
 def test_values_come_back_as_they_were(database):
-    migrate(database)
+    create_tables(database)
     row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
     database.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?)", row)
     assert database.execute("SELECT * FROM charges") == [row]
@@ -71,7 +56,7 @@ def test_values_come_back_as_they_were(database):
 
 
 def test_after_a_failure_everything_is_refused(database):
-    migrate(database)
+    create_tables(database)
     with pytest.raises(StorageFailed, match="does not take this"):
         database.execute("SELECT nothing FROM nowhere")
     assert database.failed
@@ -82,7 +67,7 @@ def test_after_a_failure_everything_is_refused(database):
 
 
 def test_errors_repeat_no_values(database):
-    migrate(database)
+    create_tables(database)
     row = (b"canary-anna", 1, 5)
     database.execute("INSERT INTO departed VALUES (?, ?, ?)", row)
     with pytest.raises(StorageFailed) as caught:
@@ -92,7 +77,7 @@ def test_errors_repeat_no_values(database):
 
 def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    migrate(database)
+    create_tables(database)
     database.execute("PRAGMA cache_size = 1")  # so that pages reach the log before the commit
     killed = tmp_path / "killed"
     killed.mkdir()
@@ -140,7 +125,7 @@ def test_a_database_is_not_made_by_looking_for_it(tmp_path):
 
 def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    migrate(database)
+    create_tables(database)
     rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
     with database.transaction():
         database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
@@ -155,7 +140,7 @@ def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
 
 def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    migrate(database)
+    create_tables(database)
     reader = SQLiteDatabase(tmp_path / "ledger.db")
     reader._connection.execute("BEGIN")
     reader.get("schema")

@@ -10,7 +10,7 @@ import pytest
 
 from vicinal.distributed._placed_subjects import FREE, PlacedSubjects
 from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.ledger._schema import migrate
+from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import ROW_BYTES, read_framed, write_all, write_subjects
 
@@ -93,7 +93,7 @@ def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, long
     found = []
     for name in ("all", "each"):
         database = SQLiteDatabase(tmp_path / name, create=True)
-        migrate(database)
+        create_tables(database)
         with database.transaction():
             if name == "all":
                 assert write_all(database, bytearray(b"".join(ids))) == people

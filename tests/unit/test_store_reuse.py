@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import copy
-import sqlite3
 
 import numpy as np
 import pytest
 
-from store_tools import PEOPLE, PLAN, R, X, Y, downgrade, make, points
+from store_tools import PEOPLE, PLAN, R, X, Y, make, points
 from vicinal.errors import StorageFailed
 from vicinal.ledger._answer_blocks import ReuseEntry
 from vicinal.mechanisms import NoisyVotes
@@ -302,21 +301,3 @@ def test_cells_that_are_damaged_or_gone_are_noticed(tmp_path):
     cells.unlink()
     with pytest.raises(StorageFailed, match="cells"):
         Store.open(tmp_path / "store")
-
-
-def test_a_store_from_before_indexes_and_reuse_opens_as_it_was(tmp_path):
-    store = make(tmp_path / "store")
-    reply = store.predict(Q[:10])
-    store.close()
-    downgrade(tmp_path / "store", 2, "lessons")
-    with sqlite3.connect(tmp_path / "store" / "ledger.db") as connection:
-        connection.execute(
-            "UPDATE meta SET value = json_remove(value, '$.index') WHERE name = 'frame'"
-        )
-    connection.close()
-    store = Store.open(tmp_path / "store")
-    assert store.facts()["index"] == {"kind": "exact"}
-    np.testing.assert_array_equal(store.predict(Q[:10]).votes, reply.votes)
-    store.add(*points(2, 8), ["a", "b"], idempotency_key="k")
-    assert store.verify()
-    store.close()

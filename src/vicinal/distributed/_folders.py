@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal import _checks
 from vicinal.errors import InvalidInput, StoreDamaged
 from vicinal.ledger._files import replace_file
 from vicinal.mechanisms import fresh_key
@@ -33,9 +34,8 @@ COPIES = (1, 2)
 
 _CLUSTER = "cluster.json"
 _SHARD = "shard.json"
-_FORMAT = 2
-_UNDIGESTED = 1
-"""The format of descriptions from before they had digests."""
+FORMAT = 1
+"""The format of `cluster.json` and `shard.json`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,25 +144,23 @@ def witness_of(path: Path, part: str) -> Path:
 
 def _write(path: Path, described: dict[str, Any]) -> None:
     """Write a description with its digest: for damage; against an editor there is the ledger."""
-    content = {"format": _FORMAT, **described, "digest": check_of(described)}
+    content = {"format": FORMAT, **described, "digest": check_of(described)}
     replace_file(path, json.dumps(content, indent=2).encode())
 
 
 def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
     """Return what a description says.
 
-    Raises InvalidInput with the sentence `missing`, if there is none; or if a later version wrote
-    it. Raises StorageFailed if it is damaged.
+    Raises InvalidInput with the sentence `missing`, if there is none; or if it has another format.
+    Raises StorageFailed if it is damaged.
     """
     try:
         content = dict(json.loads(path.read_text(encoding="utf-8")))
         file_format = content.pop("format")
     except (OSError, ValueError, KeyError, TypeError):
         raise InvalidInput(missing) from None
-    if file_format not in (_UNDIGESTED, _FORMAT):
-        raise InvalidInput(f"{path.parent} was written by a later version of vicinal.")
+    _checks.file_format(path, file_format, FORMAT)
     digest = content.pop("digest", None)
-    plain = file_format == _UNDIGESTED and digest is None
-    if set(content) != names or not (plain or digest == check_of(content)):
+    if set(content) != names or digest != check_of(content):
         raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
     return content

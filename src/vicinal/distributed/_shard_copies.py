@@ -18,7 +18,7 @@ from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._database import Database, Row
 from vicinal.ledger._files import sync_folder
 from vicinal.ledger._rollback_guard import RollbackGuard
-from vicinal.ledger._schema import TABLES
+from vicinal.ledger._tables import TABLES
 from vicinal.store import _backups
 from vicinal.store._checksums import check_files, record_file_faults
 from vicinal.store._folder import Folder, private_folder
@@ -29,7 +29,8 @@ _CHAIN = "chain"
 
 def ledger_rows(database: Database, known: ShardState) -> dict[str, list[Row]]:
     """Return the rows of all tables, by table; of the chain those after `known`. Private."""
-    rows = {name: database.execute(f"SELECT * FROM {name}") for name in TABLES if name != _CHAIN}  # noqa: S608
+    names = (table.name for table in TABLES if table.name != _CHAIN)
+    rows = {name: database.execute(f"SELECT * FROM {name}") for name in names}  # noqa: S608
     return rows | {_CHAIN: database.execute("SELECT * FROM chain WHERE number > ?", (known.link,))}
 
 
@@ -48,7 +49,7 @@ def replace_rows(parts: OpenStore, known: ShardState, rows: Mapping[str, Sequenc
     database.chain = None  # the rows come with the links of their own commits
     with database.transaction():
         database.execute("DELETE FROM chain WHERE number > ?", (known.link,))
-        for table in TABLES:
+        for table in (each.name for each in TABLES):
             if table != _CHAIN:
                 database.execute(f"DELETE FROM {table}")  # noqa: S608 (a constant)
             _backups.insert_rows(database, table, rows[table])

@@ -41,7 +41,7 @@ from vicinal.ledger._files import sync_folder
 from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
 from vicinal.store._backups import copy_table
-from vicinal.store._checksums import write_digests
+from vicinal.store._checksums import note_files, write_digests
 from vicinal.store._folder import check_new, copy_file, read_config, write_config
 from vicinal.store._opening import OpenStore, create_store, open_store
 from vicinal.store._records import NAMING, NEXT_NUMBER
@@ -171,10 +171,10 @@ def _write_shards(
             _fill(source, parts, subjects, number, slot_of_row, erased)
             with parts.database.transaction():
                 join(parts.database, cluster, number)
+                _copy_cells(source, parts)
             parts.mark_change()
             state = ShardState.of(parts.database)
             records.append(ShardRecord(number, folder.folder.identity, state))
-        _copy_cells(source, path)
         folder.save()
         sync_folder(target)
     return records
@@ -261,15 +261,17 @@ def _write_coordinator(
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             ShardRecords(parts.database).replace_all(cluster, records)
+            _copy_cells(source, parts)
         parts.witness.advance(source.ledger.clock, parts.ledger.head)
-    _copy_cells(source, path)
     folder.save()
 
 
-def _copy_cells(source: OpenStore, path: Path) -> None:
-    """Copy what the index was taught by public data, if it was."""
+def _copy_cells(source: OpenStore, parts: OpenStore) -> None:
+    """Copy what the index was taught by public data, if it was, inside a transaction."""
+    path = parts.folder.path
     if (source.folder.path / CELLS).exists():
         copy_file(source.folder.path / CELLS, path / CELLS)
+        note_files(parts.database, path)
 
 
 def _copy_audience(parts: OpenStore, audience: Audience) -> None:

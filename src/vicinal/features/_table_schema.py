@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.features._table_cells import date_of, day_number, is_missing, plain_text
 from vicinal.features._table_columns import DateColumn, NumberColumn, TableColumn, WholeColumn
@@ -138,8 +139,7 @@ class TableSchema:
                 f'A schema must be a JSON object with "format": "{FORMAT}". Draft one with: '
                 "vicinal schema PUBLIC.parquet -o schema.json"
             )
-        if declared_schema.get("version") != VERSION:
-            raise InvalidInput(f'The "version" of the schema must be {VERSION}.')
+        _checks.file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
         if not isinstance(declared, Mapping) or set(declared_schema) - {
             "format",

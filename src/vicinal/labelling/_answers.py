@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.ledger._files import replace_file
 from vicinal.predictors.ind_knn._public_model import PublicModel
 from vicinal.predictors.ind_knn._reference_neighborhoods import ReferenceNeighborhoods
 
-_VERSION = 1
+_FORMAT = 1
 
 _SUMS = 1e-3
 """How far float32 rows of many classes may be from adding up to 1."""
@@ -97,7 +98,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     >>> load_answers("answers.npz").classes
     (0, 1)
     """
-    about = {"version": _VERSION, "classes": list(answers.classes), "guarantee": answers.guarantee}
+    about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
         "rows": answers.rows,
@@ -136,7 +137,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         about = json.loads(str(arrays["about"]))
         rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
         flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
-        if about["version"] != _VERSION or not flat or rows.dtype.kind != "i":
+        _checks.file_format(path, about["format"], _FORMAT)
+        if not flat or rows.dtype.kind != "i":
             raise ValueError("another layout")
         classes, soft = tuple(about["classes"]), arrays.get("soft_labels")
         if soft is not None:
@@ -147,6 +149,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         )  # fmt: skip
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
+    except OtherFormat:
+        raise
     except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
         raise InvalidInput(f"{path} is not a sound file of answers.") from None
 

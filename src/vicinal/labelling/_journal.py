@@ -25,15 +25,16 @@ from typing import NoReturn, Protocol, Self
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused
 from vicinal.labelling._labellers import State
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FOLDER, Lock, guarded, replace_file
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
 from vicinal.mechanisms import fresh_key
 
-_VERSION = 2
+_FORMAT = 1
 _IDENTITY = 16
 
 
@@ -219,9 +220,11 @@ class FileJournal:
         try:
             content = self._path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-                return _entry(dict(stored))
+                return _entry(self._path, dict(stored))
         except FileNotFoundError:
             return None
+        except OtherFormat:
+            raise
         except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
             raise InvalidInput(
                 f"{self._path} is not a sound journal. What was paid for is in it: restore it, or "
@@ -239,7 +242,7 @@ class FileJournal:
 
 def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyArray]:
     head = {
-        "version": _VERSION,
+        "format": _FORMAT,
         "identity": identity.hex(),
         "clock": clock,
         "run": entry.run,
@@ -256,10 +259,9 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyAr
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, int]:
+def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, int]:
     head = json.loads(str(arrays["head"]))
-    if head["version"] != _VERSION:
-        raise ValueError("another version")
+    _checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(
             arrays[f"questions_{n}"],

@@ -9,9 +9,11 @@ import numpy as np
 from vicinal._arrays import Slots, Units
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._memory import grown
-from vicinal.ledger._schema import PAGE
 from vicinal.mechanisms._charging_kernels import differing
 from vicinal.neighbours._scan import THREADS, map_in_threads
+
+PAGE = 8192
+"""Subjects whose units lie in one array: 64 KiB."""
 
 _AT_ONCE = 1 << 16
 """Numbers that are added up at a time, so that no copy of all is made."""

@@ -9,16 +9,16 @@ import numpy as np
 
 from vicinal._arrays import Slots
 from vicinal.accounting._budget import UNITS
-from vicinal.ledger._account import StoredAccount, pages_of
+from vicinal.ledger._account import PAGE, StoredAccount, pages_of
 from vicinal.ledger._database import Database
-from vicinal.ledger._schema import PAGE
 
 CHECKPOINT_BYTES = 1 << 20
 """Charges go into the pages when they take twice the space of these, and at least this."""
 
 _PAGES_AT_ONCE = 16
 
-_COLUMNS = "number, name, plan, welcome, granted, used, slack, folded, folded_queries"
+_COLUMNS = "number, name, plan, initial_budget, granted, used, slack, checkpointed, "
+_COLUMNS += "checkpointed_queries"
 _CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
 _UPSERT = (
     f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
@@ -133,11 +133,11 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
 
 def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
-    number, name, plan, welcome, granted, used, slack, spent, queries = row
+    number, name, plan, initial_budget, granted, used, slack, spent, queries = row
     audience = Audience(
         int(str(number)), str(name), str(plan),
         StoredAccount(_paged_units(database, int(str(number)), size)),
-        int(str(welcome)), int(str(granted)), int(str(used)), float.fromhex(str(slack)),
+        int(str(initial_budget)), int(str(granted)), int(str(used)), float.fromhex(str(slack)),
         int(str(spent)), int(str(queries)),
     )  # fmt: skip
     _replay(database, audience)

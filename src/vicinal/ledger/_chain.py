@@ -26,6 +26,7 @@ from typing import Any
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import keyed_digest
+from vicinal.ledger._tables import CHAIN
 
 Rows = Sequence[Sequence[Any]]
 Key = tuple[Any, ...]
@@ -35,9 +36,6 @@ HEAD = 32
 
 NO_HEAD = bytes(HEAD)
 """The head before the first link."""
-
-WITHOUT_DIGESTS = frozenset({"chain", "sums"})
-"""Tables that hold digests, and so have none; schema 8 and earlier ones kept the sums, too."""
 
 LONG = 1 << 10
 """Bytes of a value from which on its row's digest covers its SHA-256 instead."""
@@ -54,7 +52,7 @@ class ChainLink:
 
     - `number`: how many links there were before.
     - `clock`: the ledger's clock.
-    - `content`: the sum; of schema 8 and earlier a digest of one sum a table.
+    - `content`: the sum.
     - `head`: digest of this link and, through the head before, of all earlier ones.
     """
 
@@ -125,10 +123,10 @@ class Chain:
             digests[key] = new
         self._note(new - (self.total(table, [before]) if old is None else old))
 
-    def total(self, table: str, batches: Iterable[Rows], long: int | None = LONG) -> int:
+    def total(self, table: str, batches: Iterable[Rows]) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
         prefix = self._prefix(table)
-        return sum(_digest_of(prefix, row, long) for rows in batches for row in rows) % _MODULUS
+        return sum(_digest_of(prefix, row) for rows in batches for row in rows) % _MODULUS
 
     def forget(self) -> None:
         """Take note that a transaction was rolled back."""
@@ -162,33 +160,23 @@ class Chain:
 def attach(database: Database, key: bytes) -> Chain:
     """Check a database against its digests, and digest all that is written to it from now on.
 
-    A database without digests, new or from before there were any, gets them.
-
     Raises StorageFailed if it holds anything else than what was written.
     """
-    if database.chain is not None:
-        return database.chain
     chain = Chain(key)
     rows = database.execute(
         "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
     )
-    if rows:
-        last, *earlier = [_link_of(row) for row in rows]
-        total = _total(database, chain)
-        if not _agree(database, chain, total, last):
-            raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
-        if not last.follows(earlier[0] if earlier else _NO_LINK):
-            raise StoreDamaged(
-                "The ledger is not what was written: its last link differs. Restore a backup."
-            )
-        chain.resume(total, last)
-        database.chain = chain
-        return chain
+    links = [_link_of(row) for row in rows]
+    last, before = [*links, _NO_LINK, _NO_LINK][:2]
+    total = _total(database, chain)
+    if not links or last.content != content_of(total):
+        raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
+    if not last.follows(before):
+        raise StoreDamaged(
+            "The ledger is not what was written: its last link differs. Restore a backup."
+        )
+    chain.resume(total, last)
     database.chain = chain
-    with database.transaction():
-        for table in _digested(database):
-            for rows in database.scan(table):
-                chain.enter(table, (), rows)
     return chain
 
 
@@ -196,19 +184,12 @@ def _total(database: Database, chain: Chain) -> int:
     return sum(chain.total(name, database.scan(name)) for name in _digested(database))
 
 
-def has_digests(database: Database) -> bool:
-    """Tell whether a database has digests; not before a migration to them has been finished."""
-    return any(
-        database.has_table(name) and database.execute(f"SELECT * FROM {name} LIMIT 1")  # noqa: S608
-        for name in ("chain", "files")
-    )
-
-
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = list(_links_backward(database))[::-1]
     chain, last = Chain(key), links[-1] if links else _NO_LINK
-    faults = [] if _agree(database, chain, _total(database, chain), last) else [_OTHER_ROWS]
+    same = last.content == content_of(_total(database, chain))
+    faults = [] if same else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
         faults.append("The chain of commits is broken.")
     return faults
@@ -217,21 +198,6 @@ def chain_faults(database: Database, key: bytes) -> list[str]:
 def content_of(total: int) -> bytes:
     """Return what a link holds of all rows, given the sum of their digests."""
     return (total % _MODULUS).to_bytes(_DIGEST)
-
-
-def _agree(database: Database, chain: Chain, total: int, last: ChainLink) -> bool:
-    """Tell whether the rows are what the last link says."""
-    return last.content == content_of(total) or last.content in _earlier_contents(database, chain)
-
-
-def _earlier_contents(database: Database, chain: Chain) -> tuple[bytes, bytes]:
-    """Return what links of schema 9, and of 8 and earlier, hold: long values were digested whole.
-
-    Those of schema 8 held a digest of one sum a table; an empty table and none are the same.
-    """
-    sums = {name: chain.total(name, database.scan(name), long=None) for name in _digested(database)}
-    parts = [b"%b\0%b" % (n.encode(), t.to_bytes(_DIGEST)) for n, t in sorted(sums.items()) if t]
-    return content_of(sum(sums.values())), hashlib.sha256(b"".join(parts)).digest()
 
 
 def descends(database: Database, clock: int, head: bytes) -> bool:
@@ -268,37 +234,38 @@ def _link_of(row: Sequence[Any]) -> ChainLink:
 
 
 def _digested(database: Database) -> list[str]:
-    return [name for name in database.tables() if name not in WITHOUT_DIGESTS]
+    return [name for name in database.tables() if name != CHAIN.name]
 
 
-def _digest_of(prefix: bytes, row: Sequence[Any], long: int | None = LONG) -> int:
+def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
     """Return the digest of a row, in an encoding that no other row has."""
     parts = [prefix]
     for value in row:
         kind = type(value)  # most values, encoded without a call
         if kind is int:
             parts.append(b"i%d;" % value)
-        elif kind is bytes and len(value) < LONG:  # the same for any `long`
+        elif kind is bytes and len(value) < LONG:
             parts.append(b"b%d:%b" % (len(value), value))
         else:
-            parts.append(_value(value, long))
+            parts.append(_value(value))
     encoded = b"".join(parts)
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=_DIGEST).digest(), "little")
 
 
-def _value(value: Any, long: int | None) -> bytes:
+def _value(value: Any) -> bytes:
     if isinstance(value, bytes):
-        return _content(b"b", value, long)
+        return _content(b"b", value)
     if isinstance(value, int):
         return b"i%d;" % value
     if isinstance(value, str):
-        return _content(b"s", value.encode("utf-8", "surrogatepass"), long)
+        return _content(b"s", value.encode("utf-8", "surrogatepass"))
+    # A number with a fraction was not written here: it must differ from what was.
     return b"n;" if value is None else b"o" + repr(value).encode() + b";"
 
 
-def _content(kind: bytes, content: bytes, long: int | None) -> bytes:
+def _content(kind: bytes, content: bytes) -> bytes:
     """Return kind and length, and the content or, if it is long, its digest."""
     size = len(content)
-    if long is None or size < long:
+    if size < LONG:
         return b"%b%d:%b" % (kind, size, content)
     return b"%b%d#%b" % (kind, size, hashlib.sha256(content).digest())

@@ -1,7 +1,7 @@
 """What a ledger needs of a database: statements, all-or-nothing transactions, and forgetting.
 
 Statements are written once, in the part of SQL that both databases understand, with ``?`` for
-values. Three words stand for types: WHOLE (64-bit integers), BYTES and TEXT.
+values.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import StorageFailed, StoreDamaged
+from vicinal.ledger._tables import BYTES, WHOLE, Table
 from vicinal.ledger._writes import Write, WriteKind, write_of
 
 if TYPE_CHECKING:
@@ -96,6 +97,12 @@ class Database(ABC):
             if write is not None and self.chain is not None:
                 new = [self._row(write, values) for values in after]
                 self.chain.enter(write.table, before, new)
+
+    def create(self, table: Table) -> None:
+        """Create a table, inside a transaction."""
+        types = {WHOLE: self.integer_type, BYTES: self.binary}
+        with self._guarded():
+            self._run(table.create.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
         """Yield all rows of a table, in any order, a good many at a time."""

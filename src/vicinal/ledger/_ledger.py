@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Self
 
 import numpy as np
 
@@ -18,11 +19,12 @@ from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._account import StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
 from vicinal.ledger._audiences import Analyst, Audience
-from vicinal.ledger._chain import attach, descends
+from vicinal.ledger._chain import Chain, attach, descends
 from vicinal.ledger._database import Database
 from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._register import SubjectRegister, assign_initial_budgets
 from vicinal.ledger._rollback_guard import name_digest
+from vicinal.ledger._tables import FORMAT, TABLES
 
 _CLOSED = "closed audiences"
 
@@ -30,7 +32,7 @@ _CLOSED = "closed audiences"
 class Ledger(SubjectRegister):
     """Register of all subjects and accounts of all audiences, on a database.
 
-    `database`: with the present schema. `key`: the secret key of the hashes of those who left.
+    `database`: one with its tables. `key`: the secret key of the hashes of those who left.
 
     `dated`: whether changes are written with the time; not where copies must write the same rows.
     """
@@ -38,11 +40,20 @@ class Ledger(SubjectRegister):
     dated = True
 
     def __init__(self, database: Database, key: bytes) -> None:
-        self._chain = attach(database, key)  # before anything is read
+        self._chain = database.chain or attach(database, key)  # before anything is read
         super().__init__(database, key)
         self._broken = False
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
+
+    @classmethod
+    def create(cls, database: Database, key: bytes) -> Self:
+        """Return the ledger of an empty database: its tables, and the first link of its chain."""
+        create_tables(database)
+        database.chain = Chain(key)
+        with database.transaction():
+            database.put("format", str(FORMAT))
+        return cls(database, key)
 
     @property
     def head(self) -> bytes:
@@ -249,6 +260,13 @@ class Ledger(SubjectRegister):
         except BaseException:
             self._broken = True
             raise
+
+
+def create_tables(database: Database) -> None:
+    """Create all tables, empty, in one transaction."""
+    with database.transaction():
+        for table in TABLES:
+            database.create(table)
 
 
 def _now() -> str:

@@ -61,7 +61,7 @@ class LeavingSubjects:
 class SubjectRegister:
     """Who is enrolled, where, and what those who come get and those who left have left.
 
-    `database`: with the present schema. `key`: the secret key of the hashes of those who left.
+    `database`: one with its tables. `key`: the secret key of the hashes of those who left.
 
     `register_version`: how often, since the opening, it may have changed who is here, or what those
     have left who are not; answers do not count.

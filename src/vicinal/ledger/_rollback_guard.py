@@ -24,19 +24,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from vicinal import _checks
 from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
 
-_MAGIC = b"vicinal witness\x02"
-_OLD_MAGIC = b"vicinal witness\x01"
+FORMAT = 1
+"""The witness's format: the last byte of its first words."""
+
+_NAME = b"vicinal witness"
+_MAGIC = _NAME + bytes([FORMAT])
 _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST = 16, 16, 8, 32, 8, 32
 _START = len(_MAGIC) + _IDENTITY + _EPOCH + _CLOCK + _HEAD + _COUNT + 2 * _DIGEST
-_OLD_START = len(_OLD_MAGIC) + _IDENTITY + _CLOCK
-_OLD_ENTRY = 32 + _CLOCK
 _ERASED, _AUDIENCE = b"e", b"a"
-_ENTRY = 1 + _OLD_ENTRY
+_ENTRY = 1 + 32 + _CLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class WitnessState:
 
     - `identity`, `epoch`: who the store is, 16 bytes; who has it open, or had it last, 16 bytes.
     - `clock`: how far the store had come.
-    - `head`: what its history was then; None in a file from before there were heads.
+    - `head`: what its history was then.
     - `entries`: all entries, one after the other.
     - `of_entries`: their digest.
     """
@@ -66,7 +68,7 @@ class WitnessState:
     identity: bytes
     epoch: bytes
     clock: int
-    head: bytes | None
+    head: bytes
     entries: bytes = b""
     of_entries: bytes = hashlib.sha256().digest()
 
@@ -74,11 +76,14 @@ class WitnessState:
     def read(cls, path: Path) -> Self:
         """Return what the file at `path` says; nothing is locked or written.
 
-        Raises StorageFailed if it cannot be read, or is damaged.
+        Raises StorageFailed if it cannot be read, or is damaged; InvalidInput if it has another
+        format.
         """
         with guarded(path):
             content = path.read_bytes()
-        state = cls._old(content) if content.startswith(_OLD_MAGIC) else cls._new(content)
+        if content.startswith(_NAME) and len(content) > len(_NAME):
+            _checks.file_format(path, content[len(_NAME)], FORMAT)
+        state = cls._of(content)
         if state is None:
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
@@ -87,7 +92,7 @@ class WitnessState:
         return state
 
     @classmethod
-    def _new(cls, content: bytes) -> Self | None:
+    def _of(cls, content: bytes) -> Self | None:
         head, body = content[:_START], content[_START:]
         parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
         magic, identity, epoch, clock, last, count, of_entries, own = parts
@@ -101,20 +106,10 @@ class WitnessState:
             return None
         return cls(identity, epoch, int.from_bytes(clock), last, entries, of_entries)
 
-    @classmethod
-    def _old(cls, content: bytes) -> Self | None:
-        if len(content) < _OLD_START:
-            return None
-        _, identity, clock = _cut(content[:_OLD_START], len(_MAGIC), _IDENTITY, _CLOCK)
-        body = content[_OLD_START:]
-        starts = range(0, len(body) // _OLD_ENTRY * _OLD_ENTRY, _OLD_ENTRY)
-        entries = b"".join(_ERASED + body[at : at + _OLD_ENTRY] for at in starts)
-        return cls(identity, bytes(_EPOCH), int.from_bytes(clock), None).holding(entries)
-
     def header(self) -> bytes:
         """Return the head of the file; it fits into one sector of a disk."""
         count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
-        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head or NO_HEAD)
+        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head)
         content = _MAGIC + b"".join(parts) + count + self.of_entries
         return content + hashlib.sha256(content).digest()
 
@@ -206,13 +201,7 @@ class RollbackGuard:
 
     def begin(self, clock: int, head: bytes) -> None:
         """Start a new epoch, durably; whoever had the witness before cannot write it any more."""
-        if self.state.head is None:  # an older format
-            fresh = RollbackGuard.create(self._path, self.identity, clock, head, self.state.entries)
-            os.close(self._descriptor)
-            self._descriptor, self.state = fresh._descriptor, fresh.state
-            return
-        fresh_state = replace(self.state, epoch=fresh_key(_EPOCH), clock=clock, head=head)
-        self._write(fresh_state)
+        self._write(replace(self.state, epoch=fresh_key(_EPOCH), clock=clock, head=head))
         self.sync()
 
     def advance(self, clock: int, head: bytes) -> None:

@@ -97,10 +97,7 @@ def split_ids(stored: bytes) -> list[bytes]:
 
 
 def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
-    """Yield slot and framed id of every subject, also of a ledger that is not migrated yet."""
-    if not database.has_table("subject_pages"):
-        yield from _read_rows(database)
-        return
+    """Yield slot and framed id of every subject."""
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
             here, stored = entries_of([(slots, ids)])
@@ -209,19 +206,6 @@ def _rows(
             slots = np.arange(start, stop, dtype="<i4").tobytes()
             yield page, part, slots, bytes(ids[ends[start - 1] if start else 0 : ends[stop - 1]])
             start, part = stop, part + 1
-
-
-def rows_to_pages(database: Database) -> None:
-    """Move subjects from the table `subjects`, which had a row for each, inside a transaction."""
-    write_subjects(database, dict(_read_rows(database)))
-    database.execute("DELETE FROM subjects")
-    database.execute("DROP TABLE subjects")
-
-
-def _read_rows(database: Database) -> Iterator[tuple[int, bytes]]:
-    """Yield slot and framed id from the table of earlier schemas."""
-    for rows in database.scan("subjects"):
-        yield from rows
 
 
 def _pages_after(

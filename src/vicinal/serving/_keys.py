@@ -19,7 +19,7 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal.distributed import is_cluster
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFailed
 from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
 from vicinal.mechanisms._randomness import fresh_key
 from vicinal.store._requests import checked_name
@@ -97,7 +97,7 @@ class KeyFile:
         Raises
         ------
         StorageFailed
-            If the file is damaged: then nobody is let in.
+            If the file is damaged or has another format: then nobody is let in.
         """
         if not self.path.exists():
             return []
@@ -105,9 +105,10 @@ class KeyFile:
             content = self.path.read_bytes()
         try:
             parsed = json.loads(content)
-            if parsed["format"] != _FORMAT:
-                raise ValueError
+            _checks.file_format(self.path, parsed["format"], _FORMAT)
             return [ApiKey(**entry) for entry in parsed["keys"]]
+        except OtherFormat as error:  # whoever calls the service has done nothing wrong
+            raise StorageFailed(str(error)) from None
         except (ValueError, KeyError, TypeError):
             raise StorageFailed(f"{self.path} is not a file of keys.") from None
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger._chain import attach, has_digests
 from vicinal.ledger._database import Database, Row
 from vicinal.ledger._files import guarded, sync_folder
+from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
-from vicinal.ledger._schema import TABLES, migrate
 from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._tables import TABLES
 from vicinal.store._folder import (
     KEY,
     LEDGER,
@@ -49,7 +49,7 @@ def write_copy(parts: OpenStore, path: Path) -> None:
     _copy_files(parts.folder.path, path)
     copy = SQLiteDatabase(path / LEDGER, create=True)
     try:
-        migrate(copy)
+        create_tables(copy)
         copy_tables(parts.database, copy)
     finally:
         copy.close()
@@ -83,9 +83,8 @@ def unpack(
 def copy_tables(source: Database, target: Database) -> None:
     """Copy all rows of all tables into empty tables of the same schema, in one transaction."""
     with target.transaction():
-        target.execute("DELETE FROM meta")
         for table in TABLES:
-            copy_table(source, target, table)
+            copy_table(source, target, table.name)
 
 
 def copy_table(source: Database, target: Database, table: str) -> None:
@@ -135,10 +134,7 @@ def _move_ledger(folder: Folder) -> None:
     try:
         if target.has_table("meta"):
             raise InvalidInput("The database for the ledger must be empty. It holds a store.")
-        if has_digests(source):
-            attach(source, folder.key())  # what the migration writes is digested
-        migrate(source)
-        migrate(target)
+        create_tables(target)
         copy_tables(source, target)
     finally:
         source.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 
+from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
@@ -23,9 +24,8 @@ from vicinal.mechanisms import fresh_key
 LEDGER = "ledger.db"
 KEY = "key"
 CONFIG = "store.json"
-_FORMAT = 2
-_UNCHECKED = 1
-"""The format of stores from before `store.json` had a check value."""
+FORMAT = 1
+"""The format of `store.json`, and of the folder around it."""
 
 _SQLITE = "sqlite"
 
@@ -113,18 +113,21 @@ def private_folder(path: Path) -> None:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """Return what `store.json` says."""
+    """Return what `store.json` says.
+
+    Raises InvalidInput if it is not there, or has another format; StoreDamaged if it is not what
+    was written.
+    """
     if not (path / CONFIG).is_file():
         raise InvalidInput(f"There is no store at {path}.")
     try:
         with guarded(path / CONFIG):
             config = dict(json.loads((path / CONFIG).read_bytes()))
-        form, check = config["format"], config.pop("check", None)
+        form, check = config["format"], config.pop("check")
     except (ValueError, KeyError, TypeError, RecursionError):
-        form, check, config = 0, None, {}
-    if isinstance(form, int) and form > _FORMAT:
-        raise InvalidInput(f"The store {path} was written by a later version of vicinal.")
-    if not _is_config(config) or (check != check_of(config) and form != _UNCHECKED):
+        form, check, config = FORMAT, None, {}
+    _checks.file_format(path / CONFIG, form, FORMAT)
+    if not _is_config(config) or check != check_of(config):
         raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
     return config
 
@@ -132,7 +135,7 @@ def read_config(path: Path) -> dict[str, Any]:
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     """Write `store.json`."""
     config = {
-        "format": _FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
+        "format": FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
     }  # fmt: skip
     config["check"] = check_of(config)
     replace_file(path / CONFIG, json.dumps(config, indent=2).encode())

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from vicinal import _checks
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
-from vicinal.ledger._chain import attach, descends, has_digests
+from vicinal.ledger._chain import NO_HEAD, descends
 from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import Lock
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
-from vicinal.ledger._schema import DIGESTED, STEPS, migrate, schema_version
+from vicinal.ledger._tables import FORMAT
 from vicinal.neighbours import IndexFactory
 from vicinal.predictors.ind_knn._index_options import first_index
 from vicinal.predictors.ind_knn._shard import Shard
@@ -80,12 +81,12 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         database = _locked_database(folder, resources, create=True)
         if database.has_table("meta"):
             raise PrivacyRefused("The ledger's database belongs to another store already.")
-        migrate(database)
+        ledger = Ledger.create(database, folder.key())
+        schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
-            database.put("frame", schema.spec())
-        schema.save_arrays(folder.path)
-        ledger = _first_writing(folder, database, None)
+            database.put("schema", schema.spec())
+            note_files(database, folder.path)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
             folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width
@@ -115,7 +116,7 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
         witness = _witness(folder, resources, accept_loss=accept_loss)
         ledger, lost = _checked(folder, database, witness, accept_loss=accept_loss)
         clock = database.number("clock")
-        schema = StoreSchema.load(database.get("frame") or "", folder.path)
+        schema = StoreSchema.load(database.get("schema") or "", folder.path)
         record_files = RecordFiles(
             folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width,
             create=False,
@@ -124,7 +125,7 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
         if database.get(_erasure.PENDING) is None:
             _check_records(database, record_files, longer=True)
         index = index_of(schema.index, folder.path)
-        ledger = _first_writing(folder, database, ledger)
+        database.recover()
         if witness is None:
             witness = _new_witness(folder, resources, ledger)
         parts = _loaded(folder, witness, schema, ledger, record_files, index, resources)
@@ -135,30 +136,24 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
 
 def _checked(
     folder: Folder, database: Database, witness: RollbackGuard | None, *, accept_loss: bool
-) -> tuple[Ledger | None, WitnessState | None]:
-    """Check the ledger, its history and the small files; raises as :func:`open_folder`.
+) -> tuple[Ledger, WitnessState | None]:
+    """Return the ledger, checked with its history and the small files.
 
-    Returns the ledger, None if it has an older schema; and what the witness says, if the ledger
-    does not go on from there and that is accepted.
+    Beside it what the witness says, if the ledger does not go on from there and that is accepted.
+    Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
     """
     faults = database.faults()
     if faults:
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
-    digested = has_digests(database)
-    if digested and schema_version(database) < DIGESTED:
-        raise StoreDamaged("The ledger is not what was written: it lacks a table.")
-    if digested:
-        check_files(database, folder.path, [KEY])
-        attach(database, folder.key())
-        check_files(database, folder.path)
-    ledger = None
-    if digested and schema_version(database) == len(STEPS):
-        ledger = Ledger(database, folder.key())
-        _check_budgets(ledger)
+    _checks.file_format("The ledger", database.number("format"), FORMAT)
+    check_files(database, folder.path, [KEY])  # first, as digests of rows are made with it
+    ledger = Ledger(database, folder.key())
+    check_files(database, folder.path)
+    _check_budgets(ledger)
     if witness is None:
-        return ledger, WitnessState(b"", b"", database.number("clock"), None)
+        return ledger, WitnessState(b"", b"", database.number("clock"), NO_HEAD)
     return ledger, _check_history(database, witness.state, accept_loss=accept_loss)
 
 
@@ -173,17 +168,6 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
     faults = record_file_faults(database, record_files, database.number("records"), longer=longer)
     if faults:
         raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
-
-
-def _first_writing(folder: Folder, database: Database, ledger: Ledger | None) -> Ledger:
-    """Let the database be written; an older one is brought to the present schema, and loaded."""
-    database.recover()
-    if ledger is None:
-        migrate(database)
-    if ledger is None:
-        ledger = Ledger(database, folder.key())
-    note_files(database, folder.path)
-    return ledger
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
@@ -235,11 +219,6 @@ def _check_history(
 
 def goes_on_from(database: Database, state: WitnessState) -> bool:
     """Tell whether a ledger has been where its witness saw it last."""
-    clock = database.number("clock")
-    if state.head is None:  # a witness from before there were heads
-        return clock >= state.clock
-    if not has_digests(database):  # a backup from then
-        return clock == state.clock
     return descends(database, state.clock, state.head)
 
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import descends
@@ -30,6 +31,7 @@ ERASURE, GUARANTEE = "erasure", "guarantee"
 _FORMAT = 1
 _DOMAIN = b"vicinal receipt\x01"
 _SIGNATURE = "signature"
+_FIELDS = {"format", "kind", "public_key", _SIGNATURE}
 
 
 class SigningKey:
@@ -124,12 +126,12 @@ def _is_erased(ledger: Ledger, subject: SubjectId) -> bool:
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     """Return a receipt whose signature is that of `public_key`.
 
-    Raises InvalidInput if it is none, or was changed, or another key signed it.
+    Raises InvalidInput if it is none, was changed, has another format, or another key signed it.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-    if not isinstance(receipt, dict) or not {"kind", "public_key", _SIGNATURE} <= set(receipt):
+    if not isinstance(receipt, dict) or not set(receipt) >= _FIELDS:
         raise InvalidInput("The file holds no receipt.")
     content = {name: value for name, value in receipt.items() if name != _SIGNATURE}
     try:
@@ -139,6 +141,7 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
         raise InvalidInput("The receipt was changed, or signed with another key.") from None
     if content["public_key"] != public_key.lower():
         raise InvalidInput("The receipt names another key than the one that signed it.")
+    _checks.file_format("The receipt", content["format"], _FORMAT)
     return content
 
 

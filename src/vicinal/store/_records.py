@@ -19,9 +19,8 @@ from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
 from vicinal.ledger._answers import request_name
 from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import check_length, framed_all, unframed
+from vicinal.ledger._id_encoding import check_length, framed_all
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._subject_pages import read_framed
 from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import inputs
@@ -42,19 +41,7 @@ def write_naming(database: Database, *, by_holder: bool) -> None:
 
 def check_naming(database: Database, *, by_holder: bool) -> None:
     """Raise InvalidInput if records come with ids where they had none before, or without."""
-    naming = database.get(NAMING) or _earlier_naming(database)
-    if naming is not None:
-        inputs.check_subjects_given(by_holder, before=naming == GIVEN)
-
-
-def _earlier_naming(database: Database) -> str | None:
-    """Return what an earlier version's ledger shows; None if it could be either."""
-    following = int(database.get(NEXT_NUMBER) or 0)
-    if not following:
-        return GIVEN
-    numbers = range(following)
-    ids = (unframed(stored) for _, stored in read_framed(database))
-    return GIVEN if any(subject not in numbers for subject in ids) else None
+    inputs.check_subjects_given(by_holder, before=database.get(NAMING) == GIVEN)
 
 
 @dataclass(frozen=True, eq=False)

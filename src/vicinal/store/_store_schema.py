@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +31,7 @@ from vicinal.neighbours import (
 from vicinal.neighbours._centroids import CentroidCells
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._engine_factory import kernel_for
-from vicinal.predictors.ind_knn._index_options import CENTROIDS, EXACT, first_index, options_of
+from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._targets import TargetSchema
 
@@ -72,11 +72,6 @@ def learnt_index(
     )
     replace_file(folder / CELLS, content.getvalue())
     return partial(PublicCentroids, cells=cells)
-
-
-def plain_index() -> dict[str, Any]:
-    """Return the index of stores that were made before there were others."""
-    return {"kind": EXACT}
 
 
 def _load(path: Path) -> CentroidCells:
@@ -123,7 +118,7 @@ class StoreSchema:
     precision: Precision
     extractor: StoreExtractor
     public: FloatMatrix | None
-    index: dict[str, Any] = field(default_factory=plain_index)
+    index: dict[str, Any]
 
     @property
     def classes(self) -> list[Any]:
@@ -167,7 +162,6 @@ class StoreSchema:
         """Return everything but arrays, as JSON."""
         return json.dumps(
             {
-                "classes": self.classes,
                 "target": self.target.parameters,
                 "n_features": self.n_features,
                 "kernel": self.kernel,
@@ -194,14 +188,14 @@ class StoreSchema:
         fields = json.loads(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
-            TargetSchema.of(fields.get("target", {"classes": fields["classes"]})),
+            TargetSchema.of(fields["target"]),
             fields["n_features"],
             fields["kernel"],
             fields["bound"],
             Precision(fields["norm"], fields["limit"]),
             StoreExtractor.load(fields["extractor"], folder),
             public,
-            fields.get("index", plain_index()),
+            fields["index"],
         )
 
 

@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from vicinal import _checks
 from vicinal._lazy import of_extra
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.students._kernel_network import KERNEL, kernel_of
 from vicinal.students._networks import Likeness, UnitLength, build
 from vicinal.students._student import Preprocessing, Student
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     import onnx
 
 
-FORMAT = "vicinal-student-1"
+FORMAT = 1
 
 
 def save(student: Student, path: str | Path) -> None:
@@ -88,12 +89,11 @@ def load(path: str | Path) -> Student:
         with Path(path).open("rb") as file:
             stored = torch.load(file, map_location="cpu", weights_only=True)
         about = json.loads(stored.pop("about"))
-        if about["format"] != FORMAT:
-            raise ValueError("another format")
+        _checks.file_format(path, about["format"], FORMAT)
         return _student(about, stored)
     except FileNotFoundError:
         raise InvalidInput(f"There is no file {path}.") from None
-    except MemoryError:
+    except (MemoryError, OtherFormat):
         raise
     # torch raises whatever its unpickler meets.
     except Exception as error:
@@ -125,7 +125,7 @@ def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student
     )
     classes = tuple(about["classes"])
     second = None
-    if about.get("second") is not None:
+    if about["second"] is not None:
         second = _student(about["second"], _named(tensors, _SECOND))
         tensors = {name: part for name, part in tensors.items() if not name.startswith(_SECOND)}
     if about["network"] == KERNEL:
