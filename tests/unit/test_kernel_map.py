@@ -60,29 +60,6 @@ def test_a_stored_map_is_the_same():
     assert all(array.dtype == np.int16 for array in MAP.arrays().values())
 
 
-def of_earlier_versions(landmarks, projection, shifts, unit):
-    """Components as earlier versions have made them: likenesses of 2^16 steps, sums in float64."""
-
-    def likeness(left):
-        found = left @ landmarks.T.astype(np.float32) * np.float32(0.5 / FLOAT32.scale(D) ** 2)
-        found = np.clip(found + np.float32(0.5), 0, 1)
-        for _ in range(3):
-            found *= found
-        return np.rint(found * np.float32(1 << 16)).astype(np.float64)
-
-    center = np.rint(likeness(landmarks.astype(np.float32)).sum(axis=0) @ projection / M)
-    return (likeness(unit) @ projection - center) * 2.0 ** shifts.astype(float)
-
-
-def test_a_map_of_an_earlier_version_maps_as_it_did():
-    landmarks, unit = MAP.arrays()["landmarks"], unit_vectors(X)
-    projection = RNG.integers(-(1 << 14), 1 << 14, (M, 7)).astype(np.int16)
-    parts = {"landmarks": landmarks, "projection": projection, "shifts": np.arange(7, dtype="<i2")}
-    earlier = KernelMap(**parts)
-    assert (earlier.components(unit) == of_earlier_versions(*parts.values(), unit)).all()
-    assert (KernelMap(**earlier.arrays()).components(unit) == earlier.components(unit)).all()
-
-
 @pytest.mark.parametrize("scale", [1, 1000])
 def test_no_likenesses_have_sums_beyond_32_bits(scale):
     """Of all columns, also of one whose entries have one sign, under any likenesses up to 1."""

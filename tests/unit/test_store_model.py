@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import warnings
 
@@ -22,9 +21,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, Storage
 from vicinal.ledger._models import read_parts
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.predictors.ind_knn import _model_rule
-from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_rule import ModelRule
-from vicinal.predictors.ind_knn._private_model import LinearModel
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
@@ -286,20 +283,6 @@ def test_by_default_the_rule_decides(tmp_path):
             assert "no private model was trained, as with so few" in str(store.guarantee())
 
 
-def test_an_audience_from_before_the_default_keeps_none(tmp_path):
-    with make(tmp_path / "store", model_share=0) as store:
-        database = store._parts.database
-        with database.transaction():
-            plan = json.loads(store._audience_states["default"].audience.plan)
-            del plan["asked"]["model_share"], plan["pinned"]["model_share"]
-            database.execute("UPDATE audiences SET plan = ?", (json.dumps(plan),))
-    with Store.open(tmp_path / "store") as old:
-        assert old._audience_states["default"].settings.trained_share == 0
-        assert not old.models_stay
-        assert "model" not in str(old.guarantee())
-        assert len(old.predict(Q[:3]).labels) == 3
-
-
 def test_an_erasure_says_that_weights_stay(opened, tmp_path):
     before = model_of(opened).model.weights.copy()
     path = opened._parts.folder.path
@@ -350,20 +333,6 @@ def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
         found = store.evaluate(Q, YQ, [f"v{i}" for i in range(len(Q))], share=0.9)
         assert found.scores is not None
         assert store.verify()
-
-
-def test_answers_without_probabilities_are_read_as_before(opened):
-    state = opened._audience_states["default"]
-    database = opened._parts.database
-    (seq, content) = database.execute("SELECT seq, answers FROM answers ORDER BY seq")[0]
-    votes = np.frombuffer(content, "<f8").reshape(30, -1)[:, :CLASSES]
-    with database.transaction():
-        database.execute("UPDATE answers SET answers = ? WHERE seq = ?", (votes.tobytes(), seq))
-    state.answers._recent.clear()
-    reply = opened.predict(Q[:30])
-    assert reply.probabilities is None
-    np.testing.assert_array_equal(reply.votes, votes)
-    np.testing.assert_array_equal(reply.labels, votes.argmax(axis=1))
 
 
 # ---------------------------------------------------------------- trained again
@@ -492,18 +461,6 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
         assert opened.verify()
 
 
-def test_a_model_of_an_earlier_version_scores_as_it_did(of_components):
-    """Its map has likenesses of 2^16 steps, and says nothing of it."""
-    path, kernel = of_components._parts.folder.path, model_of(of_components).model.kernel
-    earlier = {name: part for name, part in kernel.arrays().items() if name != "bits"}
-    expected = LinearModel(model_of(of_components).model.weights, KernelMap(**earlier)).scores(Q)
-    of_components._parts.database.execute("DELETE FROM models WHERE part = 'bits'")
-    of_components.close()
-    with Store.open(path) as opened:
-        assert (model_of(opened).model.scores(Q) == expected).all()
-        assert (opened.predict(Q).labels == YQ).mean() > 0.9
-
-
 def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
     """A rule of a later version is for models that are trained by it."""
     path, before = of_components._parts.folder.path, of_components._audience_states["default"]
@@ -515,10 +472,3 @@ def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
         after = opened._audience_states["default"]
         assert after.private_model.model.rule == before.private_model.model.rule
         assert after.settings.n_asked == before.settings.n_asked
-        database = opened._parts.database
-        with database.transaction():
-            plan = json.loads(after.audience.plan)
-            del plan["pinned"]["model_rule"]
-            database.execute("UPDATE audiences SET plan = ?", (json.dumps(plan),))
-    with Store.open(path) as older:
-        assert model_of(older).rule == _model_rule.FIRST

@@ -24,7 +24,7 @@ from vicinal.predictors import IndKNNClassifier
 from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
-from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._reembedding import (
     SpentBudget,
@@ -381,11 +381,10 @@ def _stored_model(state: State) -> TrainedModel | None:
     if "model_share" not in state:
         return None
     share, n_asked = float(state["model_share"]), int(state["model_put"])
-    rule = ModelRule(*state["model_rule"].tolist()) if "model_rule" in state else FIRST
+    rule = ModelRule(*state["model_rule"].tolist())
     kernel = None
     if "model_projection" in state:
-        keys = {name: f"model_{name}" for name in KERNEL_ARRAYS}
-        kernel = KernelMap(**{name: state[key] for name, key in keys.items() if key in state})
+        kernel = KernelMap(**{name: state[f"model_{name}"] for name in KERNEL_ARRAYS})
     weights, used = state["model_weights"], state["model_used"]
     return TrainedModel(share, weights, used, n_asked, kernel, rule)
 

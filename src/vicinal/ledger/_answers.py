@@ -70,10 +70,7 @@ class AnswerLog:
         self._place_of.clear()
 
     def read(self, seqs: Places, places: Places) -> AnyArray:
-        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,).
-
-        NaN for numbers that an earlier version did not keep.
-        """
+        """Return stored answers: numbers, float64 (q, width), or labels, int64 (q,)."""
         empty = np.zeros((0, self._width)) if self._width else np.zeros(0, dtype=np.int64)
         blocks = {seq: self._block(seq) for seq in np.unique(seqs).tolist()}
         pairs = zip(seqs.tolist(), places.tolist(), strict=True)
@@ -100,9 +97,7 @@ class AnswerLog:
     def _unpacked(self, content: bytes, size: int) -> AnyArray:
         if self._width is None:
             return np.frombuffer(content, dtype="<i8")
-        stored = np.frombuffer(content, dtype="<f8").reshape(size, -1)
-        lacking = np.full((size, self._width - stored.shape[1]), np.nan)
-        return np.hstack([stored, lacking])
+        return np.frombuffer(content, dtype="<f8").reshape(size, self._width)
 
     def _keep(self, seq: int, answers: AnyArray) -> None:
         self._recent[seq] = answers

@@ -24,7 +24,7 @@ from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
-from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
@@ -48,8 +48,7 @@ class ReleasedAnswers:
 
     `labels`, int64 (q,): positions of classes. `votes`, float64 (q, c) or None: noisy votes; NaN
     where nobody was asked. None where labels alone leave. `probabilities`, float64 (q, c) or None:
-    None where votes do not tell them: behind a gate, and beside the private model of an earlier
-    version, which did not keep them.
+    None where votes do not tell them: behind a gate.
     """
 
     labels: Ints
@@ -114,8 +113,6 @@ class AudienceState:
             probabilities = None if scale is None else decision.probabilities(votes, scale)
             return ReleasedAnswers(labels, votes, probabilities)
         votes, chances = np.split(stored, 2, axis=1)
-        if np.isnan(chances).any():
-            return ReleasedAnswers(votes.argmax(axis=1), votes)
         labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
         return ReleasedAnswers(labels, votes, chances)
 
@@ -220,7 +217,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
-    # What is written says so where the rule decides: plans without a word have no model.
+    # What is written says so where the rule decides.
     share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
 
@@ -268,9 +265,7 @@ def open_audience_state(
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
-    classes = schema.target.kind == CLASSES
-    # Audiences from before the rule decided on a private model have none unless they say so.
-    chosen = {**({"model_share": 0} if classes else {}), **plan["asked"]}
+    chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
     if isinstance(requested, IndKNNSettings):
         requested = settled_request(requested, plan["pinned"], schema)
@@ -278,8 +273,7 @@ def open_audience_state(
     pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
     settings = _settings(schema, {**chosen, **pinned})
     if settings.trained_share:
-        rule = plan["pinned"].get(_RULE)
-        settings = settings.changed(settled_rule=FIRST if rule is None else ModelRule(**rule))
+        settings = settings.changed(settled_rule=ModelRule(**plan["pinned"][_RULE]))
     slack = slack_meter(settings, audience.slack)
     model = (
         stored_model(parts, audience, settings) if isinstance(settings, IndKNNSettings) else None

@@ -55,7 +55,7 @@ class StoredModel:
     kernel: Kernel
     public: FloatMatrix
     n_asked: int
-    trained: int = 1
+    trained: int
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
@@ -86,7 +86,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
         return resolved(settings, schema.n_features, n_public)
     settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
-        content = {**_content(model.model), _USED: text_of(model.used), PUT: "0"}
+        content = {**_content(model.model), _USED: text_of(model.used), _TRAINED: "1", PUT: "0"}
         write_parts(parts.database, audience.number, content)
     return settings
 
@@ -97,7 +97,7 @@ def settled_request(
     """Return an audience's settings with the share that was settled, and why it has no model.
 
     - `requested`: as they were asked for.
-    - `pinned`: what its plan has fixed; without a share, it is from before there were models.
+    - `pinned`: what its plan has fixed: no share in a cluster, which trains no model.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
@@ -152,7 +152,7 @@ def stored_model(
     if not settings.model_share:
         return None
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_WEIGHTS, _USED, PUT} <= parts_of.keys():
+    if public is None or not {_WEIGHTS, _USED, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
@@ -160,7 +160,7 @@ def stored_model(
     linear = LinearModel(weights, _stored_kernel(parts_of))
     model = PrivateModel(linear, rows, used, settings.class_shares, settings.model_rule)
     mapped = model.features(rows)
-    trained = int(parts_of.get(_TRAINED, 1))  # models of earlier versions were trained once
+    trained = int(parts_of[_TRAINED])
     kernel = kernel_for(settings, mapped)
     return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
 
@@ -174,14 +174,10 @@ def _content(model: LinearModel) -> dict[str, str]:
 
 
 def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
-    """Return the kernel that :func:`_content` has written; older models have none."""
+    """Return the kernel that :func:`_content` has written, if the model has one."""
     if _SHAPE not in parts_of:
         return None
-    arrays = {
-        name: np.frombuffer(bytes_of(parts_of[name]), "<i2")
-        for name in KERNEL_ARRAYS
-        if name in parts_of
-    }
+    arrays = {name: np.frombuffer(bytes_of(parts_of[name]), "<i2") for name in KERNEL_ARRAYS}
     width = int(parts_of[_SHAPE])
     projection = arrays["projection"].reshape(-1, width)
     landmarks = arrays["landmarks"].reshape(len(projection), -1)

@@ -20,7 +20,7 @@ from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.neighbours._kernels import FLOAT32, unit_vectors
-from vicinal.predictors.ind_knn._kernel_map import KernelMap
+from vicinal.predictors.ind_knn._kernel_map import BITS, KernelMap
 from vicinal.students._networks import Likeness, Network, UnitLength
 from vicinal.students._optimizers import UncompiledLBFGS
 
@@ -52,7 +52,7 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     assert public_map.components_ is not None  # noqa: S101 (narrows the type: there are some)
     assert public_map.scale_ is not None  # noqa: S101 (the same)
     mapped = public_map.components_ / public_map.scale_ * np.asarray(deviation)[:, None]
-    columns = arrays["projection"] * 2.0 ** (arrays["shifts"] + arrays["bits"]).astype(float)
+    columns = arrays["projection"] * 2.0 ** (arrays["shifts"] + BITS).astype(float)
     landmarks = arrays["landmarks"] / FLOAT32.scale(arrays["landmarks"].shape[1])
     network = empty_kernel(*mapped.shape, *columns.shape, n_classes)
     state = {"body.0.weight": mapped.T, "body.2.weight": landmarks, "body.4.weight": columns.T}

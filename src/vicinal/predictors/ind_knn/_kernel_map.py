@@ -30,14 +30,13 @@ LANDMARKS = 2000
 COMPONENTS = 400
 """Components, at most."""
 
-KERNEL_ARRAYS = ("landmarks", "projection", "shifts", "bits")
-"""What a map consists of; names on disk. Maps of earlier versions have no bits."""
+KERNEL_ARRAYS = ("landmarks", "projection", "shifts")
+"""What a map consists of; names on disk."""
 
-EARLIER_BITS = 16
-"""Of a likeness, in maps of earlier versions."""
+BITS = 12
+"""A likeness of 1 has 2^12 steps."""
 
-_BITS = 12
-_LARGEST_SUM = (1 << (31 - _BITS)) - 1  # of one sign in a column: int32 holds all sums
+_LARGEST_SUM = (1 << (31 - BITS)) - 1  # of one sign in a column: int32 holds all sums
 _LEAST_VARIANCE = 1e-5  # of a component, over that of the first; below is rounding
 _ROUNDING = 1e-10  # variance for each landmark that rounding can make up
 _LARGEST = 1 << 14
@@ -55,8 +54,6 @@ class KernelMap:
         From likenesses to components, in steps of its column.
     shifts : int16 (D,)
         A step of column j is 2^shifts[j].
-    bits : int16 (1,), optional
-        A likeness of 1 has 2^bits steps: 12, or 16 as in earlier versions.
 
     Examples
     --------
@@ -72,14 +69,11 @@ class KernelMap:
         landmarks: npt.NDArray[np.int16],
         projection: npt.NDArray[np.int16],
         shifts: npt.NDArray[np.int16],
-        bits: npt.NDArray[np.int16] | None = None,
     ) -> None:
         self._landmarks, self._projection, self._shifts = landmarks, projection, shifts
-        self._bits = np.array([EARLIER_BITS], dtype=np.int16) if bits is None else bits
         self._products = int16_products()
         self._towards = self._products.prepared(np.ascontiguousarray(landmarks.T))
-        self._small = int(self._bits[0]) == _BITS  # the others' sums need float64
-        self._along = self._products.prepared(projection) if self._small else projection * 1.0
+        self._along = self._products.prepared(projection)
         sums = np.zeros(self.width)
         for _, projected in self._projected(landmarks):
             sums += projected.sum(axis=0, dtype=np.float64)
@@ -102,12 +96,11 @@ class KernelMap:
         projection *= (along[0] / along) ** 0.25
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
         integers = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
-        bits = np.array([_BITS], dtype=np.int16)
-        return cls(landmarks.astype(np.int16), *_fitting(integers, shifts), bits)
+        return cls(landmarks.astype(np.int16), *_fitting(integers, shifts))
 
     def arrays(self) -> dict[str, npt.NDArray[np.int16]]:
         """Return the parameters by name, to be stored: another factorisation would not fit."""
-        parts = self._landmarks, self._projection, self._shifts, self._bits
+        parts = self._landmarks, self._projection, self._shifts
         return dict(zip(KERNEL_ARRAYS, parts, strict=True))
 
     @property
@@ -125,21 +118,15 @@ class KernelMap:
         return components
 
     def _projected(self, unit: IntegerMatrix) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
-        """Yield which of some rows, and their exact products with the projection.
-
-        Those with likenesses of 2^16 steps are below 2^16 2^14 L, exact in float64 in any order.
-        """
+        """Yield which of some rows, and their exact products with the projection."""
         factor = np.float32(0.5 / FLOAT32.scale(unit.shape[1]) ** 2)
-        steps = np.float32(1 << int(self._bits[0]))
+        steps = np.float32(1 << BITS)
         for start in range(0, len(unit), _CHUNK):
             part = slice(start, start + _CHUNK)
             products = self._products.times(unit[part].astype(np.int16), self._towards)
-            likeness = np.empty(products.shape, np.int16 if self._small else np.float64)
+            likeness = np.empty(products.shape, np.int16)
             _bend(products, factor, steps, likeness)
-            if self._small:
-                yield part, self._products.times(likeness, self._along)
-            else:
-                yield part, likeness @ self._along
+            yield part, self._products.times(likeness, self._along)
 
 
 def _fitting(projection: Int16Matrix, shifts: Int16Matrix) -> tuple[Int16Matrix, Int16Matrix]:

@@ -39,9 +39,6 @@ class ModelRule:
         return np.asarray(np.maximum(1.0, self.least_prior * expected / (self.prior * noise)))
 
 
-FIRST = ModelRule(share=0.7, asked=0.25, prior=2.0, metric=0.5)
-"""Of models whose rule was not written down with them."""
-
 USUAL = ModelRule()
 
 OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25, least_prior=0.3)

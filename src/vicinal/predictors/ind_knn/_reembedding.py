@@ -28,7 +28,7 @@ from vicinal.predictors.ind_knn._engine_factory import engine_on, kernel_for, sl
 from vicinal.predictors.ind_knn._estimator import IndKNNClassifier
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 from vicinal.predictors.ind_knn._model_features import ModelFeatures
-from vicinal.predictors.ind_knn._model_rule import FIRST, ModelRule
+from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._private_model import LinearModel, PrivateModel
 from vicinal.predictors.ind_knn._shard import Shard
@@ -50,8 +50,8 @@ class TrainedModel:
     weights: Floats
     used: Floats
     n_asked: int
-    kernel: KernelMap | None = None
-    rule: ModelRule = FIRST
+    kernel: KernelMap | None
+    rule: ModelRule
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
