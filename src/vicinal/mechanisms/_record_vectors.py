@@ -87,16 +87,6 @@ class RecordVectors:
         """Return float64 (n, width)."""
         return self.steps() / UNIT
 
-    def checksums(self) -> Ints32:
-        """Return a number for every record that follows from its vector, (n, 2)."""
-        rows = np.repeat(np.arange(len(self)), np.diff(self.starts))
-        words = np.zeros((len(self), 2), dtype=np.uint64)
-        mixed = self.coordinates.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-        mixed ^= self.values.astype(np.int64).view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
-        np.add.at(words[:, 0], rows, mixed >> np.uint64(33))
-        np.add.at(words[:, 1], rows, (mixed * np.uint64(0x165667B19E3779F9)) >> np.uint64(33))
-        return (words & np.uint64(0x7FFFFFFF)).astype(np.int32)
-
 
 RecordTargets = Ints32 | RecordVectors
 """What records carry: class indices (n,), or vectors."""

@@ -12,8 +12,7 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors.ind_knn._answer_trend import check_enough
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, answers_of
 from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
 from vicinal.store._requests import LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
@@ -47,22 +46,20 @@ def stored_answers(
     stored = state.answers.read(seqs, places)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
     noise = np.full(len(stored), state.noise_scale)
-    plain: dict[str, Any] = {"votes": stored, "confidence": None, "probabilities": None}
+    plain = {"votes": stored, "confidence": None, "probabilities": None}
     names = {"names": schema.target.names}
-    if isinstance(settings, MultiLabelSettings):
-        sets = LabelAnswers.of(settings, stored, noise)
-        fields = {"labels": sets.present.astype(np.int64), "errors": sets.errors}
-        return StoredAnswers(LabelSetReply, {**plain, **fields, "shares": sets.shares}, names)
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
-    numbers = NumberAnswers.of(settings, stored, noise)
-    quartiles = numbers.quantiles(_QUARTILES) if settings.n_thresholds and len(stored) else None
-    fields = {"labels": numbers.means, "errors": numbers.errors}
-    return StoredAnswers(NumberReply, {**plain, **fields, "quartiles": quartiles}, names)
+    answers = answers_of(settings, stored, noise)
+    fields: dict[str, AnyArray | None] = {**plain, **answers.fields}
+    if isinstance(answers, LabelAnswers):
+        return StoredAnswers(LabelSetReply, fields, names)
+    with_quartiles = answers.settings.n_thresholds and len(stored)
+    fields["quartiles"] = answers.quantiles(_QUARTILES) if with_quartiles else None
+    return StoredAnswers(NumberReply, fields, names)
 
 
 def trend_rows(schema: StoreSchema, state: AudienceState, queries: Any) -> IntegerMatrix:
     """Return queries as integers, or raise InvalidInput where no trend can be fitted to them."""
-    if not isinstance(state.settings, RegressorSettings | MultiLabelSettings):
+    if isinstance(state.settings, IndKNNSettings):
         raise InvalidInput(
             "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
             "a trend to."
@@ -79,13 +76,7 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
     assert reply.votes is not None  # noqa: S101 (sums are stored)
     around = proxies.surroundings(rows, votes.kernel, votes.weights)
     noise = np.full(len(rows), state.noise_scale)
-    if isinstance(settings, MultiLabelSettings):
-        sets = LabelAnswers.of(settings, reply.votes, noise).along_trend(around)
-        fields: dict[str, Any] = {"labels": sets.present.astype(np.int64), "shares": sets.shares}
-        return replace(reply, **fields | {"errors": sets.errors})
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (see trend_rows)
-    numbers = NumberAnswers.of(settings, reply.votes, noise).along_trend(around)
-    fields = {"labels": numbers.means, "errors": numbers.errors}
+    fields: dict[str, Any] = answers_of(settings, reply.votes, noise).along_trend(around).fields
     return replace(reply, **fields)
 
 

@@ -113,7 +113,7 @@ def release(estimator: BaseEstimator) -> None:
 def named(labels: AnyArray | RecordVectors, classes: AnyArray) -> Ints32:
     """Return numbers for what every record carries that do not depend on the order of `classes`."""
     if isinstance(labels, RecordVectors):
-        return labels.checksums()
+        return labels.steps()
     if labels.ndim == 2:
         return labels.astype(np.int32)
     numbers = (id_digests(classes.tolist()) >> np.uint64(33)).astype(np.int32)

@@ -120,9 +120,12 @@ class SharedSettings(Settings, IndKNNParameters):
         """Coordinates of what a record contributes."""
 
     @property
-    @abstractmethod
     def n_groups(self) -> int:
-        """Kinds of records that an answer tells apart; each needs neighbours of its own."""
+        """Kinds of records that an answer tells apart; each needs neighbours of its own.
+
+        Numbers and labels are planned for as two classes are.
+        """
+        return 2
 
     @property
     @abstractmethod

@@ -11,11 +11,12 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from vicinal import _checks
-from vicinal._arrays import Bools, Floats
+from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.errors import InvalidInput
 from vicinal.predictors.ind_knn import _target_encoding
 from vicinal.predictors.ind_knn._answer_trend import PublicSurroundings, refined
 from vicinal.predictors.ind_knn._parameter_tables import LOG
+from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._target_encoding import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE
 from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
 
@@ -109,6 +110,11 @@ class NumberAnswers:
         means, errors = refined(around, *_scaled(self.settings, self.averages))
         means, errors = _in_units(self.settings, means, errors)
         return replace(self, means=means, errors=errors)
+
+    @property
+    def fields(self) -> dict[str, AnyArray]:
+        """What a reply says: predictions as its labels, and their errors."""
+        return {"labels": self.means, "errors": self.errors}
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
@@ -206,3 +212,19 @@ class LabelAnswers:
         """Return shares and errors as a trend through all of these answers has them."""
         means, errors = refined(around, self.averages.means, self.averages.errors)
         return self._of_means(self.averages, means, errors, centred=self.centred)
+
+    @property
+    def fields(self) -> dict[str, AnyArray]:
+        """What a reply says: 1 for each label given and 0 for the others, shares, and errors."""
+        given = self.present.astype(np.int64)
+        return {"labels": given, "shares": self.shares, "errors": self.errors}
+
+
+def answers_of(
+    settings: SharedSettings, sums: Floats, noise: Floats
+) -> NumberAnswers | LabelAnswers:
+    """Return what sums with this noise (q,) say, by what records carry."""
+    if isinstance(settings, RegressorSettings):
+        return NumberAnswers.of(settings, sums, noise)
+    assert isinstance(settings, MultiLabelSettings)  # noqa: S101 (no other kind)
+    return LabelAnswers.of(settings, sums, noise)

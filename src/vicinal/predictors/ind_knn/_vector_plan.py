@@ -24,7 +24,6 @@ from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswe
 from vicinal.predictors.ind_knn._vector_settings import (
     MultiLabelSettings,
     RegressorSettings,
-    VectorSettings,
 )
 
 _ESTIMATORS: Mapping[str, type[IndKNNEstimator[Any]]] = {
@@ -45,7 +44,7 @@ class VectorPlanRequest(PlanRequest):
 
     target: Mapping[str, Any] = field(default_factory=dict)
 
-    def settings(self) -> VectorSettings:  # type: ignore[override]
+    def settings(self) -> SharedSettings:  # type: ignore[override]
         """Return the estimator's checked settings; raise InvalidInput for what it refuses."""
         (estimator_class,) = (
             estimator_class for kind, estimator_class in _ESTIMATORS.items() if kind in self.target
@@ -55,8 +54,7 @@ class VectorPlanRequest(PlanRequest):
             n_records=_checks.integer("records", self.n_records, least=1),
             records_per_subject=self.records_per_subject,
         )  # fmt: skip
-        settings = estimator._plans.of(estimator)
-        assert isinstance(settings, VectorSettings)  # noqa: S101 (of these estimators)
+        settings: SharedSettings = estimator._plans.of(estimator)
         return settings
 
 

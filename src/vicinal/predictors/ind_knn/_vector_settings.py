@@ -20,17 +20,8 @@ from vicinal.predictors.ind_knn._shared_settings import SharedSettings
 from vicinal.predictors.ind_knn._target_checks import TargetBounds
 from vicinal.predictors.ind_knn._target_encoding import TypicalScale
 
-_TOLD_APART = 2
-"""Groups of records that the number of neighbours is planned for, as with two classes."""
 
-
-class VectorSettings(SharedSettings):
-    """Checked parameters that all estimators with vectors take; None stands for "auto"."""
-
-    n_groups = _TOLD_APART
-
-
-class RegressorSettings(RegressorParameters, VectorSettings):
+class RegressorSettings(RegressorParameters, SharedSettings):
     """Checked parameters of an Ind-KNN regressor."""
 
     def check_together(self) -> None:
@@ -93,7 +84,7 @@ class RegressorSettings(RegressorParameters, VectorSettings):
     public_facts = ("the names and bounds of the targets",)
 
 
-class MultiLabelSettings(MultiLabelParameters, VectorSettings):
+class MultiLabelSettings(MultiLabelParameters, SharedSettings):
     """Checked parameters of an Ind-KNN classifier for several labels."""
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
