@@ -21,7 +21,10 @@ APART = {"bench", "demo", "docs"}
 """Extras that the tests do without: a rival, digits that a checkout has, what builds the site."""
 
 CORE = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
-DEV = [*CORE, *(one for name in EXTRAS.keys() - APART for one in EXTRAS[name])]
+DEV = [
+    *CORE,
+    *(one for name in EXTRAS.keys() - APART for one in EXTRAS[name] if "vicinal[" not in one),
+]
 DOCS = [*DEV, *EXTRAS["docs"]]
 TORCH = (ROOT / "requirements" / "torch.txt").read_text().splitlines()[-1]
 FILES = {"core": CORE, "core dev": DEV, "core dev docs": DOCS}

@@ -65,7 +65,7 @@ def _version(name: str) -> str | None:
 
 
 def _processor() -> dict[str, Any]:
-    from llvmlite import binding  # type: ignore[import-untyped]
+    from llvmlite import binding
 
     from vicinal.neighbours._scan import THREADS
 

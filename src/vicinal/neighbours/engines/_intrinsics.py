@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numba
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import binding, ir  # type: ignore[import-untyped]
+from llvmlite import binding, ir
 from numba.core import types
 from numba.extending import intrinsic
 
