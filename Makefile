@@ -11,6 +11,10 @@ HASHED := $(PIP) --require-hashes --requirement requirements/
 TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \
 	--requirement requirements/torch.txt # timm stands without its torchvision
 ITSELF := $(PIP) --no-build-isolation --editable .
+# torch.txt is written by hand: its CPU and CUDA builds have one version and other hashes.
+LOCK = printf 'hatchling>=1.27\neditables\n' | out/uv/bin/uv pip compile -q pyproject.toml - $(ARGS) \
+	--universal --python-version 3.11 --only-binary :all: --generate-hashes --no-annotate \
+	--no-emit-package torch --custom-compile-command "make lock"
 CORE := $(VENV)/.core-installed
 DEV := $(VENV)/.dev-installed
 DOCS := $(VENV)/.docs-installed
@@ -77,7 +81,10 @@ dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
 	@$(BIN)/python -m twine check --strict dist/*
 
 lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the newest versions)
-	@$(BIN)/python requirements/lock.py $(ARGS)
+	@$(BIN)/python -m venv out/uv && out/uv/bin/python -m pip install -qq uv
+	@$(LOCK) --extra dev,encoders,postgres,text,vision --output-file requirements/dev.txt
+	@$(LOCK) --constraint requirements/dev.txt --output-file requirements/core.txt
+	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
 
 clean: ## remove .venv, outputs and caches
 	rm -rf $(VENV) out build dist docs/generated docs/tutorials .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
@@ -95,9 +102,9 @@ $(CORE): pyproject.toml requirements/core.txt | $(BIN)/python
 	@$(BIN)/python -m vicinal.reports._compile # or each first run waits for it
 	@touch $@
 
-$(DEV): pyproject.toml requirements/core.txt requirements/dev.txt requirements/torch.txt | $(BIN)/python
+$(DEV): pyproject.toml requirements/dev.txt requirements/torch.txt | $(BIN)/python
 	@echo "Installing vicinal and its developer tools into $(VENV) ..." >&2
-	@$(HASHED)core.txt --requirement requirements/dev.txt
+	@$(HASHED)dev.txt
 	@$(TORCH)
 	@[ $(CORE) -nt pyproject.toml ] || $(ITSELF)
 	@[ -e $(CORE) ] || $(BIN)/python -m vicinal.reports._compile # or all workers compile the same

@@ -29,7 +29,7 @@ def main() -> None:
 
 def pinned() -> str:
     """Return all pinned requirements, as pip reads them."""
-    files = (ROOT / "requirements" / f"{name}.txt" for name in ("core", "dev", "torch", "docs"))
+    files = (ROOT / "requirements" / f"{name}.txt" for name in ("dev", "torch", "docs"))
     return "".join(path.read_text(encoding="utf-8") for path in files)
 
 
@@ -48,8 +48,8 @@ def document(text: str) -> dict[str, Any]:
 
 
 def components(text: str) -> Iterator[dict[str, Any]]:
-    """Yield a component for each pinned package."""
-    for name, version, rest in _PIN.findall(text):
+    """Yield a component for each pinned package; several files may pin one."""
+    for name, version, rest in {pin[:2]: pin for pin in _PIN.findall(text)}.values():
         normal = re.sub(r"[-_.]+", "-", name).lower()
         found = {
             "type": "library",

@@ -1,7 +1,6 @@
 """The locked packages: all that is needed, in versions that are allowed, each with its hashes."""
 
 import re
-import runpy
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -11,44 +10,38 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-LOCK = runpy.run_path(str(ROOT / "requirements" / "lock.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS = PROJECT["project"]["optional-dependencies"]
-ENTRY = re.compile(
-    r"^([a-z0-9-]+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M
-)
+ENTRY = re.compile(r"^([^\s;]+==.+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.M)
 APART = {"bench", "demo", "docs"}
 """Extras that the tests do without: a rival, digits that a checkout has, what builds the site."""
 
 CORE = [*PROJECT["project"]["dependencies"], *PROJECT["build-system"]["requires"]]
-DEV = [
-    *CORE,
-    *(one for name in EXTRAS.keys() - APART for one in EXTRAS[name] if "vicinal[" not in one),
-]
-DOCS = [*DEV, *EXTRAS["docs"]]
+ALL = [one for name in EXTRAS.keys() - APART for one in EXTRAS[name] if "vicinal[" not in one]
 TORCH = (ROOT / "requirements" / "torch.txt").read_text().splitlines()[-1]
-FILES = {"core": CORE, "core dev": DEV, "core dev docs": DOCS}
+FILES = {"core": CORE, "dev": [*CORE, *ALL], "docs": [*CORE, *EXTRAS["docs"]]}
 
 
-def locked(*names):
-    """Return the version of every package in these files; torch comes with dev.txt."""
-    found = dict([TORCH.split("==")] if "dev" in names else [])
-    for name in names:
-        text = (ROOT / "requirements" / f"{name}.txt").read_text()
-        entries = ENTRY.findall(text)
-        assert "".join(text.splitlines(keepends=True)[1:]) == "".join(
-            f"{package}=={version} \\\n{hashes}" for package, version, hashes in entries
-        ), "a line that is no entry: its package would come without a hash"
-        assert not {package for package, *_ in entries} & found.keys(), "pinned twice"
-        found |= {package: version for package, version, _ in entries}
-    return found
+def locked(name):
+    """Return the version of every package for this interpreter; torch comes with dev.txt."""
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    entries = ENTRY.findall(text)
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(lines) == sum(1 + hashes.count("\n") for _, hashes in entries), "a line without hash"
+    pins = [one for pin, _ in entries if here(one := Requirement(pin))]
+    found = {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in pins}
+    assert len(found) == len(pins), "pinned twice"
+    return found | dict([TORCH.split("==")] if name == "dev" else [])
+
+
+def here(requirement, extra=""):
+    """Tell whether a requirement is one for this interpreter."""
+    return not requirement.marker or requirement.marker.evaluate({"extra": extra})
 
 
 def unmet(requirements, pins):
     """Return those requirements for this interpreter that no pin meets."""
-    wanted = [
-        one for one in map(Requirement, requirements) if not one.marker or one.marker.evaluate()
-    ]
+    wanted = [one for one in map(Requirement, requirements) if here(one)]
     return [
         str(one)
         for one in wanted
@@ -60,7 +53,7 @@ def unmet(requirements, pins):
 @pytest.mark.parametrize("files", FILES)
 def test_whatever_pyproject_names_is_locked_in_an_allowed_version(files):
     """Fails if `pyproject.toml` was changed without `make lock`."""
-    pins = locked(*files.split())
+    pins = locked(files)
     assert unmet(FILES[files], pins) == []
     assert unmet(["numpy<2", "unheard-of"], pins) == ["numpy<2", "unheard-of"]
 
@@ -68,7 +61,7 @@ def test_whatever_pyproject_names_is_locked_in_an_allowed_version(files):
 @pytest.mark.parametrize("files", FILES)
 def test_whatever_a_locked_package_needs_is_locked(files):
     """Fails if a package is left out: they are installed without what they ask for."""
-    pins = locked(*files.split())
+    pins = locked(files)
     needs = {name: requires(name) for name in pins if name not in {"timm", "torch"}}
     assert {name: found for name in needs if (found := unmet(needs[name], pins))} == {}
 
@@ -79,16 +72,16 @@ def requires(name):
         found = metadata.requires(name) or []
     except metadata.PackageNotFoundError:
         return []
-    plain = (Requirement(one) for one in found)
-    return [str(one) for one in plain if not one.marker or one.marker.evaluate({"extra": ""})]
+    return [one for one in found if here(Requirement(one))]
 
 
 def test_what_is_installed_is_compared_with_its_hash():
-    """Fails if the Makefile installs anything without a hash but vicinal itself and torch."""
+    """Fails if the Makefile installs anything without a hash but vicinal, torch and uv."""
     makefile = (ROOT / "Makefile").read_text()
     assert re.findall(r"pip install.*", makefile) == [
         "pip install -qq --disable-pip-version-check --no-compile --no-deps",
         "pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \\",
+        "pip install -qq uv",  # makes these files; nothing else runs it
     ]
     assert makefile.count("--requirement requirements/torch.txt") == 1
     assert makefile.count("$(PIP)") == 2
@@ -97,28 +90,20 @@ def test_what_is_installed_is_compared_with_its_hash():
 
 
 def test_torch_is_pinned_to_one_version():
-    """Fails if the one package without a hash could be of any version, or brought company."""
+    """Fails if the one package without a hash could be of any version, or brought others."""
     lines = (ROOT / "requirements" / "torch.txt").read_text().splitlines()
     assert [line for line in lines if not line.startswith("#")] == [TORCH]
     assert re.fullmatch(r"torch==\d+\.\d+\.\d+", TORCH)
 
 
-@pytest.mark.parametrize(
-    ("wheel", "taken_by"),
-    [
-        ("a-1-py3-none-any.whl", 9),
-        ("a-1-py2.py3-none-any.whl", 9),
-        ("a-1-cp312-cp312-manylinux_2_17_x86_64.manylinux2014_x86_64.whl", 1),
-        ("a-1-cp38-abi3-manylinux_2_28_aarch64.whl", 3),
-        ("a-1-cp313-abi3-macosx_11_0_arm64.whl", 1),
-        ("a-1-1-py3-none-macosx_10_9_universal2.whl", 3),
-        ("a-1-cp313-cp313t-manylinux_2_28_x86_64.whl", 0),
-        ("a-1-cp310-cp310-manylinux_2_28_x86_64.whl", 0),
-        ("a-1-py3-none-win_amd64.whl", 0),
-        ("a-1-cp312-cp312-musllinux_1_2_x86_64.whl", 0),
-    ],
-)
-def test_a_wheel_is_locked_for_those_that_load_it(wheel, taken_by):
-    """Of three interpreters on three platforms; free-threaded ones are none of them."""
-    found = [LOCK["Wheel"](wheel, "").runs_on(*target) for _, *target in LOCK["targets"]()]
-    assert (len(found), sum(found)) == (9, taken_by)
+@pytest.mark.parametrize("name", ["core", "docs"])
+def test_the_files_pin_one_version_of_a_package(name):
+    """Fails if `make docs` would replace what the tests ran with."""
+    dev = locked("dev")
+    assert {one: it for one, it in locked(name).items() if dev.get(one, it) != it} == {}
+
+
+def test_no_file_names_where_packages_come_from():
+    """Fails if a lock file holds only for the machine that wrote it."""
+    for path in (ROOT / "requirements").iterdir():
+        assert "://" not in path.read_text(), path
