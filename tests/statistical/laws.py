@@ -1,78 +1,34 @@
-"""Checks of integer draws against a law: p-values, which every broken control must push down."""
+"""Checks of draws against the discrete Gaussian: p-values that broken controls must push down."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
-import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest, chi2, chi2_contingency, norm
 
 from statistical.power import LAW_DRAWS, LEAST_EXPECTED
 from vicinal.noise._source import MAX_SCALE
 
-Function = Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]
-
 FINE = 1 << 22
 LAGS = (1, 2, 10)
 
 
-@dataclass(frozen=True)
-class Law:
-    """A symmetric law on the integers, by its limit at large scales.
-
-    Attributes
-    ----------
-    method : str
-        The method of a source that draws from it.
-    weight, cumulative, quantile : Callable
-        Of the limit at scale 1: density up to a factor, distribution function, its inverse.
-    coincidence : float
-        Probability that two draws agree, times the scale.
-    """
-
-    method: str
-    weight: Function
-    cumulative: Function
-    quantile: Function
-    coincidence: float
-
-
-def laplace_cumulative(x):
-    tail = np.exp(-np.abs(x)) / 2
-    return np.where(x < 0, tail, 1 - tail)
-
-
-def laplace_quantile(p):
-    return np.sign(p - 0.5) * -np.log(2 * np.minimum(p, 1 - p))
-
-
-GAUSSIAN = Law(
-    "discrete_gaussian", lambda x: np.exp(-(x**2) / 2), ndtr, ndtri, 1 / (2 * np.sqrt(np.pi))
-)
-LAPLACE = Law(
-    "discrete_laplace", lambda x: np.exp(-np.abs(x)), laplace_cumulative, laplace_quantile, 1 / 4
-)
-
-
-def integer_law(law, scale):
+def integer_law(scale):
     """Return cells of single integers, tails merged: (upper ends, probabilities)."""
     x = np.arange(-60 * scale, 60 * scale + 1)
-    mass = law.weight(x / scale)
+    mass = np.exp(-((x / scale) ** 2) / 2)
     mass /= mass.sum()
     ends = x[mass * LAW_DRAWS >= LEAST_EXPECTED][:-1]
     return ends, cell_probabilities(ends, lambda end: mass[x <= end].sum())
 
 
-def quantile_law(law, scale, cells=64):
+def quantile_law(scale, cells=64):
     """Return `cells` cells of about equal probability at a large scale.
 
     By Euler and Maclaurin, P(X <= e) is that of the limit at (e + 1/2) / scale, up to 1 / scale^2.
     """
-    ends = np.round(scale * law.quantile(np.arange(1, cells) / cells)).astype(np.int64)
-    return ends, cell_probabilities(ends, lambda end: float(law.cumulative((end + 0.5) / scale)))
+    ends = np.round(scale * ndtri(np.arange(1, cells) / cells)).astype(np.int64)
+    return ends, cell_probabilities(ends, lambda end: float(ndtr((end + 0.5) / scale)))
 
 
 def cell_probabilities(ends, cumulative):
@@ -80,9 +36,9 @@ def cell_probabilities(ends, cumulative):
     return np.diff(below)
 
 
-def cells_of(law, scale):
-    """Return the cells that a chi-square test of `law` at `scale` counts in."""
-    return integer_law(law, scale) if scale < 100 else quantile_law(law, scale)
+def cells_of(scale):
+    """Return the cells that a chi-square test of the law at `scale` counts in."""
+    return integer_law(scale) if scale < 100 else quantile_law(scale)
 
 
 def cells_p(draws, cells):
@@ -104,32 +60,32 @@ def two_samples_p(draws, others, cells):
     return float(chi2_contingency(counted).pvalue)
 
 
-def normal_scores(draws, law, scale):
+def normal_scores(draws, scale):
     """Return the draws of a large scale as standard normals, so that all laws share the checks."""
-    return ndtri(law.cumulative((draws + 0.5) / scale))
+    return ndtri(ndtr((draws + 0.5) / scale))
 
 
-def moments_p(draws, law, scale):
+def moments_p(draws, scale):
     """Return the smaller p-value of the first two moments.
 
     At small scales of the discrete Gaussian itself: its moments are 0 and scale^2, up to a share of
     80 exp(-2 pi^2 scale^2) < 3e-7 of the latter.
     """
-    unit = draws / scale if law is GAUSSIAN else normal_scores(draws, law, scale)
+    unit = draws / scale
     centre = unit.mean() * np.sqrt(len(unit))
     spread = (np.square(unit).mean() - 1) * np.sqrt(len(unit) / 2)
     return min(two_sided(centre), two_sided(spread))
 
 
-def tails_p(draws, law, scale):
+def tails_p(draws, scale):
     """Return the p-value of the number of draws in each tail of probability 1/1000."""
-    beyond = int(np.ceil(-law.quantile(np.array(1e-3)) * scale))
+    beyond = int(np.ceil(-ndtri(np.array(1e-3)) * scale))
     if scale < 100:
         x = np.arange(-60 * scale, 60 * scale + 1)
-        mass = law.weight(x / scale)
+        mass = np.exp(-((x / scale) ** 2) / 2)
         chance = float(mass[x >= beyond].sum() / mass.sum())
     else:
-        chance = float(law.cumulative(np.array((0.5 - beyond) / scale)))
+        chance = float(ndtr(np.array((0.5 - beyond) / scale)))
     sides = (draws >= beyond, draws <= -beyond)
     return min(float(binomtest(int(side.sum()), len(draws), chance).pvalue) for side in sides)
 
@@ -145,27 +101,27 @@ def low_bits_p(draws):
     return float(chi2.sf(((found - expected) ** 2 / expected).sum(), 255))
 
 
-def law_p(source, law, scale, size):
+def law_p(source, scale, size):
     """Return the smallest p-value of all checks of one scale, after checking the type."""
-    draws = getattr(source, law.method)(scale, size)
+    draws = source.discrete_gaussian(scale, size)
     assert draws.dtype == np.int64, "draws live on the integer grid"
     assert draws.shape == (size,)
-    found = [cells_p(draws, cells_of(law, scale)), tails_p(draws, law, scale)]
-    if law is GAUSSIAN or scale >= 100:
-        found.append(moments_p(draws, law, scale))
+    found = [
+        cells_p(draws, cells_of(scale)),
+        tails_p(draws, scale),
+        moments_p(draws, scale),
+    ]
     if scale >= 100:
         found.append(low_bits_p(draws))
     return min(found)
 
 
-def dependence_p(source, law, size):
+def dependence_p(source, size):
     """Return the smallest p-value of correlations: neighbours, and the same place in two calls.
 
     Values and their squares; under independence every mean of products is normal, 0 on average.
     """
-    first, second = (
-        normal_scores(getattr(source, law.method)(FINE, size), law, FINE) for _ in range(2)
-    )
+    first, second = (normal_scores(source.discrete_gaussian(FINE, size), FINE) for _ in range(2))
     pairs = [(first[:-lag], first[lag:]) for lag in LAGS] + [(first, second)]
     found = []
     for a, b in pairs:
@@ -174,14 +130,14 @@ def dependence_p(source, law, size):
     return min(found)
 
 
-def coincidence_p(source, law, size):
+def coincidence_p(source, size):
     """Return the p-value of equal draws at any distance, within and between two calls.
 
     At scale 2^40 two of `size` independent draws agree with probability of order 2^-40 a pair, so
     hardly ever; whatever repeats a stretch of noise agrees thousands of times.
     """
-    draws = np.concatenate([getattr(source, law.method)(MAX_SCALE, size // 2) for _ in range(2)])
+    draws = np.concatenate([source.discrete_gaussian(MAX_SCALE, size // 2) for _ in range(2)])
     agreeing = len(draws) - len(np.unique(draws))
     pairs = len(draws) * (len(draws) - 1) / 2
-    expected = pairs * law.coincidence / MAX_SCALE
+    expected = pairs * (1 / (2 * np.sqrt(np.pi))) / MAX_SCALE
     return 1.0 if agreeing == 0 else float(expected**agreeing)

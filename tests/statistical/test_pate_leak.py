@@ -21,7 +21,7 @@ from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._plan import Plan
 from vicinal.mechanisms import _teachers
-from vicinal.mechanisms._noisy_max import GaussianMax
+from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.predictors.pate._estimator import PATEClassifier
 
 pytestmark = pytest.mark.statistical
@@ -112,8 +112,8 @@ def law_of_a_person_of_four():
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = GaussianMax._draw
-    patch.setattr(GaussianMax, "_draw", lambda self, noise, size: honest(self, noise, size) // 2)
+    honest = NoisyMax._draw
+    patch.setattr(NoisyMax, "_draw", lambda self, size: honest(self, size) // 2)
 
 
 def equal_parts(patch):

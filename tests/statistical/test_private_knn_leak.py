@@ -20,7 +20,7 @@ from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import Screening
-from vicinal.mechanisms._noisy_max import GaussianMax
+from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._sampling import NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
@@ -130,8 +130,8 @@ def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the plac
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = GaussianMax._draw
-    patch.setattr(GaussianMax, "_draw", lambda self, noise, size: honest(self, noise, size) // 2)
+    honest = NoisyMax._draw
+    patch.setattr(NoisyMax, "_draw", lambda self, size: honest(self, size) // 2)
 
 
 def sharper(patch):

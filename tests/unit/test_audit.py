@@ -279,8 +279,8 @@ def test_more_right_guesses_prove_more():
 
 
 def test_a_plan_without_worlds_is_refused():
-    plan = {"delta": 1e-5, "releases": [{"kind": "lnmax", "scale": 20.0, "count": 3}]}
-    with pytest.raises(InvalidInput, match="no worlds for lnmax"):
+    plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
+    with pytest.raises(InvalidInput, match="no worlds for multilabel"):
         plan_trials(plan)
 
 
@@ -483,8 +483,8 @@ def test_bad_input_is_one_clear_line(arguments, words):
         ("{}", "The plan plan.json: The 'delta' field is missing."),
         ('{"delta": NaN, "releases": [{"kind": "gaussian", "sigma": 3}]}', "The 'delta' field"),
         ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "sigma' field must"),
-        ('{"delta": 1e-5, "releases": [{"kind": "lnmax", "votes": [[9, 1]], "scale": 5}]}',
-         "no worlds for lnmax"),
+        ('{"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2, "sigma": 5}]}',
+         "no worlds for multilabel"),
     ],
 )  # fmt: skip
 def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):

@@ -22,7 +22,6 @@ CASES = [
     ({"delta": 1e-6, "releases": [{"kind": "gaussian", "sigma": 1}]}, 0.7, "sigma", 0),
     ({"delta": 1e-6, "releases": [{"kind": "gaussian", "sigma": 9}]}, 0.7, "sensitivity", 0),
     ({"delta": 1e-5, "releases": [{"kind": "ind_knn", "B": 1}]}, 1.0, "B", 0),
-    ({"delta": 1e-5, "releases": [{"kind": "lnmax", "count": 100}]}, 3.0, "scale", 0),
     ({"delta": 1e-5, "releases": [{"kind": "multilabel", "sigma": 90}]}, 0.5, "tau", 0),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import pickle
 import warnings
 
@@ -17,10 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal.accounting._plan import account
-from vicinal.accounting._smooth_cost import SmoothCost
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import fresh_key, randomness
-from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
+from vicinal.mechanisms import fresh_key
 from vicinal.mechanisms._teachers import (
     FALLBACK,
     Teacher,
@@ -195,7 +192,6 @@ KINDS = [
         {"mechanism": "gnmax", "release": "label"},
         {"kind": "gnmax", "sigma": 40.0, "count": 900, "release": "label"},
     ),
-    ({"mechanism": "lnmax"}, {"kind": "lnmax", "scale": 20.0, "count": 900}),
     (
         {"mechanism": "confident_gnmax", "sigma_screen": 150.0, "threshold": 200.0},
         {"kind": "confident_gnmax", "teachers": 250, "threshold": 200.0, "sigma_screen": 150.0,
@@ -219,11 +215,10 @@ def test_the_guarantee_is_what_vicinal_account_says(given, step):
     assert stated.delta == 1e-5
 
 
-@pytest.mark.parametrize("mechanism", ["gnmax", "lnmax"])
-def test_it_answers_rightly(mechanism):
+def test_it_answers_rightly():
     X, y = data()
     Q, truth = data(60, seed=1)
-    fitted = classifier(mechanism=mechanism, scale=1.0).fit(X, y)
+    fitted = classifier().fit(X, y)
     assert (fitted.predict(Q) == truth).mean() > 0.9
 
 
@@ -257,9 +252,8 @@ def test_no_more_than_planned():
 
 def test_votes_leave_only_if_paid_for():
     X, y = data()
-    for more in ({"release": "label"}, {"mechanism": "lnmax"}):
-        with pytest.raises(PrivacyRefused, match="only labels"):
-            classifier(**more).fit(X, y).decision_function(X[:1])
+    with pytest.raises(PrivacyRefused, match="only labels"):
+        classifier(release="label").fit(X, y).decision_function(X[:1])
     assert classifier().fit(X, y).decision_function(X[:4]).shape == (4, 3)
 
 
@@ -267,7 +261,6 @@ def test_votes_leave_only_if_paid_for():
     "more",
     [
         {"release": "label", "sigma_votes": 5.0},
-        {"mechanism": "lnmax", "scale": 8.0},
         {"release": "votes"},
     ],
 )
@@ -295,70 +288,6 @@ def test_screened_private_cost():
     assert asking.private_cost_for_curator()["epsilon"] < public
 
 
-# ---------------------------------------------------------------- publishing the cost
-
-
-def published(**more):
-    return classifier(
-        release="label", n_teachers=60, sigma_votes=5.0, smooth_cost=(20.0, 0.02, 30.0), **more
-    )
-
-
-def test_publishing_the_cost_is_part_of_the_guarantee():
-    """Fails if the estimate is free, or more than one is given."""
-    X, y = data()
-    plain = PATEClassifier(range(3), 60, sigma_votes=5.0, release="label", n_queries=60)
-    planned = clone(plain).set_params(smooth_cost=(20.0, 0.02, 30.0))
-    both = plain.guarantee().epsilon, planned.guarantee().epsilon
-    assert both[0] < both[1] < both[0] + 2
-    fitted = published().fit(X, y)
-    with pytest.raises(InvalidInput, match="after answers"):
-        fitted.publish_cost()
-    fitted.predict(X[:60])
-    found = fitted.publish_cost()
-    assert found["order"] == 20
-    assert found["epsilon"] > found["cost"] + found["publishing"]
-    with pytest.raises(PrivacyRefused, match="costs"):
-        fitted.publish_cost()
-    with pytest.raises(InvalidInput, match="smooth_cost"):
-        classifier().fit(X, y).publish_cost()
-
-
-def test_the_noise_on_the_cost_has_the_smooth_sensitivity():
-    """Fails if noise is smaller than sigma times the sensitivity, or does not vary with it."""
-    cost = SmoothCost.at(5.0, 20.0, 3)
-    unanimous = np.array([[60, 0, 0]] * 40)
-    torn = np.array([[25, 20, 15]] * 40)
-    scales = []
-    for votes in (unanimous, torn):
-        noisy = NoisyCost(cost, 0.05, 10.0, 50, randomness())
-        smooth = cost.private_sensitivity(votes, 0.05)
-        assert noisy.scale(votes) * noisy._step >= 10.0 * smooth
-        assert LEAST_SCALE <= noisy.scale(votes) <= 1 << 40
-        scales.append(noisy.scale(votes))
-    assert max(scales) > 2 * min(scales)
-    draws = [NoisyCost(cost, 0.05, 10.0, 50, randomness()).publish(torn) for _ in range(300)]
-    true = cost.private_costs(torn).sum()
-    sd = scales[1] * noisy._step
-    assert np.mean(draws) == pytest.approx(true, abs=6 * sd / np.sqrt(300))
-    assert np.std(draws) == pytest.approx(sd, rel=0.35)
-
-
-@pytest.mark.parametrize("votes", [[[60, 0, 0]], [[30, 29, 1]] * 20, [[20, 20, 20]] * 50])
-def test_neighbours_move_cost_and_scale_as_the_price_assumes(votes):
-    """Fails if whole steps let a neighbour's value or scale move further than it is priced at."""
-    cost, beta = SmoothCost.at(5.0, 20.0, 3), 0.05
-    noisy = NoisyCost(cost, beta, 10.0, 50, randomness())
-    before = np.array(votes)
-    after = before.copy()
-    after[:, 0] -= 1
-    after[:, 1] += 1
-    values = [math.ceil(math.fsum(cost.private_costs(v)) / noisy._step) for v in (before, after)]
-    scales = [noisy.scale(v) for v in (before, after)]
-    assert 10.0 * abs(values[0] - values[1]) <= min(scales)
-    assert abs(math.log(scales[0] / scales[1])) <= noisy.term.beta
-
-
 def test_simulation_carries_no_guarantee():
     X, y = data()
     first, second = (classifier().fit(X, y).decision_function(X[:9]) for _ in range(2))
@@ -384,19 +313,7 @@ BAD = [
     ({"mechanism": "confident_gnmax"}, "'sigma_screen'"),
     ({"mechanism": "confident_gnmax", "sigma_screen": 3.0}, "'threshold'"),
     ({"n_answers": 3}, "'n_answers'"),
-    ({"smooth_cost": (20.0, 0.1, 5.0)}, "'smooth_cost'"),
-    ({"smooth_cost": (1.0, 0.1, 5.0), "release": "label"}, "'smooth_cost order'"),
-    (
-        {
-            "smooth_cost": (20.0, 0.1, 5.0),
-            "release": "label",
-            "sigma_votes": "auto",
-            "epsilon": 2.0,
-        },
-        "'smooth_cost'",
-    ),
     ({"epsilon": 1.0, "sigma_votes": 40.0}, "'epsilon'"),
-    ({"epsilon": 1.0, "mechanism": "lnmax", "scale": 9.0}, "'epsilon'"),
 ]
 
 

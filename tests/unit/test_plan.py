@@ -23,12 +23,10 @@ GOOD = {
     "noisy_max": {"sigma": 20, "gamma": 0.2},
     "gaussian": {"sigma": 85, "sensitivity": 1, "gamma": 1},
     "multilabel": {"tau": 10, "sigma": 100, "gamma": 0.1},
-    "lnmax": {"scale": 20},
     "gnmax": {"sigma": 40},
     "confident_gnmax": {
         "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40, "answered": 3,
     },
-    "smooth_release": {"beta": 0.3, "sigma": 20},
     "ind_knn": {"epsilon": 1, "model_share": 0.5},
     "training": {"steps": 40, "sigma": 30, "gamma": 0.5},
 }  # fmt: skip
@@ -141,7 +139,6 @@ def test_other_nonsense_is_refused_by_name(given, named):
 ROWS = [[200, 30, 20], [240, 10, 0], [90, 80, 80]]
 VOTED = {
     "gnmax": {"sigma": 40, "release": "label"},
-    "lnmax": {"scale": 20},
     "confident_gnmax": {
         "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40,
         "release": "label",
@@ -188,7 +185,6 @@ def test_the_price_at_the_votes_is_the_sum_of_the_queries():
     ("kind", "changes", "named"),
     [
         ("gnmax", {"count": 2}, "count"),
-        ("lnmax", {"count": 4}, "count"),
         ("confident_gnmax", {"count": 1}, "count"),
         ("gnmax", {"release": "votes"}, "release"),
         ("confident_gnmax", {"release": "votes"}, "release"),

@@ -64,13 +64,11 @@ def voted_screening(rng):
     return {**given, "votes": int(rng.integers(0, given["k"] + 1))}
 
 
-def voted_maxima(name, low):
-    def make(rng):
-        queries = int(rng.integers(1, 9))
-        rows = histograms(rng, int(spread(rng, 1, 500)), queries)
-        return {name: spread(rng, low, 1e4), "votes": rows, "count": queries}
-
-    return make
+def voted_maxima(rng):
+    queries = int(rng.integers(1, 9))
+    rows = histograms(rng, int(spread(rng, 1, 500)), queries)
+    noise = spread(rng, 0.1, 1e4)
+    return {"sigma": noise, "votes": rows, "count": queries, "release": "label"}
 
 
 def voted_confident(rng):
@@ -96,16 +94,9 @@ VARIANTS = {
     "multilabel": ("multilabel", multilabel),
     "multilabel, sampled": ("multilabel", sampled(multilabel)),
     "gnmax": ("gnmax", sigma),
-    "gnmax, voted": (
-        "gnmax", lambda rng: {**voted_maxima("sigma", 0.1)(rng), "release": "label"}
-    ),
-    "lnmax": ("lnmax", lambda rng: {"scale": spread(rng, 0.01, 1e5)}),
-    "lnmax, voted": ("lnmax", voted_maxima("scale", 0.01)),
+    "gnmax, voted": ("gnmax", voted_maxima),
     "confident_gnmax": ("confident_gnmax", answered),
     "confident_gnmax, voted": ("confident_gnmax", voted_confident),
-    "smooth_release": (
-        "smooth_release", lambda rng: {"beta": spread(rng, 1e-3, 4), "sigma": spread(rng, 1, 1e3)}
-    ),
     "ind_knn, epsilon": ("ind_knn", lambda rng: {"epsilon": spread(rng, 0.02, 12), "count": 1}),
     "ind_knn, B": ("ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5)}),
     "ind_knn, model": (

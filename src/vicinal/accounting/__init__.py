@@ -8,11 +8,11 @@ from vicinal._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from vicinal.accounting._calibrate import CalibratedPlan, calibrate
-    from vicinal.accounting._events import from_event, to_event
+    from vicinal.accounting._events import to_event
     from vicinal.accounting._guarantee import Guarantee
     from vicinal.accounting._plan import Plan, account
 
-__all__ = ["CalibratedPlan", "Guarantee", "Plan", "account", "calibrate", "from_event", "to_event"]
+__all__ = ["CalibratedPlan", "Guarantee", "Plan", "account", "calibrate", "to_event"]
 
 __getattr__, __dir__ = lazy_exports(
     __name__,
@@ -23,7 +23,6 @@ __getattr__, __dir__ = lazy_exports(
         "Plan": "vicinal.accounting._plan",
         "account": "vicinal.accounting._plan",
         "calibrate": "vicinal.accounting._calibrate",
-        "from_event": "vicinal.accounting._events",
         "to_event": "vicinal.accounting._events",
     },
 )

@@ -16,16 +16,13 @@ from vicinal.accounting._plan import Plan, mapping, releases_of
 from vicinal.errors import PrivacyRefused
 
 # A larger value of these makes a release cheaper; of the others, dearer.
-_CHEAPER = ("sigma", "scale", "sigma_screen", "sigma_votes")
+_CHEAPER = ("sigma", "sigma_screen", "sigma_votes")
 _DEARER = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
 FIELDS = (*_CHEAPER, *_DEARER)
 
 _WHOLE = ("count", "steps")
 
-_LIMITS = {
-    "scale": (1e-3, 1e6), "gamma": (1e-9, 1.0), "count": (1, 10**9), "steps": (1, 10**6),
-    "tau": (1e-6, 1e6),
-}  # fmt: skip
+_LIMITS = {"gamma": (1e-9, 1.0), "count": (1, 10**9), "steps": (1, 10**6), "tau": (1e-6, 1e6)}
 _RANGE = (1e-2, 1e9)
 _PRECISION = 1e-5
 _CLOSE = 2e-4
@@ -61,7 +58,7 @@ def calibrate(
         The JSON of a plan; the field that is looked for may be missing from its release.
     epsilon : float
         The target, > 0, at the plan's own delta; kept by the best valid method.
-    field : {"sigma", "scale", "gamma", "count", "B", ...}
+    field : {"sigma", "gamma", "count", "B", ...}
         What to look for, one of ``FIELDS`` that the kind has.
     release : int
         Which release of the plan it belongs to, counted from 0.

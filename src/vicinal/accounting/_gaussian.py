@@ -53,8 +53,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting import _kernels
-from vicinal.accounting._divergence import GaussianPair, Pair, mixed_ratio
-from vicinal.accounting._pate import lnmax_rdp
+from vicinal.accounting._divergence import GaussianPair, mixed_ratio
 
 
 def grid_excess(scale: float, shift: float) -> float:
@@ -75,43 +74,6 @@ def grid_slack(scale: float) -> float:
     Valid for every shift up to `scale` steps; the mechanisms never allow more.
     """
     return 2 * grid_excess(scale, scale)
-
-
-@dataclasses.dataclass(frozen=True)
-class Laplace:
-    """Laplace noise of scale .001 <= b <= 10^6 on a number that one subject moves by at most 1.
-
-    LNMax changes two counts by one each, and is a function of two such releases.
-    """
-
-    scale: float
-
-    def __post_init__(self) -> None:
-        _checks.real("scale", self.scale, least=1e-3, most=1e6)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP at `orders` (m,), half of LNMax (Mironov 2017, Table II)."""
-        return np.asarray(lnmax_rdp(self.scale, orders) / 2)
-
-    def pair(self) -> LaplacePair:
-        """Return the pair of two Laplace laws a distance of 1 apart; exact."""
-        return LaplacePair(1 / self.scale)
-
-
-@dataclasses.dataclass(frozen=True)
-class LaplacePair(Pair):
-    """Laplace laws of scale 1 that lie `distance` apart."""
-
-    distance: float
-    symmetric = True
-
-    def excess(self, losses: Floats) -> Floats:
-        """Return the excess at `losses` (m,): 1 - e^{(eps - distance)/2} at 0 <= eps <= distance.
-
-        Source: Balle, Barthe & Gaboardi 2018, Theorem 3.
-        """
-        value = -np.expm1(np.minimum((np.abs(losses) - self.distance) / 2, 0.0))
-        return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
 
 
 _TAIL = 13.0

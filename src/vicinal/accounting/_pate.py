@@ -1,16 +1,15 @@
 r"""What private aggregation of teachers costs (PATE).
 
-Sources: P17 Papernot et al. 2017 (LNMax); P18 Papernot et al. 2018, *Scalable private learning with
-PATE* (GNMax, Confident-GNMax, data-dependent costs, smooth sensitivity).
+Source: P18 Papernot et al. 2018, *Scalable private learning with PATE* (GNMax, Confident-GNMax,
+data-dependent costs).
 
 Teachers are trained on disjoint parts by subject. Adding or removing one subject changes one
 teacher, so in every query at most one vote moves from one class to another: squared L2 sensitivity
-2, L1 sensitivity 2, and the largest count moves by at most 1.
+2, and the largest count moves by at most 1.
 
 *Data-dependent* costs (functions named ``private_...``) depend on the votes. They are as private as
-the votes: only :mod:`vicinal.accounting._smooth_cost` says how to publish their sum. They bound
-D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and must never be amplified
-by sampling.
+the votes. They bound D_alpha(M(D) | M(D')) for the data set D at hand and every neighbour D', and
+must never be amplified by sampling.
 :class:`PrivateMaxima` is such a cost as a term of a composition.
 """
 
@@ -32,25 +31,6 @@ _SAFETY = 1e-9
 _SMALLEST = -1e300
 
 
-def lnmax_rdp(scale: float, orders: npt.ArrayLike) -> Floats:
-    """Return D_alpha (n,) of LNMax, the class with the most votes after Laplace noise, rounded up.
-
-    Two Laplace releases of sensitivity 1 (Mironov 2017, Table II). That is never above what pure
-    epsilon = 2/scale alone gives, the cost of randomised response.
-    """
-    rate = 1 / _checks.real("scale", scale, least=1e-3, most=1e6)
-    alphas = checked_orders(orders)
-    twice = 2 * alphas - 1
-    grow, shrink = (alphas - 1) * rate, -alphas * rate
-    top = np.maximum(grow, 0)
-    vector = np.log(
-        alphas / twice * np.exp(grow - top) + (alphas - 1) / twice * np.exp(shrink - top)
-    )
-    small = (alphas * np.expm1(np.minimum(grow, 1)) + (alphas - 1) * np.expm1(shrink)) / twice
-    vector = np.where(grow < 1, np.log1p(small), vector + top)
-    return np.asarray(2 * vector / (alphas - 1) * _up())
-
-
 def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Floats:
     """Return D_alpha = alpha / sigma^2 of GNMax (P18, Prop. 8), float64 (n,).
 
@@ -60,17 +40,6 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Floats:
     return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
 
 
-def private_lnmax_log_error(votes: npt.ArrayLike, scale: float) -> Floats:
-    """Return the log of a bound on P[LNMax does not return the top class] (P17, Lemma 4).
-
-    PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
-    """
-    scale = _checks.real("scale", scale, least=1e-3, most=1e6)
-    gaps = gaps_behind(votes) / scale
-    terms = np.log(2 + gaps) - math.log(4) - gaps
-    return _capped(logsumexp(terms, axis=1), gaps.shape[1])
-
-
 def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     """Return the log of a bound on P[GNMax does not return the top class] (P18, Prop. 7).
 
@@ -78,20 +47,6 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     """
     gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
     return _capped(logsumexp(log_ndtr(-gaps), axis=1), gaps.shape[1])
-
-
-def private_lnmax_rdp(log_error: npt.ArrayLike, scale: float, orders: npt.ArrayLike) -> Floats:
-    """Return the data-dependent D_alpha (q, n) of LNMax queries, never above :func:`lnmax_rdp`.
-
-    PRIVATE. P17, Theorem 3; where it does not apply, the data-independent cost is returned.
-    """
-    general, alphas = lnmax_rdp(scale, orders), checked_orders(orders)
-    log_q, epsilon, excess = _log_errors(log_error), 2 / scale, alphas - 1
-    valid = (log_q < -np.logaddexp(0, epsilon)) & (log_q > -np.inf)
-    safe = np.where(valid, log_q, -np.logaddexp(0, epsilon) - 1)[:, None]
-    first = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(safe + epsilon))
-    bound = np.logaddexp(first, safe + excess * epsilon) / excess
-    return _data_dependent(log_error, valid, np.minimum(general, _raised(bound, excess)), general)
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Floats:
@@ -184,10 +139,6 @@ def _up() -> float:
     return 1 + _SAFETY
 
 
-_MECHANISMS = {
-    "gnmax": (private_gnmax_log_error, private_gnmax_rdp),
-    "lnmax": (private_lnmax_log_error, private_lnmax_rdp),
-}
 # The functions above stop here; RDP does not fall with the order.
 _LEAST_ORDER = 1 + 1e-6
 
@@ -196,33 +147,27 @@ _LEAST_ORDER = 1 + 1e-6
 class PrivateMaxima:
     """The labels of several queries, each the class with the most noisy votes.
 
-    Bounds D_alpha(M(D)
-
-     M(D')) for the data set D that has these votes and every neighbour D' (P17, Theorem 3; P18,
-    Theorem 6). Only the labels leave. The votes (queries, classes) are PRIVATE, and not shown by
-    repr.
+    Bounds D_alpha(M(D) | M(D')) for the data set D that has these votes and every neighbour D'
+    (P18, Theorem 6). Only the labels leave. The votes (queries, classes) are PRIVATE, and not shown
+    by repr.
     """
 
-    mechanism: str
-    scale: float
+    sigma: float
     votes: tuple[tuple[float, ...], ...] = dataclasses.field(repr=False)
 
     def __post_init__(self) -> None:
-        _checks.choice("mechanism", self.mechanism, tuple(_MECHANISMS))
         if not self.votes:
             raise InvalidInput("The 'votes' parameter must hold at least one query.")
         self._errors()
 
     def rdp(self, orders: Floats) -> Floats:
         """Return the sum over all queries at `orders` (m,). PRIVATE."""
-        _, cost = _MECHANISMS[self.mechanism]
         errors, counts = np.unique(self._errors(), return_counts=True)
-        costs = cost(errors, self.scale, np.maximum(orders, _LEAST_ORDER))
+        costs = private_gnmax_rdp(errors, self.sigma, np.maximum(orders, _LEAST_ORDER))
         return np.asarray(counts @ costs)
 
     def pair(self) -> None:
         """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""
 
     def _errors(self) -> Floats:
-        log_error, _ = _MECHANISMS[self.mechanism]
-        return log_error(np.array(self.votes), self.scale)
+        return private_gnmax_log_error(np.array(self.votes), self.sigma)

@@ -73,10 +73,6 @@ class WeakerNoise(NoiseSource):
         """Return exact draws at a smaller scale."""
         return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
 
-    def discrete_laplace(self, scale: int, size: int) -> Ints:
-        """Return exact draws at a smaller scale."""
-        return self._noise.discrete_laplace(max(1, scale // self._divisor), size)
-
 
 class Heads(BernoulliSource):
     """Coins that always come up."""

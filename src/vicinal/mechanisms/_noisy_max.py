@@ -1,12 +1,11 @@
 """Noisy votes of one query, or the class that has most of them.
 
-Proof note: noisy_max.md. Source: ZYCW20, section 3; P17 (LNMax); P18 (GNMax).
+Proof note: noisy_max.md. Source: ZYCW20, section 3; P18 (GNMax).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -35,10 +34,10 @@ def steps_of_vote(noise: float, most: float) -> int:
     return steps if math.ceil(noise * steps) <= FINEST else steps >> 1
 
 
-class NoisyMax(ABC):
-    """Adds noise to votes that were planned for, and lets votes or labels leave.
+class NoisyMax:
+    """Adds Gaussian noise to votes that were planned for, and lets votes or labels leave.
 
-    Contribution: whole steps, of which one subject moves no more than the subclass says.
+    Contribution: whole steps; a subject moves the votes by at most sqrt(2) votes, as planned.
 
     - `noise_scale`: scale of the noise on every class, in votes.
     - `most`: the largest sum of votes of a class that there can be.
@@ -69,23 +68,8 @@ class NoisyMax(ABC):
         drawn, if so many answers were not planned.
         """
         self.quota.note_releases(len(votes))
-        noisy = votes + self._draw(self._noise, votes.size).reshape(votes.shape)
+        noisy = votes + self._draw(votes.size).reshape(votes.shape)
         return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
 
-    @abstractmethod
-    def _draw(self, noise: NoiseSource, size: int) -> Steps:
-        """Return `size` draws of the noise, in steps."""
-
-
-class GaussianMax(NoisyMax):
-    """Gaussian noise; a subject moves the votes by at most sqrt(2) votes, as the plan has it."""
-
-    def _draw(self, noise: NoiseSource, size: int) -> Steps:
-        return noise.discrete_gaussian(self.scale, size)
-
-
-class LaplaceMax(NoisyMax):
-    """Laplace noise; a subject moves at most two classes, each by at most one vote."""
-
-    def _draw(self, noise: NoiseSource, size: int) -> Steps:
-        return noise.discrete_laplace(self.scale, size)
+    def _draw(self, size: int) -> Steps:
+        return self._noise.discrete_gaussian(self.scale, size)

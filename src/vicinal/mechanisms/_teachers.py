@@ -6,7 +6,6 @@ Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 from __future__ import annotations
 
 import hashlib
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,7 +17,6 @@ from vicinal._checks import SubjectId
 from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.mechanisms._smooth_cost import NoisyCost
 
 FALLBACK = 0
 """The class that a teacher votes for when it cannot tell: public, and the same for all."""
@@ -149,7 +147,6 @@ class PATERelease:
     - `n_classes`: number of classes.
     - `screening`: which queries are answered; None for all.
     - `voting`: what an answer is.
-    - `publication`: what publishes the cost of the labels, once.
     - `planned`: how many queries were planned.
 
     `largest`: the largest vote of every screened query so far. Private. `votes`: the votes of every
@@ -162,12 +159,10 @@ class PATERelease:
         n_classes: int,
         screening: NoisyThreshold | None,
         voting: NoisyMax,
-        publication: NoisyCost | None,
         planned: ReleaseCounter,
     ) -> None:
         self.teachers, self._n_classes = teachers, n_classes
-        self._screening, self._voting, self._publication = screening, voting, publication
-        self._planned = planned
+        self._screening, self._voting, self._planned = screening, voting, planned
         self.largest: list[int] = []
         self.votes: list[tuple[float, ...]] = []
 
@@ -193,22 +188,3 @@ class PATERelease:
         passed &= np.cumsum(passed) <= self._voting.quota.remaining
         self.votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
         return passed, self._voting.publish(votes[passed] * self._voting.steps)
-
-    def publish_cost(self, delta: float) -> dict[str, float]:
-        """Publish the noisy cost of the labels so far, with its epsilon at `delta`.
-
-        Raises PrivacyRefused the second time.
-        """
-        published = self._publication
-        assert published is not None  # noqa: S101 (checked by the only caller)
-        order = published.cost.order
-        cost = published.publish(np.array(self.votes, dtype=np.int64))
-        publishing = float(published.term.rdp(np.array([order]))[0])
-        conversion = math.log1p(-1 / order) - (math.log(delta) + math.log(order)) / (order - 1)
-        return {
-            "order": order,
-            "cost": cost,
-            "publishing": publishing,
-            "epsilon": max(0.0, cost + publishing + conversion),
-            "delta": delta,
-        }

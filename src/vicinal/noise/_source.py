@@ -14,22 +14,23 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import Ints
-from vicinal.noise._cks20 import MAX_SCALE, fill_laplace
 from vicinal.noise._gaussian import fill_gaussian
 from vicinal.noise._gaussian_exact import gaussian_round
 from vicinal.noise._uniform_bits import BitBuffer
 
 __all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
 
+MAX_SCALE = 1 << 40
+"""Largest noise scale in grid steps; a million scales stay inside int64."""
+
 
 class NoiseSource(ABC):
-    """Draws integers from discrete Gaussian and discrete Laplace laws.
+    """Draws integers from discrete Gaussian laws.
 
     A source whose `exact` is True draws from exactly the stated law, independently of everything
     else and of all other draws, with randomness that nobody can predict. Only such a source
@@ -50,14 +51,6 @@ class NoiseSource(ABC):
 
         `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
         """
-
-    def discrete_laplace(self, scale: int, size: int) -> Ints:
-        """Return `size` draws, int64 (size,), P(x) proportional to exp(-|x| / scale).
-
-        `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
-        A source without Laplace noise raises NotImplementedError.
-        """
-        raise NotImplementedError
 
 
 def checked(scale: object, size: object) -> tuple[int, int]:
@@ -89,21 +82,16 @@ class SimulatedNoise(NoiseSource):
         scale, size = checked(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
-    def discrete_laplace(self, scale: int, size: int) -> Ints:
-        """Return rounded Laplace draws, the same for the same seed and the same calls."""
-        scale, size = checked(scale, size)
-        return np.rint(self._generator.laplace(0.0, scale, size)).astype(np.int64)
-
 
 ENTROPY_BLOCK = 1 << 15
 """Bytes asked of the operating system at a time: some two thousand draws."""
 
-LAWS_READY = 256
-"""Laws (kind and scale) for which draws are kept ready; the one unused for longest goes."""
+SCALES_READY = 256
+"""Scales for which draws are kept ready; the one unused for longest goes."""
 
 
 class SystemNoise(NoiseSource):
-    """Exact sampling (proof notes gaussian.md, and cks20.md for Laplace).
+    """Exact sampling (proof note gaussian.md).
 
     Bits come from the operating system, in blocks, each bit used for one draw and then zeroed.
     Draws are made ahead; see :class:`~vicinal.noise._source.PresampledNoise` for what time
@@ -129,11 +117,13 @@ class SystemNoise(NoiseSource):
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
         """Return exact draws."""
-        return self._take(fill_gaussian, *checked(scale, size))
-
-    def discrete_laplace(self, scale: int, size: int) -> Ints:
-        """Return exact draws."""
-        return self._take(fill_laplace, *checked(scale, size))
+        scale, size = checked(scale, size)
+        with self._lock:
+            pool = self._pools.pop(scale, None) or PresampledNoise(partial(self._draw, scale))
+            self._pools[scale] = pool
+            if len(self._pools) > SCALES_READY:
+                self._pools.popitem(last=False)
+            return pool.take(size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
         """Copy the source without its bits and draws."""
@@ -142,20 +132,11 @@ class SystemNoise(NoiseSource):
     def _start_afresh(self) -> None:
         self._lock = threading.Lock()
         self._bits = BitBuffer(os.urandom, ENTROPY_BLOCK)
-        self._pools: OrderedDict[tuple[int, int], PresampledNoise] = OrderedDict()
+        self._pools: OrderedDict[int, PresampledNoise] = OrderedDict()
 
-    def _take(self, law: Callable[..., Any], scale: int, size: int) -> Ints:
-        with self._lock:
-            key = (id(law), scale)
-            pool = self._pools.pop(key, None) or PresampledNoise(partial(self._draw, law, scale))
-            self._pools[key] = pool
-            if len(self._pools) > LAWS_READY:
-                self._pools.popitem(last=False)
-            return pool.take(size)
-
-    def _draw(self, law: Callable[..., Any], scale: int, size: int) -> Ints:
+    def _draw(self, scale: int, size: int) -> Ints:
         out = np.zeros(size, dtype=np.int64)
-        self._bits.fill(law, out, scale, gaussian_round)
+        self._bits.fill(fill_gaussian, out, scale, gaussian_round)
         return out
 
 

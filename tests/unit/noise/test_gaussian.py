@@ -1,19 +1,82 @@
-"""The discrete Gaussian: exact on all bit strings, and the compiled one equal to it bit for bit."""
+"""The discrete Gaussian: exact on all bit strings, and the compiled one equal to it bit for bit.
+
+A depth-first walk feeds every bit string to a function, and no longer ones where it decides. The
+outcomes of strings that decide within `depth` bits bound each probability from below; the strings
+that do not decide are all that is missing. The true law must lie between, and the gap be small.
+"""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
-from unit.noise.test_cks20 import brackets, merged
 from vicinal.noise import _gaussian as fast
 from vicinal.noise import _gaussian_exact as exact
 from vicinal.noise._gaussian_exact import DIGITS, gaussian_round, gaussian_trial
-from vicinal.noise._uniform_bits import NEXT, BitBuffer, Undecided
+from vicinal.noise._uniform_bits import NEXT, BitBuffer, OutOfBits, Undecided
 
 SCALES = (1, 2, 3, 1000, 3_000_017, 1 << 22, (1 << 40) - 1, 1 << 40)
 HEIGHTS = mpmath.nsum(lambda v: mpmath.exp(-(v**2) / 2), [0, mpmath.inf])
+
+
+def outcomes(function, *arguments, depth):
+    """Return ({outcome: exact probability so far}, probability of not being decided yet).
+
+    A string of zeros to the end says after how many bits it is decided, and so which of its bits to
+    turn; that these bits alone decide is then seen by feeding no others.
+    """
+    found, missing = defaultdict(int), 0
+    stack = [(0, 0)]
+    while stack:
+        bits, length = stack.pop()
+        words = np.array([bits, 0], dtype=np.uint64)
+        used, outcome = decided(function, words, depth, *arguments)
+        assert used >= length, "decided earlier, so this string is not visited"
+        stack += [(bits | 1 << turned, turned + 1) for turned in range(length, used)]
+        if outcome is None:
+            missing += 1
+        else:
+            assert decided(function, words, used, *arguments) == (used, outcome)
+            found[outcome] += 1 << depth - used
+    return {x: Fraction(n, 1 << depth) for x, n in found.items()}, Fraction(missing, 1 << depth)
+
+
+def decided(function, words, length, *arguments):
+    """Return (bits used, outcome) of the first `length` bits; None if they do not decide."""
+    place = np.array([0, length, 0])
+    try:
+        outcome = function(words, place, *arguments)
+    except OutOfBits:
+        return length, None
+    return int(place[NEXT]), outcome
+
+
+def brackets(function, *arguments, law, depth, gap=0.02):
+    """Return whether `law` (outcome to probability) fits what all strings of `depth` say."""
+    found, missing = outcomes(function, *arguments, depth=depth)
+    assert sum(found.values()) + missing == 1
+    assert missing < gap, "too many strings are open for the check to say much"
+    with mpmath.workdps(40):
+        return all(
+            mpmath.mpf(found[x].numerator) / found[x].denominator
+            <= law(x)
+            <= mpmath.mpf((found[x] + missing).numerator) / (found[x] + missing).denominator
+            for x in found
+        )
+
+
+def merged(trial):
+    """Let all rounds that do not count be one outcome."""
+
+    def outcome(*arguments):
+        counts, value = trial(*arguments)
+        return (True, int(value)) if counts else (False, 0)
+
+    return outcome
 
 
 def law(scale, power=2.0, shift=0.0):

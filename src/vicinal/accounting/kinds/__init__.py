@@ -5,12 +5,7 @@ One :class:`PlannedRelease` a mechanism; a new mechanism is a new entry of ``KIN
 
 from vicinal.accounting.kinds._base import PlannedRelease
 from vicinal.accounting.kinds._ind_knn import PlannedIndKNN
-from vicinal.accounting.kinds._pate import (
-    PlannedConfidentGNMax,
-    PlannedGNMax,
-    PlannedLNMax,
-    PlannedSmoothRelease,
-)
+from vicinal.accounting.kinds._pate import PlannedConfidentGNMax, PlannedGNMax
 from vicinal.accounting.kinds._private_knn import (
     PlannedGaussian,
     PlannedMultilabel,
@@ -28,10 +23,8 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedNoisyMax,
         PlannedGaussian,
         PlannedMultilabel,
-        PlannedLNMax,
         PlannedGNMax,
         PlannedConfidentGNMax,
-        PlannedSmoothRelease,
         PlannedIndKNN,
         PlannedTraining,
     )

@@ -1,4 +1,4 @@
-"""Kinds of PATE: LNMax, GNMax, Confident-GNMax, and what publishing a cost costs.
+"""Kinds of PATE: GNMax and Confident-GNMax.
 
 With a field ``votes`` (a row of counts for every query) a release is priced at its own votes. Such
 a price is private. It is that of labels: noisy votes that leave cost the same whatever they are.
@@ -12,9 +12,7 @@ from typing import ClassVar, Self
 from vicinal import _checks
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._gaussian import Laplace
 from vicinal.accounting._pate import PrivateMaxima
-from vicinal.accounting._smooth_cost import SmoothRelease
 from vicinal.accounting.kinds._base import (
     LABEL_ONLY,
     PRIVATE_COST,
@@ -38,10 +36,6 @@ _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
 )
 _STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
-
-
-_laplace_scale = check_that("a scale of Laplace noise", _checks.real, least=1e-3, most=1e6)
-_beta = check_that("the smoothness of a sensitivity", _checks.real, above=0, most=4)
 _number = check_that("a number of queries", _checks.integer, least=0)
 
 
@@ -56,33 +50,6 @@ def _query_numbers(name: str, value: object) -> tuple[int, ...]:
     if len(set(rows)) != len(rows):
         raise InvalidInput(f"The {name!r} parameter must name every query once.")
     return rows
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedLNMax(PlannedRelease):
-    """The class with the most votes under Laplace noise; `votes` are private."""
-
-    kind: ClassVar[str] = "lnmax"
-
-    scale: float = checked(_laplace_scale)
-    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
-
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check that `votes` hold a row for each of `count` answers."""
-        if self.votes is not None:
-            check_one_row_each(name, self.votes, count)
-        return self
-
-    def cost(self, count: int) -> Composition:
-        """Return what `count` labels cost, at their votes where these are known."""
-        if self.votes is not None:
-            return Composition.of(PrivateMaxima("lnmax", self.scale, self.votes))
-        # One vote moves, so two counts change by one each.
-        return Composition.of(Laplace(self.scale), 2 * count)
-
-    def assumptions(self) -> tuple[str, ...]:
-        """Return what teachers and their votes must be."""
-        return _assumptions(private=self.votes is not None, label_only=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,7 +73,7 @@ class PlannedGNMax(PlannedRelease):
         """Return what `count` answers cost, at their votes where these are known."""
         if self.votes is None:
             return self._maximum().cost(count)
-        return Composition.of(PrivateMaxima("gnmax", self.sigma, self.votes))
+        return Composition.of(PrivateMaxima(self.sigma, self.votes))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         """Return the bad laws of a noisy maximum; None at known votes."""
@@ -173,7 +140,7 @@ class PlannedConfidentGNMax(PlannedRelease):
         if not rows:
             return screened
         labels = tuple(self.votes[row] for row in rows)
-        return screened.add(Composition.of(PrivateMaxima("gnmax", self.sigma_votes, labels)))
+        return screened.add(Composition.of(PrivateMaxima(self.sigma_votes, labels)))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         """Return the bad laws of the screening and of the answers; None at known votes."""
@@ -201,29 +168,6 @@ class PlannedConfidentGNMax(PlannedRelease):
 
     def _maximum(self) -> PlannedNoisyMax:
         return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PlannedSmoothRelease(PlannedRelease):
-    """One data-dependent cost, published with noise of its smooth sensitivity."""
-
-    kind: ClassVar[str] = "smooth_release"
-
-    beta: float = checked(_beta)
-    sigma: float = checked(scale)
-
-    def cost(self, count: int) -> Composition:
-        """Return what publishing costs `count` times."""
-        return Composition.of(SmoothRelease(beta=self.beta, sigma=self.sigma), count)
-
-    def assumptions(self) -> tuple[str, ...]:
-        """Return how the published cost must have been chosen."""
-        return (
-            (
-                "a smooth_release publishes one data-dependent cost, at a Renyi order chosen "
-                "beforehand, with normal noise of sigma times its beta-smooth sensitivity"
-            ),
-        )
 
 
 def _assumptions(*particular: str, private: bool, label_only: bool) -> tuple[str, ...]:

@@ -1,23 +1,18 @@
 """PATE: private aggregation of the votes of teachers.
 
-Sources: Papernot, Abadi, Erlingsson, Goodfellow & Talwar 2017 (P17); Papernot, Song, Mironov,
-Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private learning with PATE*.
+Source: Papernot, Song, Mironov, Raghunathan, Talwar & Erlingsson 2018 (P18), *Scalable private
+learning with PATE*.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Self
 
 import numpy.typing as npt
 
-from vicinal.accounting._composition import Composition
-from vicinal.accounting._guarantee import Guarantee
-from vicinal.accounting._plan import Plan as CheckedPlan
 from vicinal.errors import InvalidInput
 from vicinal.predictors._common.fixed_plan import FixedPlanClassifier
 from vicinal.predictors._common.parameters import documented
-from vicinal.predictors._common.plan_guarantee import METHODS
 from vicinal.predictors.pate._parameters import PATEParameters, PATESettings
 
 
@@ -36,7 +31,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     n_features_in_ : int
         Number of features.
     vote_noise_ : float
-        `sigma_votes`, or `scale` with lnmax, as planned; public.
+        `sigma_votes` as planned; public.
     n_asked_, n_answers_ : int
         Queries asked, and answered, since ``fit``.
 
@@ -83,57 +78,13 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
         """
         return self._fit(X, y, subjects)
 
-    def guarantee(self, delta: float | None = None) -> Guarantee:
-        """Return the guarantee of the whole plan, known before the first query.
-
-        As for every plan, its epsilon is what ``vicinal account`` says of :meth:`plan`; with
-        `smooth_cost`, publishing the cost is part of it, which no plan's JSON can state.
-        """
-        stated = super().guarantee(delta)
-        published = self._planned().publication()
-        if published is None or not stated.holds:
-            return stated
-        plan = CheckedPlan.from_dict(self.plan(delta)).composition()
-        total = plan.add(Composition.of(published.term, self._planned().interactions))
-        epsilon = total.to_epsilon(self.plan(delta)["delta"], "rdp")
-        return dataclasses.replace(stated, epsilon=epsilon, method=METHODS["rdp"])
-
-    def publish_cost(self, delta: float | None = None) -> dict[str, float]:
-        """Publish, once, what the labels given so far cost, with noise of smooth sensitivity.
-
-        The estimate is public: its own price is part of :meth:`guarantee`. It is an estimate:
-        the noise may put it below the true cost, and how large the noise was stays private.
-
-        Returns
-        -------
-        dict
-            ``order``; ``cost``, the noisy sum of Renyi divergences at this order; ``publishing``,
-            what publishing costs at it; ``epsilon`` of both at ``delta``.
-
-        Raises
-        ------
-        InvalidInput
-            If `smooth_cost` was not planned, or before the first answer.
-        PrivacyRefused
-            The second time.
-        """
-        checked = self._delta(delta)
-        if self._planned().smooth_cost is None or not getattr(self, "n_answers_", 0):
-            raise InvalidInput(
-                "The cost can be published after answers were given by a classifier with "
-                "'smooth_cost'."
-            )
-        with self._lock:
-            published: dict[str, float] = self._release.publish_cost(checked)
-        return published
-
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given the teachers' votes; **it is private**.
 
-        Where teachers agree an answer costs little (P17, Theorem 3; P18, Theorem 6). How much
+        Where teachers agree an answer costs little (P18, Theorem 6). How much
         they agree depends on private data, and so does this cost: it is for the curator's eyes,
         must not be published, and nothing public may be decided by it. The public cost is
-        :meth:`guarantee`; :meth:`publish_cost` publishes an estimate.
+        :meth:`guarantee`.
 
         Returns
         -------

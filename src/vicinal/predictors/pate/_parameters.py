@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pate import PrivateMaxima
 from vicinal.accounting._screening import ScreeningAt
-from vicinal.accounting._smooth_cost import SmoothCost
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import fresh_key, randomness
-from vicinal.mechanisms._noisy_max import GaussianMax, LaplaceMax, NoisyMax
+from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import FINEST
-from vicinal.mechanisms._smooth_cost import LEAST_SCALE, NoisyCost
 from vicinal.mechanisms._teachers import PATERelease, train_teachers
 from vicinal.predictors._common.fixed_plan import (
     VOTE_NOISE,
@@ -31,18 +28,17 @@ from vicinal.predictors._common.fixed_plan import (
     check_one_noise,
 )
 from vicinal.predictors._common.inputs import FitInputs
-from vicinal.predictors._common.parameter_checks import AUTO, Check, Choice, Integer, Real, Unless
-from vicinal.predictors._common.parameters import Auto, parameter, table
+from vicinal.predictors._common.parameter_checks import Check, Choice, Integer, Real
+from vicinal.predictors._common.parameters import parameter, table
 from vicinal.predictors._common.plan_guarantee import Plan, affordable_noise, summed
 
 GNMAX = "gnmax"
-LNMAX = "lnmax"
 CONFIDENT_GNMAX = "confident_gnmax"
-MECHANISMS = (GNMAX, LNMAX, CONFIDENT_GNMAX)
+MECHANISMS = (GNMAX, CONFIDENT_GNMAX)
 """How votes become answers; see :class:`PATEClassifier`."""
 
-DEFAULT_NOISE = {"sigma_votes": 40.0, "scale": 20.0}
-"""The noise where neither it nor an epsilon is given."""
+DEFAULT_NOISE = 40.0
+"""The scale of the noise on votes where neither it nor an epsilon is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,34 +61,6 @@ class TeacherModel(Check):
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class SmoothCostNumbers(Check):
-    """Order, beta and sigma of a published cost."""
-
-    type_name = "tuple of float (order, beta, sigma), optional"
-    refused: ClassVar[tuple[object, ...]] = ((2.0, 0.1), 3.0, "auto", (2.0, 0.1, 1.0, 1.0))
-
-    def __call__(self, name: str, value: Any) -> tuple[float, float, float] | None:
-        """Return the three numbers, or None."""
-        if value is None:
-            return None
-        if not isinstance(value, tuple | list) or len(value) != 3:
-            raise _not_smooth(value)
-        return (
-            _checks.real(f"{name} order", value[0], least=1 + 1e-6, most=1e6),
-            _checks.real(f"{name} beta", value[1], above=0, most=3.9),
-            _checks.real(f"{name} sigma", value[2], least=1e-3, most=1e3),
-        )
-
-
-def _not_smooth(value: object) -> InvalidInput:
-    return InvalidInput(
-        "The 'smooth_cost' parameter must be None or three numbers (order, beta, sigma), the "
-        "latter with mechanism='gnmax', release='label' and without 'epsilon'. Got "
-        f"{value!r}."
-    )
-
-
 @table
 class PATEParameters(AnsweringParameters):
     """What PATE takes besides."""
@@ -103,26 +71,14 @@ class PATEParameters(AnsweringParameters):
     mechanism: str = parameter(
         Choice(MECHANISMS),
         default=GNMAX,
-        doc="""Gaussian noise on the votes; Laplace noise; Gaussian noise, on those queries only
-        whose largest vote count, with noise of scale `sigma_screen`, reaches `threshold`.""",
+        doc="""Gaussian noise on the votes of all queries, or of those only whose largest vote
+        count, with noise of scale `sigma_screen`, reaches `threshold`.""",
     )
     teacher: Any = parameter(
         TeacherModel(),
         default=None,
         doc="""What every teacher is a clone of; logistic regression, if left out. It must read
         nothing but its arguments and its ``random_state``.""",
-    )
-    scale: Auto[float] = parameter(
-        Unless(AUTO, Real(least=1e-3, most=1e6)),
-        default=AUTO,
-        doc="""Scale of the Laplace noise (lnmax), in place of `sigma_votes`. "auto": the least that
-        keeps `epsilon` over the whole plan; 20 without an `epsilon`.""",
-    )
-    smooth_cost: tuple[float, float, float] | None = parameter(
-        SmoothCostNumbers(),
-        default=None,
-        doc="""Plans for publishing once what the answers cost given the votes, see
-        :meth:`publish_cost`; gnmax with release="label" only.""",
     )
 
 
@@ -135,10 +91,7 @@ class PATESettings(PATEParameters, AnsweringSettings):
         """Refuse what does not go together, and an epsilon that no noise keeps."""
         self._check_screening()
         check_answers(self.n_answers, self.n_queries, self.epsilon)
-        check_one_noise(self.epsilon, *self._noise_given())
-        plain = self.mechanism == GNMAX and self.release == "label" and self.epsilon is None
-        if self.smooth_cost is not None and not plain:
-            raise _not_smooth(self.smooth_cost)
+        check_one_noise(self.epsilon, "sigma_votes", self.sigma_votes)
         self.releases()  # what no noise can keep is refused before anything is changed
 
     def _check_screening(self) -> None:
@@ -154,30 +107,12 @@ class PATESettings(PATEParameters, AnsweringSettings):
                 )
 
     @property
-    def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
-        return super().label_only or self.mechanism == LNMAX
-
-    @property
     def vote_noise(self) -> float:
         """The noise scale on votes: as given, or the least that keeps epsilon."""
-        name, scale = self._noise_given()
         if self.epsilon is None:
-            return DEFAULT_NOISE[name] if scale is None else scale
-        field = "sigma" if self.mechanism == GNMAX else name
-        plan = self.together(self._releases(DEFAULT_NOISE[name]))
-        return affordable_noise(plan, self.epsilon, field)
-
-    def _noise_given(self) -> tuple[str, float | None]:
-        """Return the name and the value of the parameter that sets the noise."""
-        if self.mechanism == LNMAX:
-            return "scale", self.scale
-        return "sigma_votes", self.sigma_votes
-
-    @property
-    def terms(self) -> Hashable:
-        """What interactions that share the guarantee must have in common: all of the plan."""
-        return super().terms, self.smooth_cost
+            return DEFAULT_NOISE if self.sigma_votes is None else self.sigma_votes
+        field = "sigma" if self.mechanism == GNMAX else "sigma_votes"
+        return affordable_noise(self.together(self._releases(DEFAULT_NOISE)), self.epsilon, field)
 
     @property
     def screened(self) -> bool:
@@ -190,8 +125,6 @@ class PATESettings(PATEParameters, AnsweringSettings):
 
     def _releases(self, noise: float) -> list[Plan]:
         leaves = {"release": "label" if self.label_only else "votes"}
-        if self.mechanism == LNMAX:
-            return [{"kind": LNMAX, "scale": noise, "count": self.n_queries}]
         if self.mechanism == GNMAX:
             return [{"kind": GNMAX, "sigma": noise, "count": self.n_queries, **leaves}]
         return [
@@ -211,23 +144,13 @@ class PATESettings(PATEParameters, AnsweringSettings):
         """Return how many draws of noise are planned at each scale in steps."""
         screened = float(self.n_queries) * self.screened
         voted = float(self.planned_answers) * len(self.classes)
-        published = (LEAST_SCALE, float(self.smooth_cost is not None))
-        return summed([(FINEST, screened), (self.voting().scale, voted), published])
-
-    def publication(self) -> NoisyCost | None:
-        """Return what publishes the cost, once, if that is planned."""
-        if self.smooth_cost is None:
-            return None
-        order, beta, sigma = self.smooth_cost
-        cost = SmoothCost.at(self.vote_noise, order, len(self.classes))
-        return NoisyCost(cost, beta, sigma, self.n_queries, randomness(self.simulation_seed))
+        return summed([(FINEST, screened), (self.voting().scale, voted)])
 
     def voting(self) -> NoisyMax:
         """Return the noisy maximum, with a fresh quota."""
-        kind = LaplaceMax if self.mechanism == LNMAX else GaussianMax
         quota = ReleaseCounter(self.planned_answers, "answers")
         noise = randomness(self.simulation_seed)
-        return kind(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
+        return NoisyMax(self.vote_noise, self.n_teachers, quota, noise, label_only=self.label_only)
 
     def start(self, records: FitInputs, targets: AnyArray) -> PATERelease:
         """Return what gives the planned answers, with fresh quotas."""
@@ -242,7 +165,6 @@ class PATESettings(PATEParameters, AnsweringSettings):
             len(self.classes),
             self.screening(),
             self.voting(),
-            self.publication(),
             ReleaseCounter(self.n_queries, "queries"),
         )
 
@@ -261,5 +183,4 @@ class PATESettings(PATEParameters, AnsweringSettings):
             # The cost at the votes is known for labels only.
             noise = SubsampledGaussian(self.vote_noise / math.nextafter(math.sqrt(2), 2))
             return total.add(Composition.of(noise, len(votes)))
-        name = LNMAX if self.mechanism == LNMAX else GNMAX
-        return total.add(Composition.of(PrivateMaxima(name, self.vote_noise, tuple(votes))))
+        return total.add(Composition.of(PrivateMaxima(self.vote_noise, tuple(votes))))

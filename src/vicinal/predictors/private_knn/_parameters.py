@@ -11,7 +11,7 @@ import numpy.typing as npt
 from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import randomness
-from vicinal.mechanisms._noisy_max import GaussianMax
+from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._private_knn import PrivateKNNRelease
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import bernoulli_source
@@ -147,9 +147,9 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         voted = float(self.planned_answers) * len(self.classes)
         return summed([(FINEST, screened), (self._voting(0).scale, voted)])
 
-    def _voting(self, planned: int) -> GaussianMax:
+    def _voting(self, planned: int) -> NoisyMax:
         quota, noise = ReleaseCounter(planned, "answers"), randomness(self.simulation_seed)
-        return GaussianMax(self.vote_noise, self.k, quota, noise, label_only=self.label_only)
+        return NoisyMax(self.vote_noise, self.k, quota, noise, label_only=self.label_only)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
