@@ -71,7 +71,7 @@ def test_bad_targets_are_refused(epsilon):
         (PLAN, "colour", 0, "'field'"),
         (PLAN, "sigma", 2, "'release'"),
         (PLAN, "sigma", -1, "'release'"),
-        (PLAN, "scale", 0, "releases[0].scale"),
+        (PLAN, "B", 0, "releases[0].B"),
         ({"delta": 1e-5}, "sigma", 0, "'releases'"),
         ({"delta": 1e-5, "releases": [3]}, "sigma", 0, "releases[0]"),
         ([], "sigma", 0, "'plan'"),
