@@ -91,7 +91,7 @@ class GivesUp(BitBuffer):
 
 
 def fill_lengths(words, place, out, done, _):
-    """Draw how many bytes come up to one below 64: a draw that needs as many bits as it is large."""
+    """Draw how many bytes come up to one below 64: larger draws need more bits."""
     while done[0] < len(out):
         out[done[0]] = 1
         while next_bits(words, place, 8) >= 64:
