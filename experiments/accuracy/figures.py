@@ -25,7 +25,7 @@ _METHODS = ("zhu2023", "default", "labels-gate", "private-knn", "noisy-sgd", "no
 
 def tables(runs: int) -> Mapping[str, Table]:
     """Return what is measured, by what accuracy is drawn against."""
-    by_epsilon = ("zhu2023", "default", "hashing", "reuse", *_METHODS[2:])
+    by_epsilon = ("zhu2023", "default", "hashing", *_METHODS[2:])
     return {
         "epsilon": Table(by_epsilon, (0.25, 0.5, 1.0, 2.0, 4.0), (1000,), runs),
         "n_queries": Table(_METHODS, (1.0,), (500, 1000, 2000, 4000, 8000), runs),

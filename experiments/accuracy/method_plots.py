@@ -25,7 +25,6 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "labels": ("#0072b2", "v"),
     "gate": ("#56b4e9", "P"),
     "labels-gate": ("#56b4e9", "D"),
-    "reuse": ("#0072b2", "x"),
     "hashing": ("#0072b2", "+"),
     "private-knn": ("#009e73", "^"),
     "private-knn-screened": ("#009e73", "<"),

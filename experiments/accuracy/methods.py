@@ -282,9 +282,6 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "model-reuse": Contender(
             "Ind-KNN, private model and a gate of answers", _model_and_reuse, (3.0, 0.2)
         ),
-        "reuse": Contender(
-            "Ind-KNN, answers vote", _ind_knn(reuse_predictions="neighbors"), (0.5, 0.3)
-        ),
         "gate": Contender("Ind-KNN, gate", _ind_knn(reuse_predictions="gate"), (0.5, 0.2)),
         "labels-gate": Contender(
             "Ind-KNN, labels and gate",

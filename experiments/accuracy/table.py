@@ -149,4 +149,4 @@ def _ahead(curve: Mapping[int, Mapping[str, float]]) -> str:
     return f"NoisySGD is ahead of the best Ind-KNN {where}, of T = {', '.join(tried)}"
 
 
-_IND_KNN = ("zhu2023", "default", "labels", "reuse", "gate", "labels-gate", "hashing")
+_IND_KNN = ("zhu2023", "default", "labels", "gate", "labels-gate", "hashing")

@@ -20,7 +20,7 @@ from vicinal._progress import Step
 from vicinal.errors import PrivacyWarning
 from vicinal.features import PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports._trials import Benchmark, Setting, Trial, split
 
 N_REFERENCE = 5000
 N_QUERIES = 1000
@@ -34,11 +34,7 @@ INDEXES: dict[str, str | Mapping[str, Any]] = {
     "public centroids": "centroids",
 }
 
-REUSES: dict[str, bool | str] = {
-    "every query asked": False,
-    "answered queries vote": "neighbors",
-    "gate": "gate",
-}
+REUSES = ("every query asked", "gate", "published, every query asked", "published, answers vote")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +105,8 @@ def measure(
         for algorithm, base in _algorithms(trial, tau, multiplier, run).items():
             for index, line in _by_index(trial.first(N_QUERIES), base, step).items():
                 found.setdefault((algorithm, index), []).append(line)
-        for reuse, value in REUSES.items():
-            reused.setdefault(reuse, []).append(_reused(trial, value, run))
+        for reuse, classifier in _reusing(trial, tau, multiplier, run).items():
+            reused.setdefault(reuse, []).append(_reused(trial, classifier))
             step(2 * N_QUERIES)
     rows = [_index_row(algorithm, index, lines) for (algorithm, index), lines in found.items()]
     return rows, [_reuse_row(reuse, lines) for reuse, lines in reused.items()]
@@ -129,6 +125,13 @@ def _algorithms(
             tau=tau, noise_multiplier=multiplier, simulation_seed=seed,
         ),
     }  # fmt: skip
+
+
+def _reusing(trial: Trial, tau: float, multiplier: float, seed: int) -> dict[str, IndKNNClassifier]:
+    default, published = _algorithms(trial, tau, multiplier, seed).values()
+    gate = clone(default).set_params(reuse_predictions="gate")
+    voting = clone(published).set_params(reuse_predictions="neighbors")
+    return dict(zip(REUSES, (default, gate, published, voting), strict=True))
 
 
 def _by_index(
@@ -157,8 +160,8 @@ def _hits(classifier: IndKNNClassifier, trial: Trial) -> int:
     return len(classifier._shard.search(queries, engine.radius.thresholds(queries)).rows)
 
 
-def _reused(trial: Trial, reuse: bool | str, seed: int) -> tuple[float, float, float]:
-    classifier = fitted(trial, Setting(EPSILON, N_QUERIES), seed, reuse_predictions=reuse)
+def _reused(trial: Trial, classifier: IndKNNClassifier) -> tuple[float, float, float]:
+    classifier.fit(trial.records, trial.labels, public=trial.reference)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # more than planned is the experiment
         answers = classifier.query(trial.queries)
@@ -189,9 +192,9 @@ def text_tables(indexes: Sequence[IndexRow], reuses: Sequence[ReuseRow]) -> str:
             for row in indexes
         ),
         "",
-        f"{'reuse':24} {'1,000 planned':>16} {'1,000 beyond':>16} {'asked':>7}",
+        f"{'reuse':30} {'1,000 planned':>16} {'1,000 beyond':>16} {'asked':>7}",
         *(
-            f"{row.reuse:24} {_plus_minus(row.planned):>16} {_plus_minus(row.beyond):>16} "
+            f"{row.reuse:30} {_plus_minus(row.planned):>16} {_plus_minus(row.beyond):>16} "
             f"{row.asked:7.2f}"
             for row in reuses
         ),

@@ -25,7 +25,6 @@ OPTIONS = {
     "lsh": {"index": {"kind": "lsh", "tables": 6, "bits": 4, "seed": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 8}},
     "sequential": {"execution": "sequential"},
-    "neighbors": {"reuse_predictions": True},
     "gate": {"reuse_predictions": "gate"},
     "private count": {"neighbor_count": "private", "min_similarity": 0.2, "noise_multiplier": 0.5},
     "fixed k": {"n_neighbors": 40, "n_records": 900, "noise_multiplier": 0.4},
@@ -70,6 +69,16 @@ def test_the_published_algorithm_answers_as_before(world):
     classifier.fit(X, y, subjects, public=public)
     labels = classifier.predict(queries).tolist()
     assert {"labels": labels, "remaining": remaining(classifier)} == GOLDEN["zhu2023"]
+
+
+@pytest.mark.parametrize("execution", ["block", "sequential"])
+def test_earlier_answers_vote_in_the_published_algorithm_as_before(world, execution):
+    X, y, subjects, public, queries = world
+    plan = {**PLAN, "execution": execution, "reuse_predictions": True}
+    classifier = IndKNNClassifier.zhu2023(range(3), **plan, tau=0.2, noise_multiplier=0.5)
+    classifier.fit(X, y, subjects, public=public)
+    found = {"labels": classifier.predict(queries).tolist(), "remaining": remaining(classifier)}
+    assert found == GOLDEN[f"zhu2023 with earlier answers, {execution}"]
 
 
 @pytest.mark.parametrize("name", ["private_knn", "pate", "noisy_sgd"])

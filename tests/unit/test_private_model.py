@@ -126,7 +126,6 @@ def test_the_guarantee_says_what_the_model_keeps():
     "parameters",
     [
         {"reuse_predictions": "gate"},
-        {"reuse_predictions": True},
         {"kernel": "rbf"},
         {"min_similarity": 0.5},
         {"neighbor_count": "private"},

@@ -55,8 +55,6 @@ PLANS = {
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
     "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
-    "answered neighbours": {"reuse_predictions": "neighbors"},
-    "answered neighbours, one by one": {"reuse_predictions": True, "execution": "sequential"},
 }
 
 
@@ -391,6 +389,7 @@ def shared(tmp_path_factory):
     [
         {"classes": None}, {"classes": [0]}, {"public": None}, {"public": X[:50]}, {"epsilon": 0},
         {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "maybe"}, {"ledger": "mysql://x"},
+        {"reuse_predictions": "neighbors", "neighbor_count": "private"},
         {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
         {"index": {"kind": "centroids", "cells": 1000}},
         {"ledger": "postgresql://me:secret@host/db"},

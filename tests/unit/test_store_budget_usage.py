@@ -41,7 +41,7 @@ def test_wear_comes_near_what_people_have_used(tmp_path):
         assert truly / 2.5 < wear(store)["mean"] < truly
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse_predictions": "neighbors"}])
+@pytest.mark.parametrize("options", [{}, {"reuse_predictions": "gate"}])
 def test_wear_outlives_the_process(tmp_path, options):
     store = make(tmp_path / "store", **options)
     store.predict(Q[:30])

@@ -115,14 +115,14 @@ def test_an_index_and_reuse_from_the_command_line(data):
         "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
         "red,green,blue", "--records", 300, "--index", "centroids", "--reuse", "gate",
     )  # fmt: skip
-    run("audience", data / "store", "press", "--reuse", "neighbors")
+    run("audience", data / "store", "press", "--reuse", "none")
     facts = json.loads(run("inspect", data / "store", "--json"))
     assert facts["index"] == {"kind": "centroids"}
     reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
-    assert reuse == {"default": "gate", "press": "neighbors"}
+    assert reuse == {"default": "gate", "press": "none"}
     found = run("predict", data / "store", "--data", data / "queries.csv", "--json")
     assert json.loads(found)["confidence"] is None, "the gate's noise changes from day to day"
-    run("audience", data / "store", "more", "--reuse", "magic", code=2)
+    run("audience", data / "store", "more", "--reuse", "neighbors", code=2)
 
 
 def test_backup_and_restore(data, store):

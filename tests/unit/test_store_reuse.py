@@ -15,7 +15,7 @@ from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR
 from vicinal.predictors.ind_knn._engine import QueryEngine
 from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
-from vicinal.store import Query, Store
+from vicinal.store import Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}
 Q, QY = points(700, 5)
@@ -197,28 +197,10 @@ def failed(*_):
     raise StorageFailed("The disk is full.")
 
 
-def test_answered_neighbours_vote_again_after_a_restart(tmp_path):
-    plan = {"reuse_predictions": "neighbors", "n_queries": 400, "epsilon": 20.0}
-    store = make(tmp_path / "store", **plan)
-    store.predict_many([Query(Q[:30]), Query(Q[20:60])])
-    engine = store._audience_states["default"].engine
-    kernel = engine.votes.kernel
-    probe = kernel.encode(Q[60:70])
-    wanted = engine.reuse.support(probe, engine.radius.thresholds(probe))
-    assert wanted.counts.any()
-    store = reopened(store, tmp_path / "store")
-    found = store._audience_states["default"].engine.reuse.support(
-        probe, engine.radius.thresholds(probe)
-    )
-    np.testing.assert_array_equal(found.votes, wanted.votes)
-    np.testing.assert_array_equal(found.counts, wanted.counts)
-    store.close()
-
-
 def test_queries_cannot_pass_for_people(tmp_path):
     """Whoever asks chooses the numbers that are stored; they must not read as somebody's id."""
     words = b"<id:sghost>"
-    with make(tmp_path / "store", reuse_predictions=True, kernel="cosine") as store:
+    with make(tmp_path / "store", reuse_predictions="gate", kernel="cosine") as store:
         desk = store._audience_states["default"]
         integers = np.frombuffer(words + b" " * 13, dtype=np.int8).reshape(-1, 4).copy()
         row = ReuseEntry(integers, np.ones(6, dtype=np.bool_)).row(10**6, desk.audience.number)

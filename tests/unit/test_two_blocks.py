@@ -394,7 +394,7 @@ def test_only_the_same_search_of_the_same_records_is_handed_out(change):
 
 def test_private_counts_and_reused_answers_are_not_searched_early(cluster_maker):
     """Their second round, or their queries, follow from answers that are not there yet."""
-    for plan in ({"neighbor_count": "private"}, {"reuse_predictions": True}):
+    for plan in ({"neighbor_count": "private"}, {"reuse_predictions": "gate"}):
         cluster, ways = opened(cluster_maker(**plan))
         with cluster:
             cluster.predict(tools.Q[:12])

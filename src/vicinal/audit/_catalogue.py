@@ -15,7 +15,7 @@ from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS, PRIVATE
+from vicinal.predictors.ind_knn._parameter_tables import GATE, PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
@@ -75,7 +75,6 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     return {
         **ind_knn_trials(audit),
         **vector_trials(audit, NUMBERS),
-        "reuse": audit.reuse,
         "gate": audit.gate,
         "count": audit.counts,
         "model": lambda: PrivateModelTrial(audit.parameters(1, "votes")),
@@ -191,9 +190,8 @@ def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
     if plan["neighbor_count"] == PRIVATE:
         trials["count"] = audit.counts
     trials |= _model(audit, plan["release"], plan)
-    reuses = {NEIGHBORS: {"reuse": audit.reuse}, GATE: {"gate": audit.gate}}
-    if plan["release"] == "votes":
-        trials |= reuses.get(plan["reuse_predictions"], {})
+    if plan["release"] == "votes" and plan["reuse_predictions"] == GATE:
+        trials["gate"] = audit.gate
     return trials
 
 
@@ -232,7 +230,7 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     )
 
 
-REUSE = (False, "neighbors", "gate")
+REUSE = (False, GATE)
 """What earlier answers may do for later queries."""
 
 
@@ -256,7 +254,7 @@ def one_run_of_each(
     --------
     >>> from vicinal.audit import IndKNNAudit, one_run_of_each
     >>> len(one_run_of_each(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=8, confidence=0.95))
-    3
+    2
     """
     results = []
     for reuse in REUSE:

@@ -21,7 +21,6 @@ class Damage:
     - `forgets_subjects`: every record counts as a subject of its own.
     - `samples_all`: coins are forgotten: everybody takes part.
     - `replaces`: samples are of fixed size, drawn with replacement, as published code did.
-    - `peeks`: reuse learns answers as they were before their noise.
     """
 
     noise_divisor: int = 1
@@ -30,7 +29,6 @@ class Damage:
     forgets_subjects: bool = False
     samples_all: bool = False
     replaces: bool = False
-    peeks: bool = False
 
     def noise(self) -> NoiseSource:
         """Return where noise comes from."""
@@ -40,7 +38,6 @@ class Damage:
 HONEST = Damage()
 
 _DAMAGES = {
-    "answers learnt before noise": Damage(peeks=True),
     "charge skipped": Damage(skips_charges=True),
     "drawn with replacement": Damage(replaces=True),
     "everybody sampled": Damage(samples_all=True),

@@ -1,4 +1,4 @@
-"""Worlds in which Ind-KNN is audited: votes, labels, vectors, reuse, returns, private counts.
+"""Worlds in which Ind-KNN is audited: votes, labels, vectors, gates, returns, private counts.
 
 The subject at risk spends its whole budget in one place, so that the claim is met and not only
 kept. The attacker knows everything but whether it is there: the same estimator without noise gives
@@ -24,8 +24,8 @@ from vicinal.audit._vote_trials import (
     COMPANY,
     MANY,
     CountsTrial,
+    GateTrial,
     LabelsTrial,
-    ReuseTrial,
     VectorsTrial,
     VotesTrial,
     chances_of_first,
@@ -36,6 +36,7 @@ from vicinal.predictors import (
     IndKNNRegressor,
 )
 from vicinal.predictors.ind_knn._base import IndKNNEstimator
+from vicinal.predictors.ind_knn._parameter_tables import GATE
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
@@ -115,26 +116,17 @@ class IndKNNAudit:
         words = "one subject, records of two labels, among others"
         return VotesTrial(visits, words, damages("charge skipped"))
 
-    def reuse(self) -> ReuseTrial:
-        """Return the attack on answers that vote like records later on."""
-        return self._reuse("neighbors", 1, "answers learnt before noise")
-
-    def gate(self) -> ReuseTrial:
+    def gate(self) -> GateTrial:
         """Return the attack on answers that a model is trained on, which then answers itself."""
-        return self._reuse("gate", _CROWD)
-
-    def _reuse(self, kind: str, others: int, *further: str) -> ReuseTrial:
         victim: list[Placed] = [(1.0, 0)] * self.records
         # All in one block: a gate that learnt from an earlier one would answer the rest itself.
-        count = _count_for(self.records + others)
-        records = universes(victim, [(0.9, 1)] * others, count=count)
-        parameters = self.parameters(count, "votes", reuse_predictions=kind)
-        # Earlier answers add up from round to round; a gate opens in the third.
-        rounds = 2 * ROUNDS if kind == "neighbors" else ROUNDS
-        visits = Visits(parameters, records, rounds, repeats=1)
-        words = {"neighbors": "earlier answers vote", "gate": "a model of earlier answers answers"}
-        world = f"one subject, all spent on one answer; {words[kind]}"
-        return ReuseTrial(visits, world, damages("charge skipped", *further))
+        count = _count_for(self.records + _CROWD)
+        records = universes(victim, [(0.9, 1)] * _CROWD, count=count)
+        parameters = self.parameters(count, "votes", reuse_predictions=GATE)
+        # A gate opens in the third round.
+        visits = Visits(parameters, records, ROUNDS, repeats=1)
+        world = "one subject, all spent on one answer; a model of earlier answers answers"
+        return GateTrial(visits, world, damages("charge skipped"))
 
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.

@@ -77,7 +77,7 @@ def one_run(
     ----------
     audit : IndKNNAudit
         The classifier.
-    reuse : False, "neighbors" or "gate"
+    reuse : False or "gate"
         What earlier answers do for later queries.
     canaries : int
         m, 8 to 500.

@@ -58,11 +58,6 @@ class Visits:
         """What the estimator promises."""
         return ind_knn_claim(self.estimator._plans.of(self.estimator(**self.parameters)))
 
-    @property
-    def noise(self) -> float:
-        """Noise on every vote, in votes, where no earlier answer is put to use."""
-        return float(self.parameters["noise_multiplier"] * self.parameters["n_neighbors"] ** 0.5)
-
     def sums(self, present: bool, damage: Damage = HONEST) -> Floats:
         """Return votes without noise, in noise scales, (rounds, universes, classes)."""
         return np.stack(

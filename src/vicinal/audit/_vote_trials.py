@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import warnings
 from collections.abc import Mapping
@@ -10,13 +9,10 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats, Places
+from vicinal._arrays import Floats
 from vicinal.audit._damage import Damage, damages
 from vicinal.audit._trials import AuditTrial
-from vicinal.audit._visits import Estimator, Visits, refill
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._engine import AnswerReuse, PublicVotes
-from vicinal.predictors.ind_knn._parameter_tables import NEIGHBORS
+from vicinal.audit._visits import Visits, refill
 
 MANY, COMPANY = 30, 5
 """Records of the subject at risk, and of others, where neighbours are counted."""
@@ -65,64 +61,23 @@ class VectorsTrial(VotesTrial):
     mechanism = "Ind-KNN vectors"
 
 
-class ReuseTrial(VotesTrial):
-    """Noisy votes that leave while earlier answers are put to use.
+class GateTrial(VotesTrial):
+    """Noisy votes that leave while a model of earlier answers answers where it is sure."""
 
-    The attacker takes off what the earlier answers, which it has seen, add to later ones.
-    """
-
-    mechanism = "Ind-KNN reuse"
-
-    def _prepare(self) -> None:
-        super()._prepare()
-        if self._damage.peeks:
-            learnt = np.arange(self._visits.rounds)[:, None] / self._visits.noise
-            self._shift[:, :, 0] += learnt
-            self._shift[:, :, 1] -= learnt
-            self._length = np.square(self._shift).sum(axis=(0, 2))
+    mechanism = "Ind-KNN gate"
 
     def play(self, present: bool) -> Floats:
         """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
-        classifier = self._fitted(present)
-        earlier = np.zeros(self._absent.shape[1:])
-        gain = np.zeros(len(earlier))
+        classifier = self._visits.fitted(present, self._damage)
+        gain = np.zeros(self._absent.shape[1])
         for number, (absent, shift) in enumerate(zip(self._absent, self._shift, strict=True)):
             if number and self._damage.skips_charges:
                 refill(classifier)
             answers = classifier.query(self._visits.world.queries)
             assert answers.votes is not None  # noqa: S101 (votes leave)
-            away = (answers.votes - earlier) / answers.noise[:, None] - absent
+            away = answers.votes / answers.noise[:, None] - absent
             gain += np.nan_to_num(away * shift).sum(axis=1)
-            if self._visits.parameters["reuse_predictions"] == NEIGHBORS:
-                earlier[np.arange(len(earlier)), answers.labels] += 1
         return np.asarray(gain / self._length)
-
-    def _fitted(self, present: bool) -> Estimator:
-        classifier = self._visits.fitted(present, self._damage)
-        if self._damage.peeks:
-            engine = classifier._engine
-            peeking = PeekingReuse(engine.reuse, 0 if present else 1)
-            classifier._engine = dataclasses.replace(engine, reuse=peeking)
-        return classifier
-
-
-class PeekingReuse(AnswerReuse):
-    """Broken: learns the class that had the most votes before noise, here always the same one."""
-
-    def __init__(self, inner: AnswerReuse, label: int) -> None:
-        self.block, self._inner, self._label = inner.block, inner, label
-
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return what the honest one would."""
-        return self._inner.reusable(queries)
-
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
-        """Return what the honest one would."""
-        return self._inner.support(queries, thresholds)
-
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Take in the class that won before noise."""
-        self._inner.learn(queries, np.full_like(labels, self._label))
 
 
 class LabelsTrial(UniversesTrial):

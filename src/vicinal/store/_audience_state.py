@@ -25,7 +25,7 @@ from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
 from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
 from vicinal.predictors.ind_knn._model_rule import ModelRule
-from vicinal.predictors.ind_knn._parameter_tables import GATE, NO_REUSE
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
 from vicinal.predictors.ind_knn._shard import Shard, SharedShard
@@ -217,6 +217,8 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
+    if settings.reuse == NEIGHBORS:
+        raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.
     share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
@@ -284,7 +286,7 @@ def open_audience_state(
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None
-    if settings.reuse != NO_REUSE:
+    if settings.reuse == GATE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)

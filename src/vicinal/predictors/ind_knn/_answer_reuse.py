@@ -26,6 +26,8 @@ from vicinal.predictors.ind_knn._reference_neighborhoods import (
 class AnsweredNeighbours(AnswerReuse):
     """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
 
+    Of the published algorithm: votes join where counts are private.
+
     `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): its table of values in
     grid steps. `n_features`, `n_classes`, `block`: sizes; queries between two lessons.
     """
@@ -106,10 +108,6 @@ class ConfidenceGate(AnswerReuse):
         free = sure[turns % FLOOR != 0]
         answers[free] = chances[free].argmax(axis=1)
         return answers
-
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
-        """Return None: a query that is asked is answered by the private votes alone."""
-        return
 
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
         """Keep answers, and refit once there are a seventh more than at the last fit."""

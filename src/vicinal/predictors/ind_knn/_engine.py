@@ -71,7 +71,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class PublicVotes:
-    """Public votes for a block of queries, which join the private ones.
+    """Public votes for a block of queries, which join the private ones behind a private count.
 
     `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
     earlier answers took part.
@@ -101,9 +101,13 @@ class AnswerReuse(ABC):
     def reusable(self, queries: IntegerMatrix) -> Places:
         """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
 
-    @abstractmethod
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes | None:
+    def support(
+        self,
+        queries: IntegerMatrix,  # noqa: ARG002 (only answered neighbours vote)
+        thresholds: Places,  # noqa: ARG002
+    ) -> PublicVotes | None:
         """Return the public votes on queries inside their radii; None for none at all."""
+        return None
 
     @abstractmethod
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
@@ -132,10 +136,6 @@ class NoReuse(AnswerReuse):
     def reusable(self, queries: IntegerMatrix) -> Places:
         """Return `UNKNOWN` throughout."""
         return np.full(len(queries), UNKNOWN, dtype=np.int64)
-
-    def support(self, queries: IntegerMatrix, thresholds: Places) -> None:  # noqa: ARG002
-        """Return None."""
-        return
 
     def learn(self, queries: IntegerMatrix, labels: Places) -> None:
         """Do nothing."""
@@ -274,16 +274,16 @@ class QueryEngine:
             return np.zeros(shape), np.zeros(0)
         if thresholds is None:
             thresholds = self.radius.thresholds(block)
-        support = self.reuse.support(block, thresholds)
         if self.count is None:
-            release = self._priced(self.radius.expected(block), support)
+            release = self._priced(self.radius.expected(block))
             if self.proxies is not None:
                 self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
             if prior is not None:
-                # Public, like the votes of earlier answers: it moves no one's contribution.
+                # Public: it moves no one's contribution.
                 sums = sums + np.rint(prior * release.scales[:, None]).astype(np.int64)
-            return self._published(release, sums, support)
+            return release.publish(sums), release.noise
+        support = self.reuse.support(block, thresholds)
         released = [
             self._counted(rounds, support and support.of(rounds.queries), self.count)
             for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
@@ -297,21 +297,15 @@ class QueryEngine:
         """Release the private counts of queries, then their votes, from those who paid for both."""
         counter.price(rounds.queries.stop - rounds.queries.start)
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
-        release = self._priced(counts, support)
-        return self._published(release, rounds.charge_and_sum(release), support)
-
-    def _priced(self, counts: Floats, support: PublicVotes | None) -> BlockRelease:
-        """Return one release for all queries; nothing that was counted can get it refused."""
-        known = counts if support is None else counts + support.counts
-        noise = np.minimum(self.schedule.multiplier * np.sqrt(known), self.votes.grid.largest)
-        return self.votes.release(noise)
-
-    def _published(
-        self, release: BlockRelease, sums: Steps, support: PublicVotes | None
-    ) -> Released:
-        """Add the noise, once, to the sums of all shards."""
+        release = self._priced(counts if support is None else counts + support.counts)
+        sums = rounds.charge_and_sum(release)
         total = sums if support is None else sums + support.votes
         return release.publish(total), release.noise
+
+    def _priced(self, counts: Floats) -> BlockRelease:
+        """Return one release for all queries; nothing that was counted can get it refused."""
+        noise = np.minimum(self.schedule.multiplier * np.sqrt(counts), self.votes.grid.largest)
+        return self.votes.release(noise)
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from vicinal.predictors.ind_knn._neighborhood_summary import (
     NoisyEstimate,
     share_errors,
 )
-from vicinal.predictors.ind_knn._parameter_tables import GATE, IndKNNClassifierParameters
+from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS, IndKNNClassifierParameters
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 ABSTAIN = -1
@@ -102,6 +102,7 @@ class IndKNNClassifier(
         bandwidth: float = float(np.exp(1.5)),
         norm_bound: float | str = "auto",
         execution: str = "sequential",
+        reuse_predictions: bool = False,
         simulation_seed: int | None = None,
     ) -> Self:
         r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
@@ -122,13 +123,17 @@ class IndKNNClassifier(
            exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
         5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
 
-        Parameters are those of the class; `tau` is the radius as a kernel value.
+        With `reuse_predictions` answered queries vote from then on, with the released label, and
+        count towards K: they are public, so it costs nothing (ZZGW23, 3.1).
+
+        Other parameters are those of the class; `tau` is the radius as a kernel value.
         """
         return cls(
             classes, epsilon, delta, n_queries,
             noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
             neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
+            reuse_predictions=_checks.boolean("reuse_predictions", reuse_predictions) and NEIGHBORS,
         )  # fmt: skip
 
     def _install(

@@ -43,19 +43,17 @@ LINEAR = "linear"
 class Reuse(Check):
     """Which use is made of earlier answers."""
 
-    type_name = f'False, True, "{NEIGHBORS}" or "{GATE}"'
-    refused: ClassVar[tuple[object, ...]] = ("memory", 1, None)
-    option_type = f"{NO_REUSE}, {NEIGHBORS} or {GATE}"
+    type_name = f'False, "{GATE}" or "{NEIGHBORS}"'
+    refused: ClassVar[tuple[object, ...]] = ("memory", True, 1, None)
+    option_type = f"{NO_REUSE} or {GATE}"
 
     def parsed(self, text: str) -> bool | str:
         """Return False for "none"."""
         return False if text == NO_REUSE else text
 
     def __call__(self, name: str, value: object) -> str:
-        """Return a word; True is the paper's reuse."""
-        if isinstance(value, str):
-            return _checks.choice(name, value, (NEIGHBORS, GATE))
-        return NEIGHBORS if _checks.boolean(name, value) else NO_REUSE
+        """Return a word."""
+        return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
 
 
 @table
@@ -191,10 +189,9 @@ class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
         Reuse(),
         default=False,
         doc="""What answers already given do for later queries; they are public, so it costs
-        nothing. True or "neighbors" (ZZGW23, 3.1): they vote, with the released label, and count
-        towards K. "gate" (ours): a model of them answers where it is sure, and only the others are
-        asked; the noise follows the questions still expected, and answers go on after
-        `n_queries`.""",
+        nothing. "gate": a model of them answers where it is sure, and only the others are asked;
+        the noise follows the questions still expected, and answers go on after `n_queries`.
+        "neighbors" is for the published algorithm, see :meth:`zhu2023`.""",
     )
     model_share: Auto[float] = parameter(
         Unless(AUTO, Real(least=0, below=1)),

@@ -13,6 +13,7 @@ from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameter_tables import (
     ADAPTIVE,
     BALANCED,
+    NEIGHBORS,
     NO_REUSE,
     PUBLIC,
     IndKNNClassifierParameters,
@@ -27,7 +28,12 @@ class IndKNNSettings(IndKNNClassifierParameters, SharedSettings):
     """Checked parameters of an Ind-KNN classifier; None stands for "auto" or "adaptive"."""
 
     def check_together(self) -> None:
-        """Refuse class numbers that do not fit, and a private model where something is fixed."""
+        """Refuse class numbers that do not fit, and what does not go together."""
+        if self.reuse == NEIGHBORS and not self.private_count:
+            raise InvalidInput(
+                "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
+                "'private': earlier answers vote in the published algorithm alone, see zhu2023."
+            )
         self._check_class_numbers()
         if self.model_share and self.against_model:
             raise InvalidInput(
