@@ -21,6 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from crash.copy_processes import CopyProcess
+
 from vicinal.distributed import Coordinator, _coordinator, split
 from vicinal.store import Store, _store
 

@@ -16,18 +16,17 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports, promote_copy
+from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
 from vicinal.errors import VicinalError
 
 SOON = MissingShardPolicy(deadline=0.5)
-SECOND = "shard-0-copy-2"
 
 
-def made(place: Path, copies: int = 1) -> Path:
+def made(place: Path) -> Path:
     """Make a closed cluster that has answered."""
     place.mkdir(exist_ok=True)
-    path = shard_tools.clustered(place, 2, copies=copies)
+    path = shard_tools.clustered(place, 2)
     ask(path, 0)
     return path
 
@@ -86,64 +85,16 @@ def foreign(place: Path) -> str:
     return seen(lambda: ask(path, 5))
 
 
-def put_back(part: str, copies: int = 1) -> Callable[[Path], str]:
+def put_back(part: str) -> Callable[[Path], str]:
     """Return an attack that puts a part and its witness back to an earlier state."""
 
     def attack(place: Path) -> str:
-        path = made(place, copies)
-        keep(path, part, place)
+        path = made(place)
+        shutil.copytree(path / part, place / "old")
+        shutil.copy(witness_of(path, part), place / "old.witness")
         ask(path, 5)
         replace(path, part, place / "old", place / "old.witness")
         return seen(lambda: ask(path, 10))
-
-    return attack
-
-
-def keep(path: Path, part: str, place: Path) -> None:
-    """Put a part and its witness aside."""
-    shutil.copytree(path / part, place / "old")
-    shutil.copy(witness_of(path, part), place / "old.witness")
-
-
-def stale_promoted(place: Path) -> str:
-    """Put a copy of a shard back to an earlier state, and promote it."""
-    path = made(place, copies=2)
-    keep(path, SECOND, place)
-    ask(path, 5)
-    replace(path, SECOND, place / "old", place / "old.witness")
-    return seen(lambda: promote_copy(path, 0, 2))
-
-
-def given_up(place: Path) -> str:
-    """Put a copy that was given up in the place of the one that goes on; nothing was charged."""
-    path = made(place, copies=2)
-    promote_copy(path, 0, 2)
-    replace(path, SECOND, path / "shard-0", witness_of(path, "shard-0"))
-    return seen(lambda: ask(path, 5))
-
-
-def given_up_with_coordinator(place: Path) -> str:
-    """Put the coordinator back to before a copy was given up, and promote that copy."""
-    path = made(place, copies=2)
-    keep(path, COORDINATOR, place)
-    promote_copy(path, 0, 2)
-    replace(path, COORDINATOR, place / "old", place / "old.witness")
-    found = seen(lambda: promote_copy(path, 0, 1))
-    return found.replace("SERVED", "NOT STOPPED: together they are an old cluster")
-
-
-def taken_over(survivor: bool) -> Callable[[Path], str]:
-    """Return an attack that puts the coordinator back, and has it take over by itself."""
-
-    def attack(place: Path) -> str:
-        path = made(place, copies=2)
-        keep(path, COORDINATOR, place)
-        promote_copy(path, 0, 2)
-        replace(path, COORDINATOR, place / "old", place / "old.witness")
-        if not survivor:
-            shutil.rmtree(path / SECOND)
-        policy = MissingShardPolicy(deadline=0.5, takeover_s=0.1)
-        return seen(lambda: Coordinator.open(path, local_transports, policy).predict(tools.Q[5:10]))
 
     return attack
 
@@ -214,18 +165,6 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("a shard of another cluster", foreign),
     ("a shard and its witness put back", put_back("shard-1")),
     ("the coordinator and its witness put back", put_back(COORDINATOR)),
-    ("one of two copies of a shard and its witness put back", put_back(SECOND, copies=2)),
-    ("the same, and promoted", stale_promoted),
-    ("a copy that was given up, in the place of the other", given_up),
-    (
-        "the coordinator put back, and the copy that was given up since promoted",
-        given_up_with_coordinator,
-    ),
-    (
-        "the coordinator put back, only the copy that was given up is there, `--takeover-s`",
-        taken_over(survivor=False),
-    ),
-    ("the same, with the copy that went on", taken_over(survivor=True)),
     ("a copied shard on a second machine", second_machine),
     ('"shards": 2 -> 1 in cluster.json, all erased', fewer(sealed=False)),
     ("the same with a right digest", fewer(sealed=True)),

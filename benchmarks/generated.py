@@ -11,6 +11,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,9 @@ import numpy as np
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed import RayCluster, ShardServer, split
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._local_transport import LocalReply, LocalTransport
 from vicinal.distributed._messages import SearchAhead, VoteRequest
-from vicinal.distributed._ray_actors import _place, run_quietly
-from vicinal.distributed._ray_transport import RayTransport, join_message
+from vicinal.distributed._ray_cluster import RayTransport, _place, join_message, run_quietly
+from vicinal.distributed._transports import LocalTransport
 from vicinal.ledger._account import StoredAccount
 from vicinal.ledger._slot_table import SlotTable
 from vicinal.predictors.ind_knn._shard import Shard
@@ -101,9 +101,8 @@ class GeneratedShard:
     def __init__(self, path: str, scene: Scene, number: int) -> None:
         before = resident()
         self._rows = scene.rows(number)
-        found = ShardFolder.read(Path(path))
-        parts = _filled(open_folder(found.folder), scene, number)
-        self._server = ShardServer(parts, found.cluster)
+        parts = _filled(open_folder(ShardFolder.read(Path(path)).folder), scene, number)
+        self._server = ShardServer(parts)
         self._parts = parts
         self._grown = resident() - before
         self._commits: list[float] = []
@@ -139,7 +138,7 @@ class GeneratedShard:
         try:
             return self._server.handle(message)
         finally:
-            task, took = getattr(message, "task", None), time.process_time() - start
+            task, took = message.task, time.process_time() - start
             if isinstance(task, VoteRequest) and self._ahead:
                 self._charges.append(took)
                 self._alone.append(time.thread_time() - alone)
@@ -167,9 +166,11 @@ class GeneratedShard:
 class SearchingTransport(LocalTransport):
     """The way to a shard in this process that searches ahead, as one elsewhere would."""
 
-    def send(self, message: Any) -> LocalReply:
+    def send(self, message: Any) -> Future[Any]:
         """Do a task."""
-        return LocalReply(self.shard.handle(message))
+        reply: Future[Any] = Future()
+        reply.set_result(self.shard.handle(message))
+        return reply
 
 
 class GeneratedActor:

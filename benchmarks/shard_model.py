@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from vicinal.distributed._folders import MOST_SHARDS
-from vicinal.distributed._sum_tree import _fan_out
 from vicinal.neighbours import _scan
 
 SIZES = (10**8, 10**9)
@@ -88,18 +87,11 @@ class Constants:
         share = math.ceil(records / machines)
         return (self.charge / cores + self.write) * share + self.commit
 
-    def others(self, machines: int, delay: float = DELAY, fan_out: int | None = None) -> float:
-        """Return the seconds of a block in which a shard waits for its next charge.
-
-        With `fan_out` shards behind each inner node, the coordinator works for the nodes, each of
-        them meanwhile for its shards, and a message takes two ways.
-        """
-        size = _fan_out("auto", machines) if fan_out is None else fan_out
-        nodes = math.ceil(machines / size)
-        hops = [machines] if nodes == 1 else [nodes, size]
+    def others(self, machines: int, delay: float = DELAY) -> float:
+        """Return the seconds of a block in which a shard waits for its next charge."""
         each = self.shard + (self.sent + self.received) / NETWORK
-        ways = len(hops) * (self.engine + 2 * delay)
-        return self.block + self.commit + ways + sum(hops) * each - len(hops) * self.shard
+        way = self.engine + 2 * delay
+        return self.block + self.commit + way + machines * each - self.shard
 
     def latency(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the seconds of a block that is alone."""
@@ -109,15 +101,13 @@ class Constants:
             + self.others(machines)
         )
 
-    def period(
-        self, records: int, machines: int, cores: int = CORES, fan_out: int | None = None
-    ) -> float:
+    def period(self, records: int, machines: int, cores: int = CORES) -> float:
         """Return the seconds from one block to the next, of many: two are under way.
 
         A shard searches the next block while everything else is done for the last, and charges it
         when both are over.
         """
-        waiting = self.others(machines, fan_out=fan_out)
+        waiting = self.others(machines)
         searching = self.search(records, machines, cores)
         return self.charging(records, machines, cores) + max(searching, waiting)
 
@@ -132,9 +122,9 @@ class Constants:
         both = max(searching, waiting) if together else searching + waiting
         return self.charging(records, 1, _scan.THREADS) + both
 
-    def milliseconds(self, records: int, machines: int, fan_out: int | None = None) -> float:
+    def milliseconds(self, records: int, machines: int) -> float:
         """Return the milliseconds a query takes, where two blocks are under way."""
-        return 1e3 * self.period(records, machines, fan_out=fan_out) / self.queries
+        return 1e3 * self.period(records, machines) / self.queries
 
     def fewest(self, records: int, memory: int = MEMORY) -> int:
         """Return how many machines hold the records."""
@@ -174,7 +164,6 @@ def _read_out(constants: Constants, records: int) -> dict[str, object]:
         "of these, charging": by_machines(
             lambda m: 1e3 * constants.charging(records, m) / constants.queries
         ),
-        "without inner nodes": by_machines(lambda m: constants.milliseconds(records, m, m)),
         "one block at a time": by_machines(
             lambda m: 1e3 * constants.latency(records, m) / constants.queries
         ),

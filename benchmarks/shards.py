@@ -108,7 +108,7 @@ class Watched:
 
     def send(self, message: Any) -> Any:
         """Send a message; it arrives after the delay, as does its answer."""
-        order = getattr(message, "task", None)
+        order = message.task
         if isinstance(order, VoteRequest):
             self.sent = len(pickle.dumps(message, 5))
             self.received = len(pickle.dumps(np.zeros((len(order.queries), CLASSES), np.int64), 5))

@@ -19,7 +19,7 @@ import shard_tools
 import store_tools as tools
 from store_flips import files_of, flip, outcome
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._cluster_changes import ClusterChanges
+from vicinal.distributed._changes import ClusterChanges
 
 SOON = MissingShardPolicy(deadline=0.01)
 STATES = ("closed", "killed")
@@ -53,9 +53,7 @@ def reading(path: Path) -> dict[str, Any]:
             "answers": [cluster.predict(q, idempotency_key=k).to_dict() for k, q in keys],
             "facts": cluster.facts(curator=True),
             "guarantees": [str(cluster.guarantee(name)) for name in cluster.audiences],
-            "shards": [
-                _shard(one.transports[0].shard._server._parts) for one in cluster._transports
-            ],
+            "shards": [_shard(one.transport.shard._server._parts) for one in cluster._clients],
         }
 
 

@@ -21,7 +21,7 @@ from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
 from vicinal.cli._shards import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._local_transport import ReopeningShard
+from vicinal.distributed._transports import ReopeningShard
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES

@@ -265,7 +265,7 @@ def test_ray_answers_as_a_store(tmp_path, ray_engine):
         "counts": (PLANS["private count"], short),
         "counts one by one": (PLANS["private count, one by one"], short),
     }
-    opened = shard_tools.on_ray(ray_engine, fan_out=2)
+    opened = shard_tools.on_ray(ray_engine)
     check_like_store(tmp_path, opened, 3, long, others, **LONG)
 
 

@@ -23,8 +23,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from crash.copy_processes import CopyProcess
-from vicinal.distributed import Coordinator, MissingShardPolicy, is_cluster, local_transports
+from vicinal.distributed import Coordinator, is_cluster, local_transports
 from vicinal.errors import StorageFailed
 from vicinal.ledger import _files
 from vicinal.ledger._database import Database
@@ -166,28 +165,7 @@ def change(store, seen, rng, what):
         assert store.add(X, y, people, idempotency_key=str(number)) == version == store.version
 
 
-def lose_a_copy(cluster, seen, seed):
-    """Ask while a copy is killed, or stopped; the steps of what follows are noted."""
-    ask(cluster, seen, [f"{seed}-a"], seed)
-    way = cluster._transports[0].transports[LOSS["copy"] - 1]
-    os.kill(way.pid, getattr(signal, LOSS["signal"]))
-    seen.note(lost=LOSS["steps"].done)
-    for number in range(3):
-        ask(cluster, seen, [f"{seed}-{number}"], seed + 7 * (1 + number))
-        seen.note(answered=LOSS["steps"].done, copies=cluster.facts()["copies"][0])
-    if LOSS["signal"] == "SIGSTOP":
-        os.kill(way.pid, signal.SIGCONT)
-        time.sleep(0.05)  # it does what it was told long ago, and answers
-    ask(cluster, seen, [f"{seed}-z"], seed + 70)
-
-
-LIVES = {
-    "one_of_each": one_of_each,
-    "load": load,
-    "lose_a_copy": lose_a_copy,
-}
-LOSS = {}
-"""Which copy is lost in a life, and how; and the steps of the life."""
+LIVES = {"one_of_each": one_of_each, "load": load}
 
 
 def answer_unpaid(book, blocks, requests=()):  # noqa: ARG001 (as the commit)
@@ -203,7 +181,6 @@ def live(order):
     steps = Steps(order.get("last"))
     if "fault" in order:
         steps = Faults(order["fault"], order["lasting"])
-    LOSS.update(order.get("loss", {}), steps=steps)
     steps.watch()
     seen = Seen(order["seen"])
     with suppress(StorageFailed) if "fault" in order else nullcontext():
@@ -214,28 +191,12 @@ def live(order):
 def lived(order, seen):
     folder = Path(order["folder"])
     cluster = is_cluster(folder)
-    if "takeover_s" in order:
-        policy = MissingShardPolicy(takeover_s=order["takeover_s"])
-        store = Coordinator.open(folder, copies_in_processes(order), policy)
-    else:
-        store = Coordinator.open(folder, local_transports) if cluster else Store.open(folder)
+    store = Coordinator.open(folder, local_transports) if cluster else Store.open(folder)
     seen.note(opened=order["seed"])
     try:
         LIVES[order["life"]](store, seen, order["seed"])
     finally:
         store.close()
-
-
-def copies_in_processes(order):
-    """Return what makes ways to copies in processes, whose steps are not counted."""
-
-    def uncounted():
-        LOSS["steps"].last = None
-
-    def connect(paths):
-        return [CopyProcess(path, order.get("restarts", False), uncounted) for path in paths]
-
-    return connect
 
 
 def raise_child(order):

@@ -19,10 +19,10 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from crash.copy_processes import CopyProcess
+from crash.shard_processes import ShardProcess
 from crash.store_spawner import Steps
 from store_tools import PEOPLE, Q, points
-from vicinal.distributed import Coordinator, ShardMissing, _cluster_changes, _shard_server
+from vicinal.distributed import Coordinator, ShardMissing, ShardServer, _changes
 from vicinal.distributed._messages import AddStaged
 
 NEW, LABELS = points(40, 8)
@@ -75,7 +75,7 @@ def repeated(work):
 
 def life(path, steps, monkeypatch, while_staged=lambda _: None):
     """Ask, add, ask while the batch is staged, and ask again; return the addition's steps."""
-    stage, begun = _cluster_changes.stage, []
+    stage, begun = _changes.stage, []
 
     def staged(*args):
         found = stage(*args)
@@ -85,12 +85,12 @@ def life(path, steps, monkeypatch, while_staged=lambda _: None):
 
     def ways(paths):
         return [
-            CopyProcess(one, restarts=True, in_child=steps.watch if number else lambda: None)
+            ShardProcess(one, in_child=steps.watch if number else lambda: None)
             for number, one in enumerate(paths)
         ]
 
     with monkeypatch.context() as patch, Coordinator.open(path, ways) as cluster:
-        patch.setattr(_cluster_changes, "stage", staged)
+        patch.setattr(_changes, "stage", staged)
         repeated(lambda: cluster.predict(Q[:5], idempotency_key="a"))
         begun.append(steps.done)
         repeated(lambda: cluster.add(NEW, LABELS, NEWCOMERS, idempotency_key="n"))
@@ -120,7 +120,7 @@ def test_a_shard_killed_while_a_batch_is_staged_costs_nobody_anything(
 
 def killed(cluster):
     """Kill a shard that has its part of the batch prepared, and nothing of it current."""
-    os.kill(cluster._transports[1].transports[0].pid, signal.SIGKILL)
+    os.kill(cluster._clients[1].transport.pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("forgets", [False, True])
@@ -129,7 +129,12 @@ def test_a_shard_that_forgets_what_it_has_prepared_must_say_so(
 ):
     """The control: one that takes a batch for added that it no longer has is found out."""
     if forgets:
-        monkeypatch.setitem(_shard_server._METHODS, AddStaged, lambda *_: None)
+        change = ShardServer._change
+        monkeypatch.setattr(
+            ShardServer,
+            "_change",
+            lambda self, task: None if isinstance(task, AddStaged) else change(self, task),
+        )
     path = shard_tools.transplanted(template, tmp_path / "c")
     if forgets:
         with pytest.raises(AssertionError):

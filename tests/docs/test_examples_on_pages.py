@@ -53,14 +53,6 @@ def test_a_store_is_backed_up_and_moved(folder):
     assert (folder / "STORE" / "store.json").exists()
 
 
-@pytest.mark.usefixtures("folder")
-def test_a_shard_is_lost_and_its_second_copy_goes_on():
-    for name, rows in {"queries": store_tools.Q[:3], "more": store_tools.Q[3:6]}.items():
-        np.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b,c,d", comments="")
-    script, _ = blocks(ROOT / "docs" / "how-to" / "second-copy.md", "sh")  # the second one is Ray's
-    assert "Shard 0: copy 1 and 2" in run(script).splitlines()
-
-
 def test_somebody_is_erased_and_it_is_proved(folder):
     pytest.importorskip("cryptography")
     (script,) = blocks(ROOT / "docs" / "how-to" / "erasure.md", "sh")

@@ -173,12 +173,12 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
     shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
-        original, link = cluster._transports[0].transports, local_transports([copy])[0]
-        cluster._transports[0].transports = [link]
+        original, link = cluster._clients[0].transport, local_transports([copy])[0]
+        cluster._clients[0].transport = link
         with pytest.raises(PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
         link.close()
-        cluster._transports[0].transports = original
+        cluster._clients[0].transport = original
 
 
 def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
@@ -313,7 +313,7 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
 ):
     """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
     with shard_tools.local(path, unwaiting) as cluster:
-        cluster._transports[1].transports[0].close()  # as when its process has died
+        cluster._clients[1].transport.close()  # as when its process has died
         shutil.copytree(path / "shard-1", tmp_path / "right")
         damage(path)
         for _ in range(2):

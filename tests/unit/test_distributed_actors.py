@@ -5,21 +5,26 @@ from __future__ import annotations
 import dataclasses
 import os
 import pickle
-import shutil
 import signal
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import numpy as np
 import pytest
 
 import shard_tools
-from vicinal.distributed import RayCluster, promote_copy
-from vicinal.distributed._fan_out import gather
-from vicinal.distributed._folders import copy_path, shard_paths
+from vicinal.distributed import RayCluster, ShardServer
+from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._membership import ShardRecord, member_of
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
-from vicinal.distributed._ray_actors import ray_module, run_quietly
-from vicinal.distributed._ray_transport import RayTransport, join_message, split_message
+from vicinal.distributed._ray_cluster import (
+    RayTransport,
+    join_message,
+    ray_module,
+    run_quietly,
+    split_message,
+)
 from vicinal.errors import (
     DamagedWitness,
     InvalidInput,
@@ -76,9 +81,10 @@ def test_no_part_of_an_order_is_too_large_for_the_message(kind):
 
 def test_other_tasks_are_not_cut():
     actor = Actor()
-    RayTransport(None, actor).send(Ping())
-    assert actor.sent == (Ping(),)
-    assert join_message(Ping(), ()) == Ping()
+    message = message_of(Ping())
+    RayTransport(None, actor).send(message)
+    assert actor.sent == (message,)
+    assert join_message(message, ()) is message
 
 
 def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
@@ -142,7 +148,7 @@ GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutErr
 
 def asked(link):
     try:
-        return link.send(Ping()).result(1.0)
+        return link.send(message_of(Ping())).result(1.0)
     except ShardUnreachable as silence:
         return str(silence)
 
@@ -181,23 +187,12 @@ def test_a_shard_that_is_at_work_keeps_its_place():
     assert link.actor is first
 
 
-def test_a_copy_that_is_given_up_is_ended_and_not_waited_for():
-    """Fails if whoever asks waits for a machine that is gone, or its processes live on."""
-    post, ended = Post(), []
-    post.kill = ended.append
-    first, spare = Answering(("done", 1)), Answering(SLOW)
-    link = RayTransport(post, first, lambda: spare)
-    assert asked(link) == 1
-    link.abandon()
-    assert ended == [first, spare]
-
-
 def test_news_of_an_actor_that_was_replaced_changes_nothing():
     first = Answering(("done", 1))
     link = RayTransport(Post(), first, lambda: Answering(("done", 2)))
     asked(link)
     first.answer = GONE
-    late = [link.send(Ping()) for _ in range(2)]
+    late = [link.send(message_of(Ping())) for _ in range(2)]
     for one in late:
         with pytest.raises(ShardUnreachable):
             one.result(1.0)
@@ -213,7 +208,16 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 
     link = RayTransport(Post(), Answering(run_quietly(refuse)))
     with pytest.raises(error, match="Bring it back"):
-        link.send(Ping()).result(1.0)
+        link.send(message_of(Ping())).result(1.0)
+
+
+def client_of(folder, link):
+    """Return a shard as a coordinator would ask it that has seen it now."""
+    with closing(ShardServer.open(folder)) as server:
+        database, identity = server._parts.database, server._parts.folder.identity
+        cluster, number = member_of(database)
+        record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
+    return ShardClient(link, record, cluster, lambda: 10**6)
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):
@@ -221,37 +225,19 @@ def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ra
     path = shard_tools.clustered(tmp_path, 1)
     ray = ray_engine._ray
     (link,) = ray_engine.transports(shard_paths(path, 1))
-    gather({0: link}, Ping(), shard_tools.PATIENCE)
+    client = client_of(shard_paths(path, 1)[0], link)
+    ping = client.message(Ping())
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
     first, spare = link.actor, link._spare
     for actor, kind in ((first, "done"), (spare, "unreachable"), (first, "done")):
-        assert ray.get(actor.handle.remote(Ping()), timeout=240)[0] == kind
+        assert ray.get(actor.handle.remote(ping), timeout=240)[0] == kind
     (pid,) = ray_engine.processes()
     os.kill(pid, signal.SIGKILL)
-    gather({0: link}, Ping(), shard_tools.PATIENCE)
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
     assert link.actor is spare
     assert ray_engine.processes() != [pid]
-    again = first.handle.options(max_task_retries=-1).remote(Ping())
+    again = first.handle.options(max_task_retries=-1).remote(ping)
     kind, words = ray.get(again, timeout=240)
     assert kind == "unreachable"
     assert "Another process" in words
     link.close()
-
-
-def test_a_second_copy_on_ray_takes_over(tmp_path, ray_engine):
-    """Fails if copies on actors of their own go different ways, or a promoted one has forgotten."""
-    path = shard_tools.clustered(tmp_path, 1, copies=2)
-    with shard_tools.on_ray(ray_engine)(path) as cluster:
-        cluster.predict(shard_tools.tools.Q[:6])
-        os.kill(ray_engine.processes()[1], signal.SIGKILL)  # the second copy; a spare opens it
-        cluster.predict(shard_tools.tools.Q[6:12])
-        assert cluster.verify()
-    first, second = (copy_path(path, 0, copy) for copy in (1, 2))
-    shard_tools.in_peace(path, [first, second])
-    before = shard_tools.budgets_of(first)
-    assert shard_tools.budgets_of(second) == before
-    shutil.rmtree(first)
-    promote_copy(path, 0, 2, ray_engine.transports)
-    shard_tools.in_peace(path, [second])
-    assert shard_tools.budgets_of(second) == before
-    with shard_tools.on_ray(ray_engine)(path) as cluster:
-        assert cluster.predict(shard_tools.tools.Q[:6]).charged == 0

@@ -22,8 +22,8 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
+from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._cluster_backups import restore_cluster
-from vicinal.distributed._cluster_changes import ClusterChanges
 from vicinal.distributed._folders import COORDINATOR, shard_paths
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable
 from vicinal.store import Store
@@ -219,22 +219,22 @@ def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
 def test_a_change_told_twice_is_made_once(path):
     with shard_tools.local(path) as cluster:
         sent = []
-        real = type(cluster._transports[0]).send
+        real = type(cluster._clients[0]).send
 
         def twice(self, task):
             sent.append(task)
-            real(self, task).result(1.0)
+            real(self, task)(1.0)
             return real(self, task)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(cluster._transports[0]), "send", twice)
+            patch.setattr(type(cluster._clients[0]), "send", twice)
             cluster.add(NEW_X, NEW_Y, NEW)
             cluster.open_audience("press", n_queries=5)
             late = list(sent)
             cluster.erase(["new-3"])
         for task in late:
-            for link in cluster._transports:
-                link.send(task).result(1.0)
+            for link in cluster._clients:
+                link.send(task)(1.0)
         assert cluster.verify(["new-3"])
         private = cluster.facts(curator=True)["private"].values()
         assert sum(one["records"] for one in private) == 338
@@ -281,7 +281,7 @@ def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
 
 DIES = """
 import os, sys
-from vicinal.distributed import Coordinator, _cluster_changes, _shard_server, local_transports
+from vicinal.distributed import Coordinator, _changes, _shard_server, local_transports
 for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     if os.fork() == 0:
         opened = Coordinator.open(path, local_transports)
@@ -291,10 +291,10 @@ for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
     print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 MOMENTS = {
-    "decided and no shard told": "_cluster_changes.ClusterChanges.finish",
+    "decided and no shard told": "_changes.ClusterChanges.finish",
     "one shard told": "_shard_server.ShardServer._note_change",
     "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
-    "made by all and the file not wiped": "_cluster_changes.StagedFile.put_away",
+    "made by all and the file not wiped": "_changes.StagedFile.put_away",
 }
 
 

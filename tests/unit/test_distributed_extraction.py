@@ -7,7 +7,7 @@ import pytest
 
 from vicinal.distributed import SpreadExtractor
 from vicinal.distributed._extraction import spread
-from vicinal.distributed._ray_actors import _place
+from vicinal.distributed._ray_cluster import _place
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
 

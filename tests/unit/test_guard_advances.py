@@ -12,7 +12,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import _shard_tasks
+from vicinal.distributed import _shard_server
 from vicinal.ledger._rollback_guard import WitnessEntry, WitnessState
 from vicinal.store._request_batch import RequestBatch
 
@@ -52,8 +52,8 @@ def cluster(tmp_path):
 
 def parts_of(anything):
     """Return the open folders of a store, or of a coordinator and its shards."""
-    links = getattr(anything, "_transports", ())
-    return [anything._parts, *(one.transports[0].shard._server._parts for one in links)]
+    links = getattr(anything, "_clients", ())
+    return [anything._parts, *(one.transport.shard._server._parts for one in links)]
 
 
 WORKS = {
@@ -87,7 +87,7 @@ def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, k
 
 def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):
     before = [parts.ledger.last_commit for parts in parts_of(cluster)[1:]]
-    with interrupted(monkeypatch, _shard_tasks, "charge"):
+    with interrupted(monkeypatch, _shard_server, "charge"):
         cluster.predict(tools.Q[:3])
     shards = parts_of(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.generated import Numbers, Scene
-from benchmarks.shard_model import CORES, DELAY, UNITS, Constants, read_out
+from benchmarks.shard_model import CORES, UNITS, Constants, read_out
 
 GIVEN = Constants(
     product=1e-11, charge=3e-9, write=1e-9, block=0.01, engine=0.003, shard=0.001, commit=0.002,
@@ -29,14 +29,6 @@ def test_searching_is_shared_and_messages_are_not():
     assert GIVEN.charging(10**8, 1, 4) == pytest.approx((3e-9 / 4 + 1e-9) * 10**8 + 0.002)
     assert GIVEN.charging(10**8, 2) < GIVEN.charging(10**8, 1)
     assert GIVEN.others(5) - GIVEN.others(4) == pytest.approx(0.001 + 6e4 / 1.25e9)
-
-
-def test_inner_nodes_share_the_messages_and_take_another_way():
-    """Fails if the nodes' work, the further hop or the root of the number is left out."""
-    each = 0.001 + 6e4 / 1.25e9
-    alone, tree = GIVEN.others(64, fan_out=64), GIVEN.others(64)
-    assert alone - tree == pytest.approx(48 * each + 0.001 - 0.003 - 2 * DELAY)
-    assert GIVEN.others(64, fan_out=8) == tree
 
 
 def test_two_blocks_under_way_hide_the_shorter_part():

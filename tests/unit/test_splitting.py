@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from vicinal.distributed._placed_subjects import FREE, PlacedSubjects
+from vicinal.distributed._splitting import PlacedSubjects
 from vicinal.ledger._id_encoding import framed, unframed
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -43,7 +43,7 @@ def placed(people=PEOPLE):
 def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
     """Fails if somebody is lost, is on two shards, or stands beside another's slot."""
     subjects = placed(5_000)
-    assert (subjects.shards[5_000:] == FREE).all()
+    assert (subjects.shards[5_000:] == -1).all()
     seen = set()
     for shard in range(3):
         slots = subjects.slots(shard)

@@ -14,9 +14,7 @@ from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
-from vicinal.distributed import split
-from vicinal.distributed._coordinator import Coordinator
-from vicinal.distributed._local_transport import local_transports
+from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
 from vicinal.ledger._models import read_parts
 from vicinal.mechanisms._linear_model import GradientRelease

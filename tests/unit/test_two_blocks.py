@@ -35,7 +35,7 @@ class ScheduledWay:
         self.late = []
 
     def send(self, message):
-        task = getattr(message, "task", None)
+        task = message.task
         if isinstance(task, SearchAhead):
             self.searches += 1
             return self._search(message, next(self._schedule))
@@ -209,27 +209,25 @@ def units_of(server):
 
 def test_a_block_that_was_overtaken_is_never_charged(server):
     """Fails if a shard charges out of order, also after it was opened again."""
-    server.charge_and_sum(request_of(server, b"second", 2))
+    server.do(request_of(server, b"second", 2))
     before, folder = units_of(server), server._parts.folder.path
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        server.charge_and_sum(request_of(server, b"first", 1))
+        server.do(request_of(server, b"first", 1))
     server.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.charge_and_sum(request_of(again, b"first", 1))
+        again.do(request_of(again, b"first", 1))
     np.testing.assert_array_equal(units_of(again), before)
     again.close()
 
 
 def test_a_block_that_comes_again_later_is_the_same_block(server):
     """Fails if a new place in the order makes another block of the one that was charged."""
-    votes = server.charge_and_sum(request_of(server, b"first", 1))
-    server.charge_and_sum(request_of(server, b"second", 2))
+    votes = server.do(request_of(server, b"first", 1))
+    server.do(request_of(server, b"second", 2))
     before = units_of(server)
     for sequence in (1, 3):
-        np.testing.assert_array_equal(
-            server.charge_and_sum(request_of(server, b"first", sequence)), votes
-        )
+        np.testing.assert_array_equal(server.do(request_of(server, b"first", sequence)), votes)
     np.testing.assert_array_equal(units_of(server), before)
 
 
@@ -245,7 +243,7 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
     lost = []
 
     def deaf(message):
-        if isinstance(getattr(message, "task", None), VoteRequest) and not lost:
+        if isinstance(message.task, VoteRequest) and not lost:
             lost.append(message)
         elif lost and message.task is lost[0].task:
             raise ShardUnreachable
@@ -261,10 +259,10 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
     server = ShardServer.open(shard_paths(path, 2)[1])
     late = dataclasses.replace(lost[0].task, clock=server._journal.clock)
     if mutated:
-        server.charge_and_sum(late)
+        server.do(late)
     else:
         with pytest.raises(PrivacyRefused, match="over"):
-            server.charge_and_sum(late)
+            server.do(late)
     server.close()
     assert (shard_tools.budgets(path) == before) != mutated
 
@@ -306,7 +304,7 @@ def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, 
     cluster, ways = opened(path, policy=MissingShardPolicy(0.05))
 
     def second_block_is_lost(message):
-        if isinstance(getattr(message, "task", None), VoteRequest):
+        if isinstance(message.task, VoteRequest):
             calls.append(message)
             if len(calls) > 1:
                 raise error
@@ -329,7 +327,7 @@ def test_threads_that_wait_are_searched_for(cluster_maker):
     real = ways[0].send
 
     def waits(message):
-        if isinstance(getattr(message, "task", None), VoteRequest) and not came.is_set():
+        if isinstance(message.task, VoteRequest) and not came.is_set():
             second.start()
             while not cluster._waiting:
                 came.wait(0.001)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, TakeoverSeconds, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
 
 StorePath = Annotated[
     Path, typer.Argument(metavar="STORE", help="The folder of the store, or of the cluster.")
@@ -36,7 +36,6 @@ def serve(
     ] = None,
     ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
-    takeover_s: TakeoverSeconds = None,
     answer_without: Annotated[
         bool, typer.Option("--answer-without", help="Then answer without it, and say so. Public.")
     ] = False,
@@ -55,6 +54,6 @@ def serve(
         burst=burst,
         body_bytes=body_bytes,
     )
-    policy = MissingShardPolicy(shard_s, answer_without, takeover_s)
+    policy = MissingShardPolicy(shard_s, answer_without)
     opened = opened_at(store, ray, policy, accept_loss=accept_loss)
     run(opened, store, host, port, settings, lambda url: typer.echo(f"{url}/console", err=True))

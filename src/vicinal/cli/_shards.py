@@ -1,4 +1,4 @@
-"""`vicinal shard` and the copies of shards; and how commands open a store or a cluster."""
+"""`vicinal shard`, and how commands open a store or a cluster."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
-    from vicinal.distributed._cluster_opening import Connect
     from vicinal.store import Store, StoreExtractor
 
 Ray = Annotated[
@@ -33,21 +32,9 @@ ShardSeconds = Annotated[
         help="Seconds that a block waits for a cluster's shards; the first, also for their start.",
     ),
 ]
-TakeoverSeconds = Annotated[
-    float | None,
-    typer.Option(
-        "--takeover-s",
-        min=0.01,
-        help="Seconds that one of two copies of a shard may be away, while the other one answers, "
-        "before it is given up for good; below --shard-s. Default: a person decides.",
-    ),
-]
 AcceptLoss = Annotated[
     bool, typer.Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]
-
-Cluster = Annotated[Path, typer.Argument(metavar="CLUSTER", help="Folder of the cluster.")]
-Shard = Annotated[int, typer.Option(help="Number of the shard, from 0.")]
 
 _LOCAL = "local"
 _MEMORY = 256 << 20
@@ -58,7 +45,6 @@ def shard(
     store: StorePath,
     out: Annotated[Path, typer.Option(help="A new folder for the cluster.")],
     shards: Annotated[int, typer.Option(help="How many.")] = 2,
-    copies: Annotated[int, typer.Option(help="Copies of each shard: 1 or 2.")] = 1,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
@@ -66,42 +52,11 @@ def shard(
     from vicinal.distributed import split
 
     confirm(f"{store} becomes a cluster at {out}, and never answers again itself.", yes=yes)
-    split(store, out, shards, copies=copies)
+    split(store, out, shards)
     if json:
-        typer.echo(as_json({"cluster": str(out), "shards": shards, "copies": copies}))
+        typer.echo(as_json({"cluster": str(out), "shards": shards}))
     else:
         typer.echo(f"{out} answers now, and {store} no more. Back the cluster up, then delete it.")
-
-
-def promote_copy(
-    cluster: Cluster,
-    shard: Shard,
-    copy: Annotated[int, typer.Option(help="The copy to go on with: 1 or 2.")],
-    ray: Ray = None,
-    yes: Yes = False,
-) -> None:
-    """Go on with one copy of a shard and give the other up; refused if it misses a charge."""
-    from vicinal.distributed import local_transports
-    from vicinal.distributed import promote_copy as promote
-
-    confirm(f"Goes on with copy {copy} of shard {shard} alone, for good.", yes=yes)
-    with ExitStack() as resources:
-        connect: Connect = local_transports
-        if ray is not None:
-            connect = resources.enter_context(engine_at(ray)).transports
-        promote(cluster, shard, copy, connect)
-    typer.echo(
-        f"Shard {shard} goes on with copy {copy}. Delete what is left of the other one: people who "
-        "are erased from now on are still in it. Make a new one with: vicinal copy-shard"
-    )
-
-
-def copy_shard(cluster: Cluster, shard: Shard) -> None:
-    """Write a second copy of a shard that has one."""
-    from vicinal.distributed import copy_shard as write
-
-    write(cluster, shard)
-    typer.echo(f"Shard {shard} has two copies now.")
 
 
 @contextmanager
@@ -126,9 +81,9 @@ def opened_at(
             yield store
         return
     with ExitStack() as resources:
-        connect: Connect = local_transports
-        if ray is not None:
-            connect = resources.enter_context(engine_at(ray)).transports
+        connect = (
+            local_transports if ray is None else resources.enter_context(engine_at(ray)).transports
+        )
         cluster = Coordinator.open(path, connect, policy, accept_loss=accept_loss)
         yield resources.enter_context(cluster)
 

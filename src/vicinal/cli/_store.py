@@ -35,7 +35,7 @@ from vicinal.cli._records import (
     read_records,
     target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, TakeoverSeconds, opened_at
+from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
 from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
@@ -88,7 +88,6 @@ def predict(
     quiet: Quiet = False,
     ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
-    takeover_s: TakeoverSeconds = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -96,7 +95,7 @@ def predict(
     from vicinal.distributed import MissingShardPolicy
 
     check_format(out)
-    policy = MissingShardPolicy(shard_s, takeover_s=takeover_s)
+    policy = MissingShardPolicy(shard_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
@@ -259,10 +258,6 @@ def refresh(
 
 def _described(facts: dict[str, Any]) -> str:
     lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
-    lines += [
-        f"Shard {number}: copy {' and '.join(map(str, copies))}"
-        for number, copies in enumerate(facts.get("copies", ()))
-    ]
     for name, audience in facts["audiences"].items():
         counts = audience["queries"]
         lines.append(

@@ -9,11 +9,10 @@ from vicinal.distributed._coordinator import Coordinator
 from vicinal.distributed._extraction import SpreadExtractor
 from vicinal.distributed._fan_out import MissingShardPolicy
 from vicinal.distributed._folders import is_cluster
-from vicinal.distributed._local_transport import local_transports
-from vicinal.distributed._promotion import copy_shard, promote_copy
-from vicinal.distributed._ray_actors import RayCluster
+from vicinal.distributed._ray_cluster import RayCluster
 from vicinal.distributed._shard_server import ShardServer
 from vicinal.distributed._splitting import split
+from vicinal.distributed._transports import local_transports
 from vicinal.errors import ShardMissing
 
 __all__ = [
@@ -23,10 +22,8 @@ __all__ = [
     "ShardMissing",
     "ShardServer",
     "SpreadExtractor",
-    "copy_shard",
     "is_cluster",
     "local_transports",
-    "promote_copy",
     "restore_cluster",
     "split",
 ]

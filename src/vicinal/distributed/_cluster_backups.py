@@ -16,14 +16,17 @@ from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
     ShardFolder,
-    copy_path,
-    part_paths,
-    present_copy,
+    shard_paths,
     witness_of,
 )
-from vicinal.distributed._membership import ShardRecord, ShardRecords, member_of, write_epoch
+from vicinal.distributed._membership import (
+    ShardRecord,
+    ShardRecords,
+    another_shard,
+    member_of,
+    write_epoch,
+)
 from vicinal.distributed._messages import ShardState
-from vicinal.distributed._shard_copies import is_current, write_copies
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
@@ -36,23 +39,22 @@ from vicinal.store._opening import LOST, OpenStore, open_folder
 def accept_cluster_loss(path: str | Path) -> None:
     """Spend what is not known: every budget on every shard, for good; newcomers get none.
 
-    The cluster is closed, and its parts lie together: old ones, or restored ones, but its own. Of a
-    shard with two copies the first that is there goes on, alone.
+    The cluster is closed, and its parts lie together: old ones, or restored ones, but its own.
 
     Raises InvalidInput, StorageFailed if a part is not there, or damaged: restore a backup of it
     first. Raises PrivacyRefused if a part is in use, if a folder is that of another shard, or if
-    parts have different audiences; or if a shard has lost nothing but one of its copies. Nothing is
-    spent then that was not lost already.
+    parts have different audiences. Nothing is spent then that was not lost already.
     """
     cluster = ready_cluster(Path(path))
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
         coordinator = resources.enter_context(open_folder(folder.folder, accept_loss=True))
         records = ShardRecords.of(coordinator.database, cluster)
-        copies = [_chosen_copy(Path(path), cluster, one) for one in records]
-        others = [ShardFolder.read(copy_path(Path(path), n, copy)) for n, copy in enumerate(copies)]
-        for number, folder in enumerate(others):
-            _check_folder(records, cluster, number, folder)
+        others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
+        for record, folder in zip(records, others, strict=True):
+            # Before anything is opened: opening spends its budgets.
+            if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
+                raise another_shard(record.number)
         shards = [
             resources.enter_context(open_folder(one.folder, accept_loss=True)) for one in others
         ]
@@ -60,29 +62,14 @@ def accept_cluster_loss(path: str | Path) -> None:
             _check_member(cluster, number, coordinator, parts)
         _spend(coordinator, shards)
         with coordinator.database.transaction():
-            records.replace_all(cluster.identity, map(_record, range(len(shards)), shards, copies))
-        coordinator.mark_change()
-
-
-def _chosen_copy(path: Path, cluster: ClusterDescription, record: ShardRecord) -> int:
-    """Return the copy that goes on; raise PrivacyRefused if one of two has lost nothing."""
-    if len(record.copies) > 1:
-        current = [n for n in record.copies if is_current(path, cluster.identity, record, n)]
-        if len(current) == 1:
-            raise PrivacyRefused(
-                f"Copy {current[0]} of shard {record.number} has lost nothing. Go on with it: "
-                "vicinal promote-copy"
+            records.replace_all(
+                cluster.identity,
+                (
+                    ShardRecord(number, parts.folder.identity, ShardState.of(parts.database))
+                    for number, parts in enumerate(shards)
+                ),
             )
-    return present_copy(path, record.number, record.copies)
-
-
-def _check_folder(
-    records: ShardRecords, cluster: ClusterDescription, number: int, folder: ShardFolder
-) -> None:
-    """Raise PrivacyRefused, before anything is opened, for a folder that says it is another's."""
-    identity = next(one.identity for one in records if one.number == number)
-    if (folder.cluster, folder.folder.identity) != (cluster.identity, identity):
-        raise _another(number)
+        coordinator.mark_change()
 
 
 def _check_member(
@@ -90,7 +77,7 @@ def _check_member(
 ) -> None:
     """Raise PrivacyRefused for the ledger of another shard, or of another time."""
     if member_of(parts.database) != (cluster.identity, number):
-        raise _another(number)
+        raise another_shard(number)
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()
     }:
@@ -98,13 +85,6 @@ def _check_member(
             f"Shard {number} has other audiences than the coordinator. Restore both from backups "
             "of the same time."
         )
-
-
-def _another(number: int) -> PrivacyRefused:
-    return PrivacyRefused(
-        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
-        "folder that belongs there, or a backup of it."
-    )
 
 
 def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
@@ -116,11 +96,6 @@ def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
             parts.ledger.spend_all_budgets()
             write_epoch(parts.database, b"")
         parts.mark_change()
-
-
-def _record(number: int, parts: OpenStore, copy: int) -> ShardRecord:
-    state = ShardState.of(parts.database)
-    return ShardRecord(number, parts.folder.identity, state, copies=(copy,))
 
 
 def pack_part(parts: OpenStore, path: Path) -> None:
@@ -163,17 +138,15 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     source, target = Path(backup), Path(path)
     cluster = ClusterDescription.read(source)
     accept = _checks.boolean("accept_loss", accept_loss)
-    folders = [
-        _unpacked(part, target, cluster, accept_loss=accept)
-        for part in part_paths(source, cluster.shards)
-    ]
+    parts = [source / COORDINATOR, *shard_paths(source, cluster.shards)]
+    folders = [_unpacked(part, target, cluster, accept_loss=accept) for part in parts]
     lost = accept and _lost(folders)
     cluster.save(target)
     if lost:
         accept_cluster_loss(target)
     for folder in folders:
-        _go_on(folder)
-    _write_copies(target, cluster)
+        with open_folder(folder) as opened:
+            opened.supersede()  # the folder that it was restored from is an old copy from now on
 
 
 def _unpacked(
@@ -191,13 +164,6 @@ def _unpacked(
     return folder
 
 
-def _write_copies(path: Path, cluster: ClusterDescription) -> None:
-    """Write the other copies of shards that had two."""
-    with open_folder(ShardFolder.read(path / COORDINATOR).folder) as parts:
-        records = ShardRecords.of(parts.database, cluster)
-        write_copies(path, cluster.identity, (one for one in records if len(one.copies) > 1))
-
-
 def _lost(folders: list[Folder]) -> bool:
     """Tell whether any part may have been further than its backup."""
     try:
@@ -206,9 +172,3 @@ def _lost(folders: list[Folder]) -> bool:
     except PrivacyRefused:
         return True
     return False
-
-
-def _go_on(folder: Folder) -> None:
-    """Make the folder that a part was restored from an old copy."""
-    with open_folder(folder) as parts:
-        parts.supersede()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -20,20 +21,18 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
-from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
-from vicinal.distributed._cluster_change import ADD, AUDIENCE, ERASE, ClusterChange
-from vicinal.distributed._cluster_changes import ClusterChanges
-from vicinal.distributed._cluster_opening import (
-    OPENING,
-    ClusterParts,
-    Connect,
-    compare_states,
-    open_cluster,
-    reason_away,
+from vicinal.distributed._changes import (
+    ADD,
+    AUDIENCE,
+    ERASE,
+    ClusterChange,
+    ClusterChanges,
+    StagedAddition,
 )
-from vicinal.distributed._fan_out import CheckedTransport, MissingShardPolicy
-from vicinal.distributed._folders import COORDINATOR, copy_path
-from vicinal.distributed._local_transport import local_transports
+from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
+from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import (
     Backup,
     DeleteVotes,
@@ -43,10 +42,9 @@ from vicinal.distributed._messages import (
     SearchAhead,
     Verify,
 )
-from vicinal.distributed._promotion import CopyTakeovers
-from vicinal.distributed._remote_shards import RemoteShards
 from vicinal.distributed._sharded_audiences import (
     CoordinatorLedger,
+    RemoteShards,
     ShardedBatch,
     check_no_model,
     open_sharded_state,
@@ -54,23 +52,51 @@ from vicinal.distributed._sharded_audiences import (
     tally_on_shards,
     with_features,
 )
-from vicinal.distributed._staged_additions import StagedAddition
-from vicinal.distributed._sum_tree import SumTree
-from vicinal.errors import PrivacyRefused, StorageFailed, VicinalError
+from vicinal.distributed._splitting import ready_cluster
+from vicinal.distributed._transports import Transport, local_transports
+from vicinal.errors import (
+    PrivacyRefused,
+    ShardDamaged,
+    ShardMissing,
+    StorageFailed,
+    VicinalError,
+)
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.store import Presence, Query, Reply, Verification
 from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
+from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import Addition, StoredRecords, forget_additions
 from vicinal.store._status import public_facts
 from vicinal.store._verify import verify
+
+_OPENING = 5.0
+"""Seconds that an opening waits for shards; a block waits longer."""
+
+Connect = Callable[[Sequence[Path]], Sequence[Transport]]
+"""Makes the ways to shards, given their folders."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class OpenCluster:
+    """What an open cluster consists of.
+
+    - `parts`: the coordinator's store.
+    - `description`: what is public about the cluster.
+    - `records`: what the coordinator knows of its shards.
+    - `transports`: the ways to them.
+    """
+
+    parts: OpenStore
+    description: ClusterDescription
+    records: ShardRecords
+    transports: Sequence[Transport]
 
 
 class Coordinator(BaseStore):
@@ -88,17 +114,13 @@ class Coordinator(BaseStore):
     _kind = "cluster"
     n_under_way = 2
 
-    def __init__(
-        self, cluster: ClusterParts, policy: MissingShardPolicy, fan_out: int | str = AUTO
-    ) -> None:
+    def __init__(self, cluster: OpenCluster, policy: MissingShardPolicy) -> None:
         parts, records = cluster.parts, cluster.records
-        self._cluster = cluster.description
-        self._transports = [
-            CheckedTransport(ways, record, self._cluster.identity, self._clock)
-            for ways, record in zip(cluster.ways(), records, strict=True)
+        self._cluster, self._policy = cluster.description, policy
+        self._clients = [
+            ShardClient(transport, record, self._cluster.identity, self._clock)
+            for transport, record in zip(cluster.transports, records, strict=True)
         ]
-        self._takeovers = CopyTakeovers(parts, records, policy, self._transports)
-        self._tree = SumTree(self._transports, policy, fan_out)
         self._lock = ForkSafeLock()
         self._additions = AdditionTurns()
         self._waiting: dict[int, Sequence[Query]] = {}
@@ -109,9 +131,9 @@ class Coordinator(BaseStore):
         self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._audience_states = {name: self._state(name) for name in self._shards}
-        args = (parts.folder.path, self._ledger, self._transports, records, policy.deadline)
+        args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
         self._changes = ClusterChanges(*args)
-        compare_states(self._transports, policy)
+        self._compare_states()
         # What an earlier coordinator had answered is durable: its votes can be deleted.
         self._delete_votes()
 
@@ -122,7 +144,6 @@ class Coordinator(BaseStore):
         connect: Connect,
         policy: MissingShardPolicy | None = None,
         *,
-        fan_out: int | str = AUTO,
         accept_loss: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
@@ -136,9 +157,6 @@ class Coordinator(BaseStore):
             :meth:`RayCluster.transports`.
         policy
             What to do about shards that are missing.
-        fan_out
-            How many shards stand behind an inner node, which adds their votes, so that the
-            coordinator does not receive those of all; "auto" makes nodes for 16 shards and more.
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
@@ -149,8 +167,7 @@ class Coordinator(BaseStore):
             If there is no cluster.
         PrivacyRefused
             If another process has it open; if it, or a shard, is an old copy, or a copy that ran
-            elsewhere; if its shards are not those that its ledger knows; if spellings of ids must
-            be merged.
+            elsewhere; or if its shards are not those that its ledger knows.
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
@@ -161,8 +178,8 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        with open_cluster(place, connect) as opened:
-            coordinator = cls(opened, policy, fan_out)
+        with _open_cluster(place, connect) as opened:
+            coordinator = cls(opened, policy)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
         return coordinator
@@ -173,9 +190,8 @@ class Coordinator(BaseStore):
             if not self._failed:
                 self._delete_votes()
             self._failed = True
-            self._tree.close()
-            for transport in self._transports:
-                transport.close()
+            for client in self._clients:
+                client.transport.close()
             self._parts.resources.close()
 
     # ------------------------------------------------------------ answers
@@ -299,32 +315,23 @@ class Coordinator(BaseStore):
         """Return public facts; with `curator` also private ones of every shard."""
         with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
-            facts["shards"] = len(self._transports)
-            facts["copies"] = [list(one.record.copies) for one in self._transports]
+            facts["shards"] = len(self._clients)
             if curator:
                 facts["private"] = self._changes.on_all(Facts())
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         own, faults = verify(self._parts, erased, rows), []
-        for place in range(max(len(one.transports) for one in self._transports)):
-            of_shards = self._changes.on_copies(place, Verify(erased, rows))
-            for n, one in of_shards.items():
-                name = f"Shard {n}, copy {self._transports[n].record.copies[place]}"
-                faults += [f"{name}: {fault}" for fault in one.faults]
-        return Verification((*own.faults, *faults), (*own.checked, "every copy of every shard"))
+        for number, one in self._changes.on_all(Verify(erased, rows)).items():
+            faults += [f"Shard {number}: {fault}" for fault in one.faults]
+        return Verification((*own.faults, *faults), (*own.checked, "every shard"))
 
     def health(self, seconds: float = 1.0) -> dict[int, str]:
         """Return, for every shard, why it does not answer, in public words; "" if it does.
 
         A shard that is at work answers when it is through.
         """
-        return {n: reason_away(one, seconds) for n, one in enumerate(self._transports)}
-
-    @property
-    def copies_given_up(self) -> int:
-        """How many copies of shards were given up since this was opened. Public."""
-        return self._takeovers.count
+        return {number: _reason_away(one, seconds) for number, one in enumerate(self._clients)}
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -335,16 +342,16 @@ class Coordinator(BaseStore):
             place = Path(path).absolute()
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
-            copies = [one.record.copies[0] for one in self._transports]
-            paths = [copy_path(place, n, copy) for n, copy in enumerate(copies)]
-            self._changes.on_copies(0, [Backup(one) for one in paths])
+            paths = shard_paths(place, len(self._clients))
+            self._changes.on_all([Backup(one) for one in paths])
             write_cluster(self._cluster, place)
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
         return RemoteShards(
-            cluster, name, self._tree, self._clock, self._sequence.__next__, self._next_batch
-        )
+            cluster, name, self._clients, self._policy, self._clock, self._sequence.__next__,
+            self._next_batch,
+        )  # fmt: skip
 
     def _change(
         self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
@@ -369,6 +376,16 @@ class Coordinator(BaseStore):
         fields = {"number": audience.number, "name": name, "plan": audience.plan}
         return ClusterChange(AUDIENCE, audience=fields)
 
+    def _compare_states(self) -> None:
+        """Have every reachable shard compare where it is; the others do when they are back."""
+        policy = self._policy
+        patience = MissingShardPolicy(min(_OPENING, policy.deadline), policy.answer_without)
+        try:
+            gather(dict(enumerate(self._clients)), Ping(), patience)
+        except ShardMissing as error:
+            if isinstance(error, ShardDamaged) and not policy.answer_without:
+                raise
+
     def _clock(self) -> int:
         return self._ledger.clock
 
@@ -377,7 +394,7 @@ class Coordinator(BaseStore):
         """Tell whether a cluster whose parts lie here does not know what was charged."""
         try:
             with (
-                cls.open(path, local_transports, MissingShardPolicy(OPENING)) as cluster,
+                cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
                 cluster._exclusive(),
             ):
                 cluster._changes.on_all(Ping())
@@ -387,8 +404,8 @@ class Coordinator(BaseStore):
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
-        for transport in self._transports:
-            transport.send(DeleteVotes(self._ledger.clock))
+        for client in self._clients:
+            client.send(DeleteVotes(self._ledger.clock))
 
     def _state(self, name: str) -> AudienceState:
         audience = self._ledger.audiences[name]
@@ -397,3 +414,31 @@ class Coordinator(BaseStore):
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
+
+
+@contextmanager
+def _open_cluster(path: Path, connect: Connect) -> Iterator[OpenCluster]:
+    """Open the parts of a cluster; if the body fails, all of them are let go of."""
+    description = ready_cluster(path)
+    shard_folder = ShardFolder.read(path / COORDINATOR)
+    if shard_folder.cluster != description.identity:
+        raise PrivacyRefused("The coordinator belongs to another cluster.")
+    with ExitStack() as resources:
+        parts = resources.enter_context(open_folder(shard_folder.folder))
+        records = ShardRecords.of(parts.database, description)
+        transports = connect(shard_paths(path, description.shards))
+        for transport in transports:
+            resources.callback(transport.close)
+        records.open()
+        parts.mark()
+        yield OpenCluster(parts, description, records, transports)
+        resources.pop_all()
+
+
+def _reason_away(shard: ShardClient, seconds: float) -> str:
+    """Return why a shard does not answer, or ""."""
+    try:
+        gather({shard.record.number: shard}, Ping(), MissingShardPolicy(seconds))
+    except VicinalError as error:
+        return str(error)
+    return ""

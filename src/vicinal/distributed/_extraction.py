@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._ray_actors import RayCluster, run_quietly
-from vicinal.distributed._ray_transport import DONE
+from vicinal.distributed._ray_cluster import DONE, RayCluster, run_quietly
 from vicinal.errors import StorageFailed
 from vicinal.store import StoreExtractor
 

@@ -4,7 +4,6 @@
 cluster.json       how many shards there are; written last, so half a cluster is none
 coordinator/       a store without records: plans, answers, quotas, idempotency keys
 shard-0/ ...       records, budgets and the journal of charged blocks; may lie on other machines
-shard-0-copy-2/    the same once more, if the cluster has two copies of its shards
 NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
 =================  =============================================================================
 
@@ -15,7 +14,6 @@ would spend budgets on answers that are never summed.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -29,9 +27,6 @@ from vicinal.store._folder import KEY, Folder, check_of, private_folder
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"
 SPLITTING, READY = "splitting", "ready"
-COPIES = (1, 2)
-"""Copies that a shard may have."""
-
 _CLUSTER = "cluster.json"
 _SHARD = "shard.json"
 FORMAT = 1
@@ -116,24 +111,8 @@ def is_cluster(path: Path) -> bool:
 
 
 def shard_paths(path: Path, shards: int) -> list[Path]:
-    """Return the folders of the first copies of all shards of a cluster."""
-    return [copy_path(path, number, 1) for number in range(shards)]
-
-
-def copy_path(path: Path, number: int, copy: int) -> Path:
-    """Return the folder of a copy of a shard."""
-    return path / (f"shard-{number}" if copy == 1 else f"shard-{number}-copy-{copy}")
-
-
-def part_paths(path: Path, shards: int) -> list[Path]:
-    """Return the folders of all parts of a cluster: the coordinator, and one copy of each shard."""
-    copies = [present_copy(path, number) for number in range(shards)]
-    return [path / COORDINATOR, *(copy_path(path, n, copy) for n, copy in enumerate(copies))]
-
-
-def present_copy(path: Path, number: int, copies: Iterable[int] = COPIES) -> int:
-    """Return the first of some copies of a shard whose folder is there; 1 if none is."""
-    return next((copy for copy in copies if copy_path(path, number, copy).is_dir()), 1)
+    """Return the folders of all shards of a cluster."""
+    return [path / f"shard-{number}" for number in range(shards)]
 
 
 def witness_of(path: Path, part: str) -> Path:

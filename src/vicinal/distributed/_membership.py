@@ -6,10 +6,6 @@ in the transactions that make its own answers durable. A shard may be further th
 that follow one another: its commit comes before the coordinator's. Behind, or on another way, it
 is not the shard that was charged.
 
-A shard may have several copies, in folders of their own. They have one id, do the same tasks in the
-same order, and so have one chain. The state that the coordinator keeps is the last one that all of
-them were in: a copy that was there has all charges of all released answers, another one is refused.
-
 The other way round a shard remembers the coordinator's epoch, drawn anew at each opening. The
 coordinator shows which epochs it had since the shard last answered; one that cannot show the epoch
 that a shard knows is a copy, and another coordinator has asked the shard since.
@@ -30,9 +26,6 @@ from vicinal.mechanisms import fresh_key
 
 CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
-
-_COPIES = "copies"
-"""Where the coordinator's ledger keeps which copies each shard has; not there: the first alone."""
 
 _EPOCH = 16
 _WRITE = (
@@ -65,6 +58,14 @@ def join(database: Database, cluster: str, number: int) -> None:
     database.put(_NUMBER, str(number))
 
 
+def another_shard(number: int) -> StoreOutdated:
+    """Return the refusal of a folder that lies in the place of shard `number` and is not it."""
+    return StoreOutdated(
+        f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
+        "folder that belongs there."
+    )
+
+
 def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
     """Return the links of a ledger since `state`; None if it never was in that state."""
     rows = database.execute(
@@ -78,56 +79,43 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
 
 
 class ShardRecord:
-    """What the coordinator knows of one shard, used by any thread: its place, id and copies.
+    """What the coordinator knows of one shard, used by any thread: its place and id.
 
     `state`: how far it was when it last answered. `epochs`: the coordinator's since then.
     """
 
     def __init__(
-        self,
-        number: int,
-        identity: str,
-        state: ShardState,
-        epochs: tuple[bytes, ...] = (),
-        copies: tuple[int, ...] = (1,),
+        self, number: int, identity: str, state: ShardState, epochs: tuple[bytes, ...] = ()
     ) -> None:
         self.number = number
         self.identity = identity
         self.state = state
         self.epochs = epochs
-        self.copies = copies
         self._lock = Lock()
 
-    def accept(self, state: ShardState, *answers: Sequence[ChainLink]) -> bool:
-        """Take note of the answers of all copies: of the links of their chains after `state`.
+    def accept(self, known: ShardState, links: Sequence[ChainLink]) -> None:
+        """Take note of an answer: of the links of the shard's chain after the state `known`.
 
-        Returns whether the copies go one way, on which one may be further than the other. Raises
-        StoreOutdated if they do not lead through the state that is known.
+        Raises StoreOutdated if they do not lead through the state that was seen last.
         """
-        paths = [state.path(links) for links in answers]
+        path = known.path(links)
         with self._lock:
-            known = [path for path in paths if path is not None and self._agrees(path)]
-            if len(known) < len(paths):
+            # Answers may come late: one that leads to a state before the last one is right, too.
+            if path is None or {at.link: at for at in path}.get(self.state.link, self.state) != (
+                self.state
+            ):
                 raise StoreOutdated(
                     f"Shard {self.number} went another way than the coordinator saw it go. Bring "
                     "back the folder that belongs there."
                 )
-            # A head stands for the whole way: states that agree come before those that do not.
-            shared = [states[0] for states in zip(*known, strict=False) if len(set(states)) == 1]
             self.epochs = self.epochs[-1:]
-            if shared[-1].link > self.state.link:
-                self.state = shared[-1]
-        return len(shared) == min(map(len, known))
+            if path[-1].link > self.state.link:
+                self.state = path[-1]
 
     def row(self) -> tuple[int, str, int, int, bytes, bytes]:
         """Return its row in the table `shards`."""
         at = self.state
         return self.number, self.identity, at.link, at.clock, at.head, b"".join(self.epochs)
-
-    def _agrees(self, path: list[ShardState]) -> bool:
-        """Tell whether a path leads over the known state, or to one before it."""
-        here = {one.link: one for one in path}
-        return here.get(self.state.link, self.state) == self.state
 
 
 class ShardRecords:
@@ -146,17 +134,9 @@ class ShardRecords:
             ShardRecord(number, identity, ShardState(link, clock, head), _cut(epochs))
             for number, identity, link, clock, head, epochs in rows
         ]
-        listed = (database.get(_COPIES) or "").split()
-        for record, copies in zip(self._records, listed, strict=False):
-            record.copies = tuple(int(copy) for copy in copies.split(","))
         self._written = [one.row() for one in self._records]
 
-    def __len__(self) -> int:
-        """Return how many shards there are."""
-        return len(self._records)
-
     def __iter__(self) -> Iterator[ShardRecord]:
-        """Yield them by number."""
         return iter(self._records)
 
     @classmethod
@@ -180,16 +160,11 @@ class ShardRecords:
         self._database.put(CLUSTER, cluster)
         self.cluster = cluster
         self.write()
-        self.write_copies()
 
-    def write_copies(self) -> None:
-        """Write down, inside a transaction, which copies each shard has."""
-        self._database.put(_COPIES, " ".join(",".join(map(str, r.copies)) for r in self._records))
-
-    def open(self, *some: ShardRecord) -> None:
-        """Begin a new epoch, durably, for some shards or all; before any of them is asked."""
+    def open(self) -> None:
+        """Begin a new epoch, durably, before any shard is asked."""
         epoch = fresh_key(_EPOCH)
-        for one in some or self._records:
+        for one in self._records:
             one.epochs = (*one.epochs, epoch)
         with self._database.transaction():
             self.write()

@@ -1,16 +1,18 @@
-"""What travels between coordinator and shard: tasks, the message around each, and what comes back.
+"""What travels between coordinator and shard: tasks, the message around each, and the answer.
 
 All of it is plain data. Every message says for which shard of which cluster it is, and where the
 coordinator saw that shard last; every answer shows how the shard's chain went on from there. So a
 folder that is in the wrong place, an old copy, or a copy that ran elsewhere is refused at its first
 message, by one of the two. A task may be sent as often as one likes: a shard charges a block once
 and makes a change once. What comes back is private; queries, radii and noise scales are public.
+
+A new type of task is a class here, listed in :data:`Task`, and a case in ``ShardServer.do``.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -20,12 +22,12 @@ import numpy as np
 from vicinal._arrays import AnyArray, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger._chain import ChainLink
-from vicinal.ledger._database import Database, Row
+from vicinal.ledger._database import Database
 from vicinal.neighbours._kernels import IntegerMatrix
 
 VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
-what the people of an evaluation add."""
+what the subjects of an evaluation add."""
 
 _NAME_BYTES = 16
 
@@ -76,13 +78,13 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TallyRequest:
-    """Charge people of this shard for being evaluated; answered with int64 (all cells,) sums.
+    """Charge subjects of this shard for being evaluated; answered with int64 (all cells,) sums.
 
     - `name`: names the tally, and everything in it by a keyed digest. It is charged once.
     - `clock`: the coordinator's clock when it made the request.
     - `audience`: whose answers are evaluated, and whose budgets pay.
     - `sizes`: cells of each table.
-    - `share`: part of a full budget that a person pays at most.
+    - `share`: part of a full budget that a subject pays at most.
     - `scale`: noise scale in grid steps, which the price follows from.
     - `cells`, int64 (rows, tables): the cell of every row in every table. Private.
     - `subjects`: whose each row is. Private.
@@ -262,36 +264,12 @@ class Backup:
     path: Path
 
 
-# ---------------------------------------------------------------- copies of a shard
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLedger:
-    """Return the rows of all tables, for another copy of the shard; links only after `known`."""
-
-    known: ShardState
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ReplaceLedger:
-    """Go on with the rows of another copy, which was at `known`, as this one was."""
-
-    known: ShardState
-    rows: Mapping[str, Sequence[Row]]
-
-
 Task = (
-    VoteRequest | TallyRequest | SearchAhead | DeleteVotes | Add | Stage | IsStaging | AddStaged
-    | Erase | OpenAudience
-    | Ping | KnownSubjects | Verify | Facts | Backup | ReadLedger | ReplaceLedger
+    VoteRequest | TallyRequest | SearchAhead | DeleteVotes
+    | Add | Stage | IsStaging | AddStaged | Erase | OpenAudience
+    | Ping | KnownSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""
-
-CHANGES = (Add, AddStaged, Erase, OpenAudience)
-"""What may take a shard very long."""
-
-CHARGES_AND_CHANGES = (VoteRequest, TallyRequest, *CHANGES)
-"""What is done only when all copies of a shard have done it, and are the same afterwards."""
 
 
 # ---------------------------------------------------------------- what is around a task
@@ -351,11 +329,3 @@ class ShardAnswer:
 
     value: Any
     links: tuple[ChainLink, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class GroupAnswer:
-    """The sum of what several shards sent, and the links of each; private."""
-
-    sums: Steps
-    links: tuple[tuple[ChainLink, ...], ...]

@@ -7,20 +7,76 @@ the votes that it pays for, are durable before the votes leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Thread
 from typing import Any, Self
 
-from vicinal.distributed import _messages as tasks
+import numpy as np
+
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._membership import known_epoch, links_after, member_of, write_epoch
-from vicinal.distributed._messages import Message, ShardAnswer, TallyRequest, Task, VoteRequest
-from vicinal.distributed._shard_tasks import ShardTasks, another_shard
-from vicinal.errors import InvalidInput, StoreOutdated
-from vicinal.store._opening import open_folder
+from vicinal.distributed._membership import (
+    another_shard,
+    known_epoch,
+    links_after,
+    member_of,
+    write_epoch,
+)
+from vicinal.distributed._messages import (
+    Add,
+    AddStaged,
+    Backup,
+    DeleteVotes,
+    Erase,
+    Facts,
+    IsStaging,
+    KnownSubjects,
+    Message,
+    OpenAudience,
+    Ping,
+    SearchAhead,
+    ShardAnswer,
+    Stage,
+    SumRequest,
+    TallyRequest,
+    Task,
+    Verify,
+    VoteRequest,
+)
+from vicinal.distributed._vote_charging import (
+    ChargedVotes,
+    SearchedBlock,
+    VoteJournal,
+    charge,
+    charge_tally,
+    shard_of,
+)
+from vicinal.errors import (
+    InvalidInput,
+    PrivacyRefused,
+    StorageFailed,
+    StoreOutdated,
+    VicinalError,
+)
+from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger._protocols import Turn
+from vicinal.store import _backups, _erasure
+from vicinal.store._additions import PreparedAddition, prepare_addition
+from vicinal.store._audience_state import AudienceState, open_audience_state
+from vicinal.store._opening import OpenStore, open_folder
+from vicinal.store._record_files import StagingEndedError
+from vicinal.store._records import StoredRecords
+from vicinal.store._status import curator_facts
+from vicinal.store._verify import traces, verify
+
+_CHANGED = "changed"
+"""Where the database keeps the clock of the last change that was made."""
+
+_NONE = b""
 
 
-class ShardServer(ShardTasks):
+class ShardServer:
     """One shard of a cluster, open: the only process that charges its subjects.
 
     A failure of the disk closes it. Opened again, it knows what was durable.
@@ -29,8 +85,6 @@ class ShardServer(ShardTasks):
     ----------
     parts : OpenStore
         What the folder holds.
-    cluster : str
-        The id of the cluster that it says it belongs to.
 
     Examples
     --------
@@ -40,6 +94,16 @@ class ShardServer(ShardTasks):
     True
     >>> server.close()  # doctest: +SKIP
     """
+
+    def __init__(self, parts: OpenStore) -> None:
+        self._parts = parts
+        self._journal = VoteJournal(parts.database)
+        self._ahead = SearchedBlock()
+        self._lock = ForkSafeLock()
+        self._staging = ShardStaging(parts, self._serving)
+        self._failed = False
+        self._changed = int(parts.database.get(_CHANGED) or 0)
+        self._audience_states = {name: self._opened(name) for name in parts.ledger.audiences}
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -67,34 +131,71 @@ class ShardServer(ShardTasks):
             self._failed = True
             self._parts.resources.close()
 
-    def handle(self, task: Message | Task) -> Any:
-        """Do a task of a coordinator: in a message that is for this shard as it is, or unchecked.
+    @property
+    def is_consistent(self) -> bool:
+        """Whether it does tasks; once it does not, it must be opened again. Public."""
+        return not self._failed and self._parts.ledger.is_consistent
+
+    def handle(self, message: Message) -> ShardAnswer:
+        """Do the task of a message that is for this shard as it is, from its coordinator.
 
         Raises
         ------
         StoreOutdated
             If this shard is another one, or an old copy, or one that ran elsewhere; or if that is
             true of the coordinator. Nothing was done.
-        InvalidInput
-            If the task needs a message, or is none that this version knows.
         """
-        if not isinstance(task, Message):
-            if not isinstance(task, tasks.Ping):  # it charges, changes and shows nothing
-                raise InvalidInput("The task must come in a message, which says for which shard.")
-            return self._do(task)
         with self._serving():
-            self._check(task)
-        value = self._do(task.task)
-        if isinstance(task.task, tasks.ReplaceLedger):  # it must be opened again
-            return ShardAnswer(value, ())
-        with self._serving():
-            return ShardAnswer(value, links_after(self._parts.database, task.known) or ())
+            self._check(message)
+            value = self.do(message.task)
+            return ShardAnswer(value, links_after(self._parts.database, message.known) or ())
 
-    def _do(self, task: Task) -> Any:
-        return _METHODS[type(task)](self, task)
+    def do(self, task: Task) -> Any:  # noqa: C901 (one case for each type of task)
+        """Do a task, whoever sent it; what comes of it stands beside its type.
+
+        Raises
+        ------
+        InvalidInput
+            If the task is none that this version knows, or not about this shard's features; if the
+            name of a block belongs to another one; or if a batch to be added is not prepared.
+            Nothing was done.
+        PrivacyRefused
+            If a block is over. Nothing was charged.
+        StorageFailed
+            If something could not be made durable: the shard must be opened again, which continues
+            an erasure.
+        """
+        with self._serving():
+            match task:
+                case VoteRequest() | TallyRequest():
+                    return self._charge_once(task).sums
+                case SearchAhead():
+                    shard = shard_of(self._audience_state(task.audience))
+                    return self._ahead.search(shard, task, self._parts.ledger.version)
+                case DeleteVotes():
+                    return self._delete_before(task.clock)
+                case Add() | AddStaged() | Erase() | OpenAudience():
+                    # One that comes again was made. How many records went is not kept.
+                    return self._change(task) if task.clock > self._changed else 0
+                case Stage():
+                    return self._staging.begin(task)
+                case IsStaging():
+                    return self._staging.is_busy(task.token)
+                case Ping():
+                    return True
+                case KnownSubjects():
+                    return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
+                case Verify():
+                    return verify(self._parts, task.erased, task.rows)
+                case Facts():
+                    return curator_facts(self._parts)
+                case Backup():
+                    return _backups.pack(self._parts, task.path)
+                case _:
+                    raise InvalidInput("The task must be one that this version knows.")
 
     def _check(self, message: Message) -> None:
-        """Raise PrivacyRefused unless a message is for this shard, from its coordinator."""
+        """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
         mine = (member_of(database), self._parts.folder.identity)
         if mine != ((message.cluster, number), message.shard):
@@ -117,23 +218,197 @@ class ShardServer(ShardTasks):
                 self._journal.begin_epoch()
             self._staging.end()
 
+    # ------------------------------------------------------------ votes
 
-_METHODS: Mapping[type, Callable[[ShardServer, Any], Any]] = {
-    VoteRequest: ShardServer.charge_and_sum,
-    TallyRequest: ShardServer.charge_and_sum,
-    tasks.SearchAhead: ShardServer.search_ahead,
-    tasks.DeleteVotes: ShardServer.delete_votes,
-    tasks.Add: ShardServer.add,
-    tasks.Stage: ShardServer.stage,
-    tasks.IsStaging: ShardServer.is_staging,
-    tasks.AddStaged: ShardServer.add_staged,
-    tasks.Erase: ShardServer.erase,
-    tasks.OpenAudience: ShardServer.open_audience,
-    tasks.Ping: ShardServer.ping,
-    tasks.KnownSubjects: ShardServer.known,
-    tasks.Verify: ShardServer.verify,
-    tasks.Facts: ShardServer.facts,
-    tasks.Backup: ShardServer.backup,
-    tasks.ReadLedger: ShardServer.read_ledger,
-    tasks.ReplaceLedger: ShardServer.replace_ledger,
-}
+    def _charge_once(self, request: SumRequest) -> ChargedVotes:
+        """Charge a block or an evaluation, or find what it gave when it came first."""
+        charged = self._journal.find(request)
+        if charged is None:
+            self._journal.check(request)
+            state = self._audience_state(request.audience)
+            if isinstance(request, TallyRequest):
+                charged = self._tally(state, request)
+            else:
+                charged = self._charge(state, request)
+            self._journal.note_charged(request)
+        return charged
+
+    def _charge(self, state: AudienceState, request: VoteRequest) -> ChargedVotes:
+        ledger = self._parts.ledger
+        try:
+            votes = charge(state, request, self._journal, self._ahead, ledger.version)
+        except BaseException:
+            # Some may have paid already: what they paid stays paid, and nothing leaves for it.
+            state.drop_answers()
+            ledger.keep_charges(state.audience, state.audience.slack)
+            raise
+        with self._durable():
+            ledger.write_charges(state.audience, 0)
+            self._parts.database.put("clock", str(ledger.clock))
+            self._journal.write(request, votes)
+        return votes
+
+    def _tally(self, state: AudienceState, request: TallyRequest) -> ChargedVotes:
+        with self._parts.ledger.release(state.audience):
+            sums = charge_tally(self._parts.ledger, state, request)
+            self._journal.write(request, sums)
+        return sums
+
+    def _delete_before(self, clock: int) -> None:
+        if clock > self._journal.clock:
+            with self._durable():
+                self._journal.delete_before(clock)
+            self._journal.note_durable(clock)
+
+    # ------------------------------------------------------------ changes of the data
+
+    def _change(self, task: Add | AddStaged | Erase | OpenAudience) -> int:
+        """Make a change durably; return how many records went."""
+        match task:
+            case Erase():
+                return self._erase(task)
+            case OpenAudience():
+                self._open_audience(task)
+            case Add():
+                self._staging.end()
+                self._add(prepare_addition(self._parts, records_of(self._parts, task)), task.clock)
+            case AddStaged():
+                prepared = self._staging.prepared(task.token)
+                if prepared is None:
+                    raise InvalidInput("The batch must be staged. Send its records.")
+                self._add(prepared, task.clock)
+        return 0
+
+    def _add(self, prepared: PreparedAddition, clock: int) -> None:
+        with self._parts.ledger.change("add"):
+            prepared.commit(self._parts)
+            self._write_clock(clock)
+        self._note_change(clock)
+
+    def _erase(self, task: Erase) -> int:
+        parts = self._parts
+        self._delete_before(task.clock)  # votes of erased subjects must not outlive them
+        erased = _erasure.decide(parts.ledger, parts.shard, task.subjects)
+        # Broken off from here on, it must be opened again, which finishes the erasure.
+        self._failed = True
+        self._note_change(task.clock)
+        _erasure.finish(parts.database, parts.record_files, parts.witness)
+        if faults := list(traces(parts)):
+            raise StorageFailed(" ".join(faults))
+        with self._durable():
+            self._write_clock(task.clock)
+        self._failed = False
+        return erased
+
+    def _open_audience(self, task: OpenAudience) -> None:
+        with self._parts.ledger.change("audience"):
+            audience = self._parts.ledger.open_audience(task.name, task.plan)
+            if audience.number != task.number:
+                raise PrivacyRefused("The shard has other audiences than the coordinator.")
+            self._write_clock(task.clock)
+        self._note_change(task.clock)
+        self._audience_states[task.name] = self._opened(task.name)
+
+    def _write_clock(self, clock: int) -> None:
+        """Write, inside a transaction, that a change is made and earlier blocks are over."""
+        self._journal.delete_before(clock)
+        self._parts.database.put(_CHANGED, str(clock))
+
+    def _note_change(self, clock: int) -> None:
+        self._journal.note_durable(clock)
+        self._ahead.forget()  # nothing of an erased record stays, not even that it was near
+        self._staging.end()
+        self._changed = clock
+        self._parts.mark_change()
+
+    # ------------------------------------------------------------ inside
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """Hold the lock, of a shard that has not failed, and mark commits."""
+        with self._lock:
+            if self._failed:
+                raise StorageFailed("The shard is closed, or has failed. Open it again.")
+            self._parts.ledger.check()
+            try:
+                with self._parts.marking():
+                    yield
+            except OSError:
+                self._failed = True
+                raise
+
+    @contextmanager
+    def _durable(self) -> Iterator[None]:
+        """Make the body one transaction; if it fails, memory may be ahead of the disk."""
+        try:
+            with self._parts.database.transaction():
+                yield
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _audience_state(self, name: str) -> AudienceState:
+        if name not in self._audience_states:
+            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+        return self._audience_states[name]
+
+    def _opened(self, name: str) -> AudienceState:
+        parts, ledger = self._parts, self._parts.ledger
+        audience = ledger.audiences[name]
+        return open_audience_state(parts, audience, ledger.version, self._lock)[0]
+
+
+class ShardStaging:
+    """What a shard has prepared to add, in memory and beyond the end of its files; one batch.
+
+    All methods are called in the shard's turn; a thread of its own prepares, and has it by `turn`.
+    """
+
+    def __init__(self, parts: OpenStore, turn: Turn) -> None:
+        self._parts = parts
+        self._turn = turn
+        self._token = _NONE
+        self._thread: Thread | None = None
+        self._prepared: PreparedAddition | None = None
+
+    def begin(self, task: Stage) -> None:
+        """Prepare a batch, unless it is the one that is being prepared."""
+        if task.subjects and task.token == self._token:
+            return
+        self.end()
+        if task.subjects:
+            basis = self._parts.ledger.register_version
+            self._token = task.token
+            arguments = (task.token, records_of(self._parts, task), basis)
+            self._thread = Thread(target=self._prepare, args=arguments, daemon=True)
+            self._thread.start()
+
+    def is_busy(self, token: bytes) -> bool:
+        """Tell whether a batch is still being prepared."""
+        thread = self._thread if token == self._token else None
+        return thread is not None and thread.is_alive()
+
+    def prepared(self, token: bytes) -> PreparedAddition | None:
+        """Return a batch that is prepared for the data as they are; None if it is not."""
+        prepared = self._prepared if token == self._token else None
+        return prepared if prepared is not None and prepared.is_current(self._parts) else None
+
+    def end(self) -> None:
+        """Forget the batch, and cut it off the files."""
+        self._token, self._thread, self._prepared = _NONE, None, None
+        self._parts.record_files.drop_staged()
+
+    def _prepare(self, token: bytes, records: StoredRecords, basis: int) -> None:
+        try:
+            prepared = prepare_addition(self._parts, records, self._turn, basis)
+            with self._turn():
+                if token == self._token:
+                    self._prepared = prepared
+        except (StagingEndedError, VicinalError, OSError, ValueError, IndexError):
+            return  # the data have changed, or the shard is closed: it is asked to add all at once
+
+
+def records_of(parts: OpenStore, task: Add | Stage) -> StoredRecords:
+    """Return the records of a task."""
+    targets = parts.schema.target.targets(task.rows)
+    return StoredRecords(task.integers, targets, task.rows, task.subjects)

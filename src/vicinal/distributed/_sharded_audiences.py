@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from vicinal._arrays import Ints, Steps
-from vicinal.distributed._cluster_changes import ClusterChanges
+from vicinal.distributed._changes import ClusterChanges
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import TALLY, SearchAhead, TallyRequest, block_name
-from vicinal.distributed._remote_shards import RemoteShards
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    TALLY,
+    VOTES,
+    SearchAhead,
+    TallyRequest,
+    VoteRequest,
+    block_name,
+)
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._audiences import Audience
@@ -21,16 +31,154 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._memory import ForkSafeLock
-from vicinal.mechanisms import NoisyTally
+from vicinal.mechanisms import NoisyCount, NoisyTally, fresh_key
+from vicinal.mechanisms._votes import BlockRelease
+from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common.parameter_checks import AUTO
 from vicinal.predictors.ind_knn._engine import NextSearch
-from vicinal.predictors.ind_knn._shard import summed
+from vicinal.predictors.ind_knn._shard import Following, TwoRounds, summed
 from vicinal.store import Query
 from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
 from vicinal.store._evaluation_charges import CountedRows
 from vicinal.store._opening import OpenStore
 from vicinal.store._request_batch import RequestBatch
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
+
+_NO_SCALES = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(eq=False)
+class RemoteShards:
+    """Remote shards, charged for one audience: :class:`~vicinal.predictors.ind_knn._shard.Shards`.
+
+    A block is named after the coordinator's clock, its place among the blocks of that clock, its
+    queries, radii and noise scales. The clock goes on when answers have become durable. So a block
+    that was broken off before that, by the death of the coordinator too, finds its own votes if the
+    same comes again, and nobody is charged twice; its noise was never released, and is drawn anew.
+    Where scales follow from noise that was lost, of a count or of the block before, the name is
+    another one, and the broken block is abandoned with its charge.
+
+    - `cluster`: the cluster's id.
+    - `audience`: whose budgets pay.
+    - `shards`: all of them.
+    - `policy`: what to do if one is missing.
+    - `clock`: returns the coordinator's clock.
+    - `sequence`: returns the place of a new block in the order of charges, for all audiences.
+    - `next_batch`: returns what is searched first for the batch that comes next, or None.
+    - `missing`: shards that blocks since :meth:`begin_batch` were answered without. Public.
+    """
+
+    cluster: bytes
+    audience: str
+    shards: Sequence[ShardClient]
+    policy: MissingShardPolicy
+    clock: Callable[[], int]
+    sequence: Callable[[], int]
+    next_batch: Callable[[], SearchAhead | None]
+    missing: set[int] = field(default_factory=set)
+    _number: int = 0
+    _following: Following | None = None
+
+    def begin_batch(self) -> None:
+        """Begin a new batch of blocks."""
+        self._number = 0
+        self._following = None
+        self.missing = set()
+
+    def charge_and_sum(
+        self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
+    ) -> Steps:
+        """Have every shard charge its neighbours, and sum their votes. Private."""
+        named = release.scales.tobytes()
+        request = self._request(queries, thresholds, release.scales, named, VOTES)
+        shape = (len(queries), release.mechanism.n_classes)
+        every = set(range(len(self.shards)))
+        return self.gather(request, every, shape, self._search_ahead)[0]
+
+    def rounds(
+        self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
+    ) -> Iterator[TwoRounds]:
+        """Yield the queries for two rounds: all `together`, or one after the other."""
+        step = len(queries) if together else 1
+        for start in range(0, len(queries), step):
+            part = slice(start, min(start + step, len(queries)))
+            radii = thresholds[part]
+            yield RemoteRounds(
+                self, part, self._request(queries[part], radii, _NO_SCALES, fresh_key(), COUNT)
+            )
+
+    def expect(self, following: Following | None) -> None:
+        """Say what is searched while answers to the next block are made."""
+        self._following = following
+
+    def _search_ahead(self) -> None:
+        """Have all shards search the block that comes next, without waiting for them."""
+        following, self._following = self._following, None
+        if following is None:
+            search = self.next_batch()
+        else:
+            block = following()
+            search = block and SearchAhead(self.audience, *block)
+        if search is not None:
+            for shard in self.shards:
+                shard.send(search)
+
+    def gather(
+        self,
+        request: VoteRequest,
+        numbers: set[int],
+        shape: tuple[int, ...],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> tuple[Steps, set[int]]:
+        """Have shards charge a block; return the sum, of a `shape`, and who took part. Private."""
+        shards = {number: self.shards[number] for number in sorted(numbers)}
+        sums = gather(shards, request, self.policy, meanwhile=meanwhile)
+        self.missing |= numbers - sums.keys()
+        return _summed(list(sums.values()), shape), set(sums)
+
+    def _request(
+        self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
+    ) -> VoteRequest:
+        """Return a new request, named after its place and content, and `more`."""
+        clock = self.clock()
+        place = clock.to_bytes(8) + self._number.to_bytes(8)
+        content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
+        name = block_name(self.cluster, place, self.audience.encode(), *content, more)
+        self._number += 1
+        return VoteRequest(
+            name, clock, self.audience, kind, queries, thresholds, scales, self.sequence()
+        )
+
+
+@dataclass(slots=True)
+class RemoteRounds:
+    """One block of queries in two rounds; a shard that missed the first is not in the second."""
+
+    shards: RemoteShards
+    queries: slice
+    request: VoteRequest
+    _counted: set[int] = field(default_factory=set)
+
+    def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
+        """Have every shard charge and count its neighbours. Private."""
+        every = set(range(len(self.shards.shards)))
+        counts, self._counted = self.shards.gather(
+            self.request, every, (len(self.request.queries),)
+        )
+        return counts
+
+    def charge_and_sum(self, release: BlockRelease) -> Steps:
+        """Have every shard charge those who were counted, and sum their votes. Private."""
+        request = dataclasses.replace(self.request, round=COUNTED, scales=release.scales)
+        shape = (len(request.queries), release.mechanism.n_classes)
+        return self.shards.gather(request, self._counted, shape)[0]
+
+
+def _summed(sums: Sequence[Steps], shape: tuple[int, ...]) -> Steps:
+    """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
+    if any(one.dtype != np.int64 or one.shape != shape for one in sums):
+        raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
+    return summed(sums)
 
 
 def open_sharded_state(
@@ -137,7 +285,7 @@ def tally_on_shards(
     tally: NoisyTally,
     counted: CountedRows,
 ) -> Steps:
-    """Have every shard charge the people it knows, or will know, and return the private sum.
+    """Have every shard charge the subjects it knows, or will know; return the private sum.
 
     A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
     that was broken off finds its own sums if the same comes again, and nobody is charged twice.
@@ -147,24 +295,23 @@ def tally_on_shards(
     - `tally`: adds the noise afterwards.
     - `counted`: rows that were asked before.
 
-    Raises ShardMissing if a shard is missing: there is no evaluation of some of the people.
+    Raises ShardMissing if a shard is missing: there is no evaluation of some of the subjects.
     """
-    people = list(dict.fromkeys(counted.subjects))
-    shard_of = dict(zip(people, changes.places_of(people).tolist(), strict=True))
+    subjects = list(dict.fromkeys(counted.subjects))
+    shard_of = dict(zip(subjects, changes.places_of(subjects).tolist(), strict=True))
     where = np.array([shard_of[who] for who in counted.subjects], dtype=np.int64)
     plan = counted.plan
     name = _name(ledger, audience, counted)
 
     def request(shard: int) -> TallyRequest:
         rows = np.flatnonzero(where == shard)
-        subjects = [counted.subjects[row] for row in rows.tolist()]
         return TallyRequest(
             name, ledger.clock, audience.name, plan.sizes, plan.share, tally.scale,
-            counted.cells[rows], subjects,
+            counted.cells[rows], [counted.subjects[row] for row in rows.tolist()],
         )  # fmt: skip
 
     counts = changes.on_all([request(number) for number in range(changes.n_shards)])
-    return _checked(counts.values(), sum(plan.sizes))
+    return _summed(list(counts.values()), (sum(plan.sizes),))
 
 
 def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
@@ -173,10 +320,3 @@ def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
     content += framed_all(counted.subjects)
     private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
     return block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
-
-
-def _checked(counts: Iterable[Steps], size: int) -> Steps:
-    parts = list(counts)
-    if any(one.dtype != np.int64 or one.shape != (size,) for one in parts):
-        raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
-    return summed(parts)

@@ -7,20 +7,19 @@ broken off before the last step is finished by the next opening.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Ints, Slots
+from vicinal._arrays import Ints, Ints16, Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
-    COPIES,
     MOST_SHARDS,
     READY,
     SPLITTING,
@@ -31,13 +30,13 @@ from vicinal.distributed._folders import (
 )
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
-from vicinal.distributed._placed_subjects import PlacedSubjects
-from vicinal.distributed._shard_copies import write_copies
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._audiences import Analyst, Audience
+from vicinal.ledger._audiences import Audience
 from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._database import Database
 from vicinal.ledger._files import sync_folder
+from vicinal.ledger._id_encoding import unframed
 from vicinal.ledger._subject_pages import write_all
 from vicinal.mechanisms import fresh_key
 from vicinal.store._backups import copy_table
@@ -52,12 +51,13 @@ _MODELS = "models"
 _ROWS = 1 << 16
 """Records in memory at a time."""
 
+_FREE = -1
+"""In place of a shard, for slots that nobody has."""
+
 _COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows", _MODELS)
 
 
-def split(
-    store: str | Path, path: str | Path, shards: int, *, place: Place | None = None, copies: int = 1
-) -> None:
+def split(store: str | Path, path: str | Path, shards: int, *, place: Place | None = None) -> None:
     """Spread the records of a closed store over the shards of a new cluster.
 
     Parameters
@@ -71,8 +71,6 @@ def split(
         How many.
     place : callable, optional
         The shard of every subject, 0 to ``shards - 1``; by a keyed hash of the id, if left out.
-    copies
-        How many copies each shard has: 1 or 2. With 2 it is not lost when one of them is.
 
     Raises
     ------
@@ -94,7 +92,6 @@ def split(
     19
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
-    copies = _checks.integer("copies", copies, least=1, most=len(COPIES))
     target = Path(path)
     check_new(target)
     with open_store(Path(store)) as source:
@@ -103,8 +100,6 @@ def split(
             source.database, source.ledger.size, shards, _checked_place(source, shards, place)
         )
         records = _write_shards(source, target, identity, subjects)
-        if copies > 1:
-            write_copies(target, identity, records)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
@@ -154,6 +149,56 @@ def _checked_place(source: OpenStore, shards: int, place: Place | None) -> Place
 def place_by_hash(hashed: bytes, shards: int) -> int:
     """Return the shard of a subject that was not placed, from the keyed hash of its id."""
     return int.from_bytes(hashed[:8]) % shards
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedSubjects:
+    """The subjects of a ledger by the shard that they go to. Private.
+
+    - `shards`, int16 (slots,): the shard of every slot, or -1 where nobody has it.
+    - `new_slots`, int32 (slots,): the slot that a subject gets on its shard.
+    - `ids`: by shard: framed ids in the order of the new slots, one after the other.
+    """
+
+    shards: Ints16
+    new_slots: Slots
+    ids: list[bytearray]
+
+    @classmethod
+    def of(
+        cls, database: Database, size: int, n_shards: int, place: Callable[[SubjectId], int]
+    ) -> PlacedSubjects:
+        """Return the subjects at the `size` slots of a ledger; `place` returns a shard for each."""
+        placed = cls(
+            np.full(size, _FREE, dtype=np.int16),
+            np.zeros(size, dtype=np.int32),
+            [bytearray() for _ in range(n_shards)],
+        )
+        counts = np.zeros(n_shards, dtype=np.int64)
+        for slots, ids in _pages(database):
+            chosen = np.fromiter((place(unframed(one)) for one in ids), np.int16, len(ids))
+            placed.shards[slots] = chosen
+            for shard in np.unique(chosen).tolist():
+                here = np.flatnonzero(chosen == shard)
+                placed.ids[shard] += b"".join([ids[one] for one in here.tolist()])
+                placed.new_slots[slots[here]] = counts[shard] + np.arange(len(here))
+                counts[shard] += len(here)
+        return placed
+
+    def slots(self, shard: int) -> Ints:
+        """Return the earlier slots of the subjects of a shard, by their new ones."""
+        here = np.flatnonzero(self.shards == shard)
+        earlier = np.empty(len(here), dtype=np.int64)
+        earlier[self.new_slots[here]] = here
+        return earlier
+
+
+def _pages(database: Database) -> Iterator[tuple[Slots, list[bytes]]]:
+    """Yield slots and framed ids, some hundred at a time."""
+    for rows in database.scan("subject_pages"):
+        for _, _, slots, ids in rows:
+            framed = [one + b">" for one in ids.split(b">")[:-1]]
+            yield np.frombuffer(slots, dtype="<i4"), framed
 
 
 def _write_shards(
@@ -281,11 +326,7 @@ def _copy_audience(parts: OpenStore, audience: Audience) -> None:
         StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget, 0,
         audience.used, audience.slack, 0, audience.used,
     ).write(parts.database)  # fmt: skip
-    rows = [(audience.number, *_analyst(name, who)) for name, who in audience.analysts.items()]
+    rows = [(audience.number, name, who.quota, who.used) for name, who in audience.analysts.items()]
     parts.database.execute_many(
         "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?)", rows
     )
-
-
-def _analyst(name: str, analyst: Analyst) -> tuple[str, int | None, int]:
-    return name, analyst.quota, analyst.used

@@ -175,7 +175,7 @@ class HashedSlotTable:
         leaving = np.zeros(self.size, dtype=np.bool_)
         leaving[slots] = True
         self._entries = self._entries[~leaving[self.taken]]
-        # The smallest goes first, as after an opening: copies of a shard must give the same ones.
+        # The smallest goes first, as after an opening.
         self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
         self._recent.clear()
 

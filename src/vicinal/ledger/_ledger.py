@@ -33,11 +33,7 @@ class Ledger(SubjectRegister):
     """Register of all subjects and accounts of all audiences, on a database.
 
     `database`: one with its tables. `key`: the secret key of the hashes of those who left.
-
-    `dated`: whether changes are written with the time; not where copies must write the same rows.
     """
-
-    dated = True
 
     def __init__(self, database: Database, key: bytes) -> None:
         self._chain = database.chain or attach(database, key)  # before anything is read
@@ -82,7 +78,7 @@ class Ledger(SubjectRegister):
             self.clock += 1
             self.database.execute(
                 "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, _now() if self.dated else "", kind, self.version),
+                (self.clock, _now(), kind, self.version),
             )
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))

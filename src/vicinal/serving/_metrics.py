@@ -45,11 +45,8 @@ class BucketCounts:
 class Metrics:
     """Counters of one process, written by its event loop; `waiting` and `failed` by others, too."""
 
-    def __init__(
-        self, is_consistent: Callable[[], bool], copies_given_up: Callable[[], int] = lambda: 0
-    ) -> None:
+    def __init__(self, is_consistent: Callable[[], bool]) -> None:
         self._is_consistent = is_consistent
-        self._copies_given_up = copies_given_up
         self.failed = False
         self.requests: Counter[tuple[str, str, int]] = Counter()
         self.seconds = BucketCounts(SECONDS)
@@ -83,8 +80,6 @@ class Metrics:
             ("waiting_queries", "Queries before the worker.", "gauge", {"": self.waiting}),
             ("shard_missing_total", "Blocks refused as a shard was away.", "counter",
              {"": self.missing}),
-            ("copies_given_up_total", "Copies of shards given up since the start.", "counter",
-             {"": self._copies_given_up()}),
             ("connections", "Open connections.", "gauge", {"": self.connections}),
             ("connections_dropped_total",
              "Connections that were ended before a request, by reason.", "counter", dropped),

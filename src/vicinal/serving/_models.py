@@ -256,7 +256,6 @@ class ProblemResponse(BaseModel):
 
 
 class HealthResponse(BaseModel):
-    """The service can answer; and how many copies of shards it has given up since it started."""
+    """The service can answer."""
 
     status: Literal["ok"]
-    copies_given_up: int

@@ -157,7 +157,7 @@ async def health(request: Request) -> JSONResponse:
     state = AppState.of(request)
     if not state.metrics.up:
         raise Problem(503, "storage-failed", "The store has failed.")
-    return JSONResponse({"status": "ok", "copies_given_up": state.store.copies_given_up})
+    return JSONResponse({"status": "ok"})
 
 
 async def metrics(request: Request) -> PlainTextResponse:

@@ -42,7 +42,7 @@ class AppState:
         self.store = store
         self.settings = settings
         self.usage = UsageLog()
-        self.metrics = Metrics(lambda: store.is_consistent, lambda: store.copies_given_up)
+        self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
         self._keys = KeyCache(KeyFile(folder))

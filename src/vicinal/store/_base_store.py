@@ -390,11 +390,6 @@ class BaseStore(ABC):
         return self._parts.ledger.version
 
     @property
-    def copies_given_up(self) -> int:
-        """How many copies of a cluster's shards were given up since it was opened. Public."""
-        return 0
-
-    @property
     def is_consistent(self) -> bool:
         """Whether it answers; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent

@@ -1,4 +1,4 @@
-"""Shards as Ray actors: thin wrappers whose restarts are harmless.
+"""Shards as Ray actors: thin wrappers whose restarts are harmless, and the way to them.
 
 Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
 charges a block once, however often the request comes. Nothing that Ray keeps, logs or reports
@@ -11,24 +11,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vicinal.distributed._local_transport import ReopeningShard
-from vicinal.distributed._messages import Message, Task
-from vicinal.distributed._ray_transport import (
-    DONE,
-    UNREACHABLE,
-    CallResult,
-    RayTransport,
-    call_result,
-    join_message,
-)
-from vicinal.distributed._sum_tree import SumNode
+import numpy as np
+
+from vicinal import errors
+from vicinal.distributed._messages import Message, SearchAhead, VoteRequest
+from vicinal.distributed._transports import ReopeningShard, Transport
 from vicinal.errors import (
     InvalidInput,
     MissingExtra,
     PrivacyRefused,
+    ShardUnreachable,
     StorageFailed,
     StoreDamaged,
     VicinalError,
@@ -46,6 +43,16 @@ _DEATH_NEWS = ("RAY_timeout_ms_task_wait_for_death_info", "50")
 """Milliseconds that Ray holds back the news of an actor that is gone, to learn why: 1000 if
 nobody says otherwise, in which the spare could have answered."""
 
+DONE, UNREACHABLE = "done", "unreachable"
+_CLOSING = 10.0
+"""Seconds that an actor has for closing its files; afterwards the system closes them."""
+
+_PIECE = 64 << 10
+"""Bytes of queries in one argument of a call: above 100 KB Ray puts an argument elsewhere."""
+
+CallResult = tuple[str, Any]
+"""What came of a call: DONE and its value; or UNREACHABLE, or an error's name, and a sentence."""
+
 
 class ShardActor:
     """One shard in a process of its own.
@@ -58,7 +65,7 @@ class ShardActor:
     def __init__(self, path: str) -> None:
         self._shard = ReopeningShard(Path(path))
 
-    def handle(self, message: Message | Task, *more: IntegerMatrix) -> CallResult:
+    def handle(self, message: Message, *more: IntegerMatrix) -> CallResult:
         """Do a task whose queries may come in pieces; what comes of it is private."""
         return run_quietly(lambda: self._shard.handle(join_message(message, more)))
 
@@ -71,22 +78,6 @@ class ShardActor:
         return run_quietly(self._shard.close)
 
 
-class SumActor:
-    """An inner node in a process of its own: adds for shards that it is told."""
-
-    def __init__(self) -> None:
-        self._node = SumNode(())
-
-    def connect(self, actors: Sequence[Any]) -> None:
-        """Add for the shards of these actors from now on."""
-        ray = ray_module()
-        self._node = SumNode([RayTransport(ray, actor) for actor in actors])
-
-    def handle(self, seconds: float, messages: Any, *more: IntegerMatrix) -> CallResult:
-        """Send shards their messages, whose queries may come in pieces; add what they send."""
-        return run_quietly(lambda: self._node.handle(join_message(messages, more), seconds))
-
-
 def run_quietly(work: Callable[[], Any]) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
@@ -97,6 +88,103 @@ def run_quietly(work: Callable[[], Any]) -> CallResult:
         return UNREACHABLE, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
         return UNREACHABLE, f"A shard met with a fault ({type(error).__name__})."
+
+
+@dataclass(slots=True, eq=False)
+class RayTransport:
+    """The way to an actor, and to its spare.
+
+    Whichever is called opens the shard's folder, if the other has not got it: the folder's lock
+    decides, which the system takes back only from a process that is dead. So the spare owns nothing
+    until the other has died; then it answers at once, having been started and imported long before.
+    Ray starts the dead one anew, and that is the spare from now on.
+
+    A vote request travels in the call itself. Ray would put one that is large into its store and
+    send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
+    network is two ways there and back more. So it is cut into arguments that are not large.
+
+    - `actor`: who is called now.
+    - `start_spare`: starts a spare. It is called when the shard has answered for the first time:
+      until then its machine has better things to do.
+    """
+
+    ray: Any
+    actor: Any
+    start_spare: Callable[[], Any] | None = None
+    _spare: Any = None
+
+    def send(self, message: Message) -> RayReply:
+        """Send a message without waiting."""
+        return RayReply(self, self.actor, self.actor.handle.remote(*split_message(message)))
+
+    def close(self) -> None:
+        """Have the folder closed, if an actor is there, and end the actors."""
+        for actor in filter(None, (self.actor, self._spare)):
+            with suppress(self.ray.exceptions.RayError):
+                self.ray.get(actor.close.remote(), timeout=_CLOSING)
+            self.ray.kill(actor)
+
+    def note_answer(self) -> None:
+        """Note that the shard has answered."""
+        if self._spare is None and self.start_spare is not None:
+            self._spare = self.start_spare()
+
+    def switch_to_spare(self, actor: Any) -> None:
+        """Call the other actor from now on: this one cannot be reached, or lacks the folder."""
+        if self._spare is not None and actor is self.actor:
+            self.actor, self._spare = self._spare, self.actor
+
+
+@dataclass(frozen=True, slots=True)
+class RayReply:
+    """A call under way."""
+
+    transport: RayTransport
+    actor: Any
+    call: Any
+
+    def result(self, seconds: float) -> Any:
+        """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
+        kind, result = call_result(self.transport.ray, self.call, seconds)
+        if kind == UNREACHABLE:
+            self.transport.switch_to_spare(self.actor)
+        else:
+            self.transport.note_answer()
+        if kind == DONE:
+            return result
+        raise ShardUnreachable(result) if kind == UNREACHABLE else getattr(errors, kind)(result)
+
+
+def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
+    """Wait for a call and return what came of it; raise ShardUnreachable if it takes too long."""
+    try:
+        result: CallResult = ray.get(call, timeout=seconds)
+    except ray.exceptions.GetTimeoutError:
+        raise ShardUnreachable from None  # it may be at work, so nobody else could do it
+    except ray.exceptions.RayError as error:
+        # Ray's own words could quote an actor.
+        return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
+    return result
+
+
+def split_message(message: Message) -> list[Any]:
+    """Return a message with its first queries, and the other queries in pieces."""
+    request = message.task
+    if not isinstance(request, VoteRequest | SearchAhead):
+        return [message]
+    rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
+    end = max(1, len(request.queries))
+    first, *more = [request.queries[at : at + rows] for at in range(0, end, rows)]
+    return [replace(message, task=replace(request, queries=first)), *more]
+
+
+def join_message(message: Message, more: Sequence[IntegerMatrix]) -> Message:
+    """Return what :func:`split_message` has split."""
+    request = message.task
+    if not (more and isinstance(request, VoteRequest | SearchAhead)):
+        return message
+    queries = np.concatenate([request.queries, *more])
+    return replace(message, task=replace(request, queries=queries))
 
 
 class RayCluster:
@@ -149,7 +237,7 @@ class RayCluster:
         self._transports: list[RayTransport] = []
         self._start_timeout: float | None = None if address else _STARTING
 
-    def transports(self, paths: Sequence[Path]) -> list[RayTransport]:
+    def transports(self, paths: Sequence[Path]) -> list[Transport]:
         """Return the ways to actors for the shards in these folders; the actors are made.
 
         A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
@@ -164,19 +252,18 @@ class RayCluster:
         if self._start_timeout is not None:
             running = [one.actor.process.remote() for one in self._transports]
             self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
-        return self._transports
+        return list(self._transports)
 
     def _transport(self, path: Path, place: dict[str, float]) -> RayTransport:
         """Make an actor, and have a spare made where it finds the folder for certain."""
         # Ray looks for a free core when it places an actor, and counts none while it runs.
         options = self._ray.remote(ShardActor).options(max_restarts=-1, resources=place)
-        sums = self._ray.remote(SumActor).options(max_restarts=-1, resources=place)
 
         def make() -> Any:
             return options.remote(str(path.absolute()))
 
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
-        return RayTransport(self._ray, make(), make if place or alone else None, sums.remote)
+        return RayTransport(self._ray, make(), make if place or alone else None)
 
     def task(self, work: Callable[..., CallResult]) -> Any:
         """Return a function that does `work` on the engine; Ray does it again if it is lost."""

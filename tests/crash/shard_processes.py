@@ -1,4 +1,4 @@
-"""Copies of shards in processes of their own, to be killed and stopped: a transport without Ray."""
+"""Shards in processes of their own, to be killed: a transport without Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 from select import select
 from threading import Lock
 
-from vicinal.distributed._local_transport import ReopeningShard
+from vicinal.distributed._transports import ReopeningShard
 from vicinal.errors import ShardUnreachable, VicinalError
 
 _DEATH_OF_PARENT = 1
@@ -21,14 +21,14 @@ _SOON = 0.02
 _LENGTH = struct.Struct("!Q")
 
 
-class CopyProcess:
-    """The way to a copy in a forked process, which dies with this one.
+class ShardProcess:
+    """The way to a shard in a forked process, which dies with this one.
 
-    With `restarts` a process that died is started again, with the next message, as Ray would do.
+    A process that died is started again, with the next message, as Ray would do.
     """
 
-    def __init__(self, path, restarts=False, in_child=lambda: None):
-        self._path, self._restarts, self._in_child = path, restarts, in_child
+    def __init__(self, path, in_child=lambda: None):
+        self._path, self._in_child = path, in_child
         self._replies = []
         self._sending, self._receiving = Lock(), Lock()
         self._start()
@@ -54,9 +54,8 @@ class CopyProcess:
                 _write(self._socket, message)
             except OSError:
                 self.fail()
-                if self._restarts:
-                    self.close()
-                    self._start()
+                self.close()
+                self._start()
         return reply
 
     def receive(self, seconds):
@@ -93,9 +92,6 @@ class CopyProcess:
         with suppress(ChildProcessError):
             os.waitpid(self.pid, 0)
 
-    def abandon(self):
-        """Do not even end the process: it may be at work, and answer later."""
-
 
 class _Reply:
     def __init__(self, way):
@@ -112,7 +108,7 @@ class _Reply:
 
 
 def _close_all_but(descriptor):
-    """Let go of the coordinator's locks, and of the ways to other copies."""
+    """Let go of the coordinator's locks, and of the ways to other shards."""
     os.closerange(3, descriptor)
     os.closerange(descriptor + 1, 4096)
 

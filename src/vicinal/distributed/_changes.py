@@ -1,0 +1,452 @@
+"""Changes of a cluster's data: decided by the coordinator, made by every shard, in one order.
+
+A change is decided by one transaction of the coordinator, which counts its clock on (so that no
+votes that shards keep can meet later ones) and notes the change as pending. What it consists of
+lies in a file until every shard has made it: records and ids, as private as those of the shards.
+Then the file is overwritten and removed. Whatever breaks off half-way is finished before anything
+else is done, also by the next process.
+
+Records to be added are staged beside blocks: every shard gets its part beforehand and prepares it,
+and changes nothing. The change is decided as any other; shards then get its name in place of its
+records. Whichever has not prepared them gets them after all: whether it had changes no row of any
+ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, Self
+
+import numpy as np
+
+from vicinal._arrays import Ints8, Ints32
+from vicinal._checks import SubjectId
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._membership import ShardRecords
+from vicinal.distributed._messages import (
+    NOTHING_STAGED,
+    Add,
+    AddStaged,
+    Erase,
+    IsStaging,
+    KnownSubjects,
+    OpenAudience,
+    Ping,
+    Stage,
+    Task,
+)
+from vicinal.distributed._splitting import place_by_hash
+from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
+from vicinal.ledger._files import guarded, replace_file, sync_folder
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._protocols import Turn
+from vicinal.mechanisms import fresh_key
+from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.store._record_files import StagingEndedError
+from vicinal.store._records import NEXT_NUMBER, Addition, StoredRecords, write_naming
+
+ADD, ERASE, AUDIENCE = "add", "erase", "audience"
+
+PENDING = "pending"
+"""Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
+
+_FILE = "change"
+_AT_ONCE = 1 << 12
+"""Subjects that shards are asked for at a time, between two blocks."""
+
+_WORK = 3600.0
+"""Seconds that a shard may work on a change, a check or a backup, once it can be reached."""
+
+_TOKEN = 16
+_PAUSE = 0.02
+"""Seconds between two questions whether shards are ready."""
+
+_NO_ROWS = np.zeros((0, 0), dtype=np.int8)
+_NOTHING = np.zeros(0, dtype=np.int32)
+
+Current = Callable[[], AbstractContextManager[None]]
+"""Gives the turn for a moment, or raises StagingEndedError if the data have changed."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClusterChange:
+    """What all shards have to do; private.
+
+    - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
+    - `subjects`: whose each record is; or who is erased.
+    - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
+      has it, int32 (n, w), and the shard of each, int32 (n,).
+    - `audience`: number, name and plan of a new audience.
+    - `clock`: the coordinator's.
+    """
+
+    kind: str
+    subjects: list[SubjectId] = field(default_factory=list)
+    integers: IntegerMatrix = field(default_factory=_NO_ROWS.copy)
+    rows: Ints32 = field(default_factory=_NOTHING.copy)
+    places: Ints32 = field(default_factory=_NOTHING.copy)
+    audience: dict[str, Any] = field(default_factory=dict)
+    clock: int = 0
+
+    def task(self, shard: int) -> Task:
+        """Return what one shard has to do."""
+        if self.kind == ERASE:
+            return Erase(self.clock, self.subjects)
+        if self.kind == AUDIENCE:
+            return OpenAudience(self.clock, **self.audience)
+        rows = np.flatnonzero(self.places == shard)
+        subjects = [self.subjects[row] for row in rows.tolist()]
+        return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
+
+    def concerns(self, shard: int) -> bool:
+        """Tell whether a shard has anything to do."""
+        return self.kind != ADD or bool((self.places == shard).any())
+
+    def save(self, path: Path) -> str:
+        """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
+        described = {
+            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
+            "audience": self.audience,
+        }  # fmt: skip
+        content = io.BytesIO()
+        np.savez(
+            content,
+            said=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
+            integers=self.integers,
+            labels=self.rows,
+            places=self.places,
+        )
+        replace_file(path, content.getvalue())
+        return hashlib.sha256(content.getvalue()).hexdigest()
+
+    @classmethod
+    def read(cls, path: Path, digest: str) -> Self:
+        """Return the change that was written down with this digest, or raise StorageFailed."""
+        with guarded(path):
+            content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            described = json.loads(arrays["said"].tobytes())
+            return cls(
+                described["what"], described["subjects"], arrays["integers"], arrays["labels"],
+                arrays["places"], described["audience"], described["turn"],
+            )  # fmt: skip
+
+
+def wipe(path: Path) -> None:
+    """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
+    for one in (path, path.with_name(path.name + ".new")):
+        if one.is_file():
+            with guarded(one), one.open("r+b") as file:
+                file.write(bytes(one.stat().st_size))
+                file.flush()
+                os.fsync(file.fileno())
+            with guarded(one):
+                one.unlink()
+                sync_folder(one.parent)
+
+
+class StagedFile:
+    """The file of a batch that is not decided yet, or not needed any more; as private as records.
+
+    An erasure wipes it: nothing of somebody erased is in any file afterwards.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "staged"
+        self._lock = Lock()
+        self._token = b""
+        self.wipe()
+
+    def begin(self, token: bytes) -> None:
+        """Let a batch be written, until :meth:`wipe`."""
+        with self._lock:
+            self._token = token
+
+    def write(self, change: ClusterChange, token: bytes) -> str:
+        """Write a batch, and return the digest of the file; raises StagingEndedError."""
+        with self._lock:
+            self._check(token)
+            return change.save(self._path)
+
+    def become(self, path: Path, token: bytes) -> None:
+        """Make it the file of the change that is decided now; raises StagingEndedError."""
+        with self._lock:
+            self._check(token)
+            self._token = b""
+            self._move(self._path, path)
+
+    def put_away(self, path: Path) -> None:
+        """Take the file of a change that is made, to be wiped later."""
+        with self._lock:
+            self._move(path, self._path)
+
+    def wipe(self) -> None:
+        """Overwrite and remove it."""
+        with self._lock:
+            self._token = b""
+            wipe(self._path)
+
+    def _check(self, token: bytes) -> None:
+        if self._token != token:
+            raise StagingEndedError
+
+    def _move(self, source: Path, target: Path) -> None:
+        with guarded(target):
+            source.replace(target)
+            sync_folder(target.parent)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StagedAddition:
+    """A batch that shards have prepared: its name, what all of them do, its file's digest."""
+
+    token: bytes
+    change: ClusterChange
+    digest: str
+
+
+def stage(
+    change: ClusterChange,
+    file: StagedFile,
+    shards: Mapping[int, ShardClient],
+    policy: MissingShardPolicy,
+    current: Current,
+) -> StagedAddition:
+    """Have shards prepare a change that adds records, while blocks are charged; wait for it.
+
+    Raises StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing.
+    """
+    token = fresh_key(_TOKEN)
+    with current():
+        file.begin(token)
+    digest = file.write(change, token)
+    gather(shards, Ping(), policy)
+    _send(change, token, shards, policy, current)
+    while any(gather(shards, IsStaging(token), policy).values()):
+        time.sleep(_PAUSE)
+    return StagedAddition(token, change, digest)
+
+
+def _send(
+    change: ClusterChange,
+    token: bytes,
+    shards: Mapping[int, ShardClient],
+    policy: MissingShardPolicy,
+    current: Current,
+) -> None:
+    """Send every shard its part; what is sent after an erasure would bring somebody back."""
+    for number, shard in shards.items():
+        part = change.task(number)
+        assert isinstance(part, Add)  # noqa: S101 (only additions are staged)
+        with current():
+            reply = shard.send(Stage(token, part.integers, part.rows, part.subjects))
+        try:
+            reply(policy.deadline)
+        except ShardUnreachable:
+            raise StagingEndedError from None
+
+
+class ClusterChanges:
+    """Makes changes on all shards; none is made without one of them.
+
+    Folder, ledger and records are the coordinator's; a change waits `deadline` seconds for shards.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        ledger: Ledger,
+        shards: Sequence[ShardClient],
+        records: ShardRecords,
+        deadline: float,
+    ) -> None:
+        self._path = folder / _FILE
+        self._ledger = ledger
+        self._shards = dict(enumerate(shards))
+        self._records = records
+        self._policy = MissingShardPolicy(deadline)
+        clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
+        self._pending = int(clock)
+        if not self._pending:
+            wipe(self._path)  # of a change that was never decided
+        self._staged = StagedFile(folder)
+
+    @property
+    def n_shards(self) -> int:
+        """How many shards there are."""
+        return len(self._shards)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a change was decided that some shard may not have made."""
+        return bool(self._pending)
+
+    def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
+        """Have all shards do a task; return what came of it, by shard.
+
+        Raises ShardMissing if one is missing.
+        """
+        return self._on(self._shards, task)
+
+    def make(
+        self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
+    ) -> dict[int, Any]:
+        """Decide a change and make it on all shards; return what they returned.
+
+        `decide` returns it, and may write to the ledger, in the same transaction. It is the one
+        that is `staged`, if one is; else whatever is staged is forgotten.
+        """
+        if staged is None:
+            self._staged.wipe()
+        with self._ledger.change(kind):
+            clock = self._ledger.clock + 1
+            change = replace(decide(), clock=clock)
+            if staged is None:
+                self._digest = change.save(self._path)
+            else:
+                self._staged.become(self._path, staged.token)
+                self._digest = staged.digest
+            self._ledger.database.put(PENDING, f"{clock} {self._digest}")
+        self._pending = clock
+        return self.finish(staged)
+
+    def finish(self, staged: StagedAddition | None = None) -> dict[int, Any]:
+        """Have shards make the change that is pending, of which `staged` may be prepared.
+
+        Raises ShardMissing if one is missing. The change stays pending.
+        """
+        results = None if staged is None else self._added_as_staged(staged)
+        if results is None:
+            change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
+            shards = self._concerned(change)
+            results = self._on(shards, [change.task(number) for number in shards])
+        with self._ledger.database.transaction():
+            self._ledger.database.put(PENDING, "0")
+            self._records.write()
+        self._pending = 0
+        self._staged.put_away(self._path)
+        if staged is None:
+            self._staged.wipe()
+        return results
+
+    def stage(self, records: StoredRecords, basis: int, turn: Turn) -> StagedAddition:
+        """Have shards prepare records to be added, while blocks are charged.
+
+        `basis` is the version of the coordinator's register that it is for. Raises
+        StagingEndedError if the data have changed meanwhile; ShardMissing, as a shard that is away
+        may know a subject.
+        """
+
+        @contextmanager
+        def current() -> Iterator[None]:
+            with turn():
+                if self._ledger.register_version != basis:
+                    raise StagingEndedError
+                yield
+
+        change = self._addition(records, turn)
+        return stage(change, self._staged, self._concerned(change), self._policy, current)
+
+    def end_staging(self, *, everywhere: bool) -> None:
+        """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""
+        self._staged.wipe()
+        for shard in self._shards.values() if everywhere else ():
+            shard.send(NOTHING_STAGED)
+
+    def addition_of(
+        self,
+        records: StoredRecords,
+        addition: Addition | None,
+        staged: StagedAddition | None = None,
+    ) -> Callable[[], ClusterChange]:
+        """Return what decides to add records, which may be staged.
+
+        Raises ShardMissing if a shard is missing: it may know one of the subjects. Nothing is
+        changed.
+        """
+        database, version = self._ledger.database, self._ledger.version + 1
+        change = self._addition(records) if staged is None else staged.change
+
+        def decide() -> ClusterChange:
+            if addition is not None:
+                addition.write(database, version)
+            write_naming(database, by_holder=records.ids is not None)
+            if records.ids is None:
+                database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
+            return change
+
+        return decide
+
+    def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
+        """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
+
+        Shards are asked for some thousands at a time. Raises ShardMissing if a shard is missing: it
+        may know one of them.
+        """
+        places = [_NOTHING]
+        for start in range(0, len(subjects), _AT_ONCE):
+            some = subjects[start : start + _AT_ONCE]
+            places.append(self._places(some, self.on_all(KnownSubjects(some))))
+        return np.concatenate(places)
+
+    def _addition(self, records: StoredRecords, turn: Turn = nullcontext) -> ClusterChange:
+        """Route records to the shards that know their subjects."""
+        subjects = self._new_numbers(len(records), turn) if records.ids is None else records.ids
+        places = self.places_of(subjects)
+        return ClusterChange(ADD, subjects, records.integers, records.rows, places)
+
+    def _concerned(self, change: ClusterChange) -> dict[int, ShardClient]:
+        return {n: one for n, one in self._shards.items() if change.concerns(n)}
+
+    def _added_as_staged(self, staged: StagedAddition) -> dict[int, Any] | None:
+        """Have shards add what they have prepared; None if one has not, and needs the records."""
+        shards = self._concerned(staged.change)
+        try:
+            return self._on(shards, AddStaged(self._pending, staged.token))
+        except InvalidInput:
+            return None
+
+    def _on(self, shards: Mapping[int, ShardClient], task: Task | Sequence[Task]) -> dict[int, Any]:
+        gather(shards, Ping(), self._policy)
+        return gather(shards, task, self._policy, work=_WORK)
+
+    def _places(self, subjects: Sequence[SubjectId], standings: Mapping[int, Ints8]) -> Ints32:
+        """Return the shard of every subject: where it is, or was, or else by the hash of its id.
+
+        `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
+        """
+        table = np.stack([standings[number] for number in sorted(standings)])
+        if ((table > 0).sum(axis=0) > 1).any():
+            raise PrivacyRefused(
+                "Two shards know one subject, so what it has left cannot be told. Bring back the "
+                "folders that belong together, or restore a backup of the cluster."
+            )
+        places: Ints32 = table.argmax(axis=0).astype(np.int32)
+        for at in np.flatnonzero(~table.any(axis=0)).tolist():
+            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._shards))
+        return places
+
+    def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
+        """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
+        with turn():
+            first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
+        numbers: list[SubjectId] = []
+        while len(numbers) < size:
+            tried: list[SubjectId] = list(range(first, first + min(_AT_ONCE, size - len(numbers))))
+            standings = self.on_all(KnownSubjects(tried)).values()
+            numbers += [
+                number for number, *by in zip(tried, *standings, strict=True) if not any(by)
+            ]
+            first += len(tried)
+        return numbers

@@ -1,0 +1,129 @@
+"""How a message gets to a shard and its answer back: the interface, and shards in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from threading import RLock
+from typing import Protocol
+
+from vicinal.distributed._folders import ShardFolder
+from vicinal.distributed._membership import another_shard
+from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer
+from vicinal.distributed._shard_server import ShardServer
+from vicinal.errors import (
+    InvalidInput,
+    ShardUnreachable,
+    StorageFailed,
+    StoreDamaged,
+    StoreInUse,
+    VicinalError,
+)
+
+
+class PendingReply(Protocol):
+    """A message under way."""
+
+    def result(self, seconds: float, /) -> ShardAnswer:
+        """Return what the shard answers within so many seconds, or raise ShardUnreachable.
+
+        What the shard refuses is raised as it was raised there.
+        """
+
+
+class Transport(Protocol):
+    """The way to one shard, wherever it runs."""
+
+    def send(self, message: Message) -> PendingReply:
+        """Send a message, without waiting for what comes of it."""
+
+    def close(self) -> None:
+        """Let go of the shard."""
+
+
+class ReopeningShard:
+    """The shard in a folder, opened by the first message, and again after a failure.
+
+    `path`: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._server: ShardServer | None = None
+        self._lock = RLock()
+
+    def handle(self, message: Message) -> ShardAnswer:
+        """Do a task, after those of other threads that came before.
+
+        Raises ShardUnreachable if the disk fails, or if another process has the folder: it may not
+        have let go of it yet. Raises StoreDamaged if the folder is missing or damaged: later it
+        would be no better. Raises StoreOutdated if it is another shard's. Any further refusal is
+        the shard's own, and comes as it is.
+        """
+        with self._lock:
+            if self._server is not None and not self._server.is_consistent:
+                self.close()
+            try:
+                if self._server is None:
+                    self._server = self._opened(message)
+                return self._server.handle(message)
+            except StoreDamaged:
+                self.close()
+                raise
+            except (StorageFailed, StoreInUse) as error:
+                self.close()
+                raise ShardUnreachable(str(error)) from None
+
+    def _opened(self, message: Message) -> ShardServer:
+        """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
+        try:
+            if ShardFolder.read(self._path).folder.identity != message.shard:
+                raise another_shard(message.number)
+            return ShardServer.open(self._path)
+        except InvalidInput as error:
+            raise StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
+
+    def close(self) -> None:
+        """Let go of the folder; the next message opens it again."""
+        with self._lock:
+            server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+
+class LocalTransport:
+    """The way to a shard in this process: a task is done when it is sent.
+
+    `shard`: the shard.
+    """
+
+    def __init__(self, shard: ReopeningShard) -> None:
+        self.shard = shard
+
+    def send(self, message: Message) -> PendingReply:
+        """Do a task."""
+        reply: Future[ShardAnswer] = Future()
+        try:
+            # Nothing is searched ahead: the answers that are waited for would come later for it.
+            if not isinstance(message.task, SearchAhead):
+                reply.set_result(self.shard.handle(message))
+        except VicinalError as error:
+            reply.set_exception(error)
+        return reply
+
+    def close(self) -> None:
+        """Close the shard."""
+        self.shard.close()
+
+
+def local_transports(paths: Sequence[Path]) -> list[Transport]:
+    """Return the ways to the shards in these folders, all in this process.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from vicinal.distributed import local_transports
+    >>> local_transports([Path("cluster/shard-0"), Path("cluster/shard-1")])  # doctest: +SKIP
+    """
+    return [LocalTransport(ReopeningShard(path)) for path in paths]
