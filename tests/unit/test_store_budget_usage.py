@@ -64,7 +64,7 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
             raise RuntimeError
 
         monkeypatch.setattr(store._parts.ledger, "commit", failing)
-        monkeypatch.setattr("vicinal.store._audience_state.AudienceState.released", failing)
+        monkeypatch.setattr("vicinal.store._request_batch.released", failing)
         with pytest.raises(RuntimeError):
             store.predict(Q[10:30])
         assert wear(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
