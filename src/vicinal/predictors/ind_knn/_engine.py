@@ -257,7 +257,6 @@ class QueryEngine:
             votes[queried] = released
             labels[queried] = released.argmax(axis=1)
             labels = labels if self.plain else self.decision.chosen(chances)
-        observe(self.reuse, self.schedule, block, queried, labels)
         if self.votes.label_only:
             return QueryAnswers(labels, None, queried, noise)
         return QueryAnswers(labels, votes, queried, noise, chances)
