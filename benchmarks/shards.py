@@ -2,8 +2,8 @@
 
 `python -m benchmarks.shards [--json]` prints the table: what Ray adds to a block, throughput of two
 actors next to two threads, bytes and commits. `--large` puts 20,000,000 records of 128 features
-into two actors. `--model` prints the cost model of a cluster (docs/explanation/scaling.md), read out for 1e8 and 1e9
-records, from constants measured now, or before (`--constants FILE`, of an earlier --json).
+into two actors. `--model` prints the cost model of scaling.md, read out for 1e8 and 1e9 records,
+from constants measured now, or before (`--constants FILE`, of an earlier --json).
 `--namespaces` runs a Ray node in each of several network namespaces with delays between them, and
 puts what the model says beside what was measured; it needs root. `--under-way` shows what two
 blocks under way gain, by delay, one shard without Ray. `--no-ray FILE` measures the
@@ -355,7 +355,7 @@ def main() -> None:
     parser.add_argument("--model", action="store_true", help="read the cost model out")
     parser.add_argument("--constants", type=Path, help="measured before, with --json")
     parser.add_argument("--no-ray", type=Path, help="where what needs Ray was measured before")
-    parser.add_argument("--write", type=Path, help="put the figures into this file, cluster-figures.txt")
+    parser.add_argument("--write", type=Path, help="put the figures here: cluster-figures.txt")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     given = parser.parse_args()
     d, repeats = given.features, given.repeats
