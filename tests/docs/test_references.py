@@ -25,8 +25,6 @@ PAGES = [
 ]
 MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
-FORMER = {"reproduce"}
-"""Commands that a record of a decision may still name."""
 
 
 def shown(path: Path) -> str:
@@ -108,7 +106,7 @@ def test_commands_exist_with_their_options(page):
                 continue
             words = found[1].split("#")[0].split("|")[0].split("$(")[0].rstrip(")").split()
             known = options_of(app, words)
-            assert known is not None or words[0] in FORMER, line
+            assert known is not None, line
             for word in words if known else ():
                 option = re.match(r"\[?(--[a-z][\w-]*)", word)
                 assert not option or option[1] in known, f"{option[1]} in {line}"
