@@ -29,7 +29,7 @@ unexport PYTHONDONTWRITEBYTECODE # or each of some hundred child processes compi
 
 .NOTPARALLEL: # one pip at a time in one .venv
 .DELETE_ON_ERROR:
-.PHONY: help install tools demo test soak lint bench reproduce docs docs-check sbom dist lock clean
+.PHONY: help install tools demo test quick soak lint bench reproduce docs docs-check sbom dist lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +45,10 @@ demo: $(CORE) ## classify 1,000 digits from 60,000 private records; report in ou
 test: export PYTHONHASHSEED = 0
 test: $(DEV) ## run every test but the soaks, in three processes (WORKERS=2: less memory)
 	@$(PYTEST) $(SPREAD) --durations=20 $(ARGS)
+
+quick: export PYTHONHASHSEED = 0
+quick: $(DEV) ## a minute or two: golden values, two worlds, charges, kills, what others compute
+	@$(PYTEST) $(SPREAD) -m quick -q $(ARGS)
 
 soak: $(DEV) ## hours: the long forms of tests, and the statistical ones on real entropy
 	@$(PYTEST) --soak --hypothesis-profile=soak --durations=20 $(ARGS)

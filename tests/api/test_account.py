@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 
 from vicinal.cli._main import app
 
+pytestmark = pytest.mark.quick
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 GAUSSIAN = EXAMPLES / "figure5_gaussian.json"
 

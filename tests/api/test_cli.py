@@ -182,6 +182,7 @@ def test_demo_answers_with_real_noise(digits, tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.quick
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
     code = "from vicinal.cli import _main, _output; _output.PATIENCE = 24 * 3600.0; _main.app()"
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]

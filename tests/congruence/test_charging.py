@@ -22,6 +22,8 @@ from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._sorting import sort_ascending
 from vicinal.neighbours import Cosine, NeighbourLists, _scan
 
+pytestmark = pytest.mark.quick
+
 N, CLASSES, QUERIES, BUDGET = 300, 3, 40, 0.02
 
 

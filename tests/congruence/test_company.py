@@ -14,6 +14,8 @@ from index_tools import lived
 from vicinal import IndKNNClassifier
 from vicinal.neighbours import RBF, Cosine, ExactIndex
 
+pytestmark = pytest.mark.quick
+
 KERNELS = [Cosine(), RBF(bandwidth=2.0, bound=12.0)]
 TILES = (1, 7, 2048)
 BLOCKS = (1, 2, 3, 37, 256, 300)

@@ -25,6 +25,8 @@ from vicinal.neighbours.engines import (
     proven_engines,
 )
 
+pytestmark = pytest.mark.quick
+
 INT8 = Precision(4095, 127)
 engines = pytest.mark.parametrize("name", ENGINES)
 

@@ -15,6 +15,8 @@ import pytest
 
 from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
 
+pytestmark = pytest.mark.quick
+
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 PLAN = {"epsilon": 1.0, "delta": 1e-5, "n_queries": 60, "simulation_seed": 5}
 OPTIONS = {

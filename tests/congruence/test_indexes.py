@@ -24,6 +24,8 @@ from vicinal.neighbours import (
 )
 from vicinal.neighbours._scan import fill_holes
 
+pytestmark = pytest.mark.quick
+
 D, N, Q = 21, 300, 60
 
 

@@ -15,6 +15,8 @@ from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int
 from vicinal.neighbours.engines._intrinsics import supported
 from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
+pytestmark = pytest.mark.quick
+
 RNG = np.random.default_rng(0)
 ENGINES = [Float64Products(), *([VNNIProducts()] if supported() else [])]
 SHAPES = [(1, 1, 1), (3, 2, 16), (23, 301, 93), (11, 258, 17), (65, 64, 64), (130, 7, 33)]

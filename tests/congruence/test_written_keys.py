@@ -43,6 +43,8 @@ from vicinal.serving._keys import KeyFile
 from vicinal.store._receipts import SigningKey, erasure_receipt
 from vicinal.students import _files as student_files
 
+pytestmark = pytest.mark.quick
+
 GOLDEN = Path(__file__).with_name("written_keys.json")
 PACKAGE = Path(vicinal.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"

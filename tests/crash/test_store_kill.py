@@ -58,6 +58,7 @@ def steps_of(spawner, template, folder, life):
     return seen(notes)[-1]["steps"]
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.soak)])
 def test_killed_at_a_step_the_store_keeps_its_word(spawner, template, tmp_path, every):
     total = steps_of(spawner, template, tmp_path / "count", "one_of_each")
@@ -91,6 +92,7 @@ def test_a_disk_that_fails_at_a_step_loses_nothing(spawner, template, tmp_path, 
             shutil.rmtree(folder)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kills", [20, pytest.param(1000, marks=pytest.mark.soak)])
 def test_killed_at_random_again_and_again_nothing_is_lost(spawner, template, tmp_path, kills):
     """On a slow machine most lives are killed before they answer; every fifth waits for it."""
@@ -127,6 +129,7 @@ def test_killed_with_its_ledger_on_a_server_nothing_is_lost(spawner, tmp_path):
         assert lived_and_killed(spawner, tmp_path / "store", range(8))
 
 
+@pytest.mark.quick
 def test_answers_that_were_not_paid_for_are_found_out(spawner, template, tmp_path):
     """The control: a store that answers before the commit must not pass the check."""
     folder, notes = copied(template, tmp_path / "s"), tmp_path / "seen.jsonl"

@@ -30,7 +30,7 @@ from vicinal.noise import NoiseSource, SystemNoise
 from vicinal.predictors.ind_knn import _engine_factory
 from vicinal.predictors.ind_knn._shard import Shard
 
-pytestmark = [pytest.mark.statistical, pytest.mark.slow]
+pytestmark = [pytest.mark.statistical, pytest.mark.slow, pytest.mark.quick]
 
 EPSILON, DELTA = 4.0, 1e-5
 BUDGET = budget(EPSILON, 0.99 * DELTA, "gdp")

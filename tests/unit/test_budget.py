@@ -20,6 +20,8 @@ from vicinal.accounting._budget import (
 )
 from vicinal.errors import InvalidInput
 
+pytestmark = pytest.mark.quick
+
 PUBLISHED = {0.5: (0.00851, 0.01011), 1: (0.03056, 0.03593), 1.5: (0.06420, 0.07497),
              2: (0.10826, 0.12578), 4: (0.37314, 0.42775)}  # fmt: skip
 

@@ -15,6 +15,8 @@ from vicinal.accounting._charges import afford, charge
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
 
+pytestmark = pytest.mark.quick
+
 scales = st.integers(2, 2**33)
 budgets = st.floats(1e-12, 10)
 

@@ -25,6 +25,8 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._slot_table import SlotTable
 from vicinal.ledger._sqlite import SQLiteDatabase
 
+pytestmark = pytest.mark.quick
+
 KEY = bytes(32)
 ids = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

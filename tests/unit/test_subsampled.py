@@ -16,6 +16,8 @@ from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting.kinds._private_knn import multilabel, sensitivity
 from vicinal.errors import InvalidInput
 
+pytestmark = pytest.mark.quick
+
 RNG = np.random.default_rng(11)
 
 

@@ -12,6 +12,8 @@ from vicinal.noise import bernoulli, bernoulli_probability
 from vicinal.noise._bernoulli import _HEAD, _eight_bytes, _sixty_four, _toss
 from vicinal.noise._uniform_bits import BitBuffer
 
+pytestmark = pytest.mark.quick
+
 NUMERATORS = [
     0,
     1,

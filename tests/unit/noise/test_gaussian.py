@@ -19,6 +19,8 @@ from vicinal.noise import _gaussian_exact as exact
 from vicinal.noise._gaussian_exact import DIGITS, gaussian_round, gaussian_trial
 from vicinal.noise._uniform_bits import NEXT, BitBuffer, OutOfBits, Undecided
 
+pytestmark = pytest.mark.quick
+
 SCALES = (1, 2, 3, 1000, 3_000_017, 1 << 22, (1 << 40) - 1, 1 << 40)
 HEIGHTS = mpmath.nsum(lambda v: mpmath.exp(-(v**2) / 2), [0, mpmath.inf])
 
