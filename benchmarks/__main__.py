@@ -1,23 +1,21 @@
 """Measure what an answer costs on this machine, next to the bare products of its block.
 
 `python -m benchmarks [--short] [--json]`; `--goals` prints every goal of speed with its figure,
-`--parts` what a prediction is made of, `--growth` how cost grows with work, `--commands` what every
-command loads. Works that are compared run in turn, so that a machine that slows down slows all of
-them; times are medians. `vicinal bench` has more sizes and all indexes, `python -m
-benchmarks.rivals` what other libraries offer; here is the way from the product to the private
-answer. Private-kNN has a table of its own: `python -m benchmarks.private_knn`. So has the smoothed
-wing: `python -m benchmarks.smoothed`.
+`--parts` what a prediction is made of. Works that are compared run in turn, so that a machine that
+slows down slows all of them; times are medians. `vicinal bench` has more sizes and all indexes,
+`python -m benchmarks.rivals` what other libraries offer; here is the way from the product to the
+private answer. Private-kNN (`python -m benchmarks.private_knn`) and the smoothed wing (`python -m
+benchmarks.smoothed`) have tables of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable
 
 import numpy as np
 
-from benchmarks import commands, goals, growth, parts
+from benchmarks import goals, parts
 from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
 from vicinal.reports._search_benchmark import BenchmarkData, SearchBenchmark, interleaved
@@ -50,11 +48,6 @@ def measure(n: int, d: int, repeats: int) -> dict[str, float]:
     return {name: 1000 * value / BLOCK for name, value in seconds.items()}
 
 
-def _print(lines: Iterable[str]) -> None:
-    for line in lines:
-        print(line, flush=True)
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
@@ -63,22 +56,14 @@ def main() -> None:
     tables = parser.add_mutually_exclusive_group()
     tables.add_argument("--goals", action="store_true", help="every goal with its figure")
     tables.add_argument("--parts", action="store_true", help="what a prediction is made of")
-    tables.add_argument("--growth", action="store_true", help="how cost grows with work")
-    tables.add_argument("--commands", action="store_true", help="what every command loads")
     parser.add_argument("--only", choices=goals.GROUPS, help="one group of goals")
-    parser.add_argument("--part", choices=tuple(growth.PARTS), help="one part of --growth")
     arguments = parser.parse_args()
     if arguments.goals or arguments.only:
-        _print(goals.report(arguments.short, arguments.only))
+        for line in goals.report(arguments.short, arguments.only):
+            print(line, flush=True)
         return
     if arguments.parts:
         print(parts.report(arguments.short))
-        return
-    if arguments.growth or arguments.part:
-        _print(growth.report(arguments.short, arguments.part))
-        return
-    if arguments.commands:
-        _print(commands.report())
         return
     rows = []
     for n, d in ((20_000, 128),) if arguments.short else SIZES:

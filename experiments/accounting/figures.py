@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy.stats import beta
 
-from experiments.accounting.asymptotic import leading_rdp
 from vicinal.accounting._composition import Composition, PricedRelease, compose
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening, ScreeningAt
@@ -89,8 +88,6 @@ def _by_order(axes: Axes) -> None:
     orders = np.geomspace(1.1, 300, 60)
     for name, (release, style) in _mechanisms().items():
         axes.loglog(orders, release.rdp(orders), style, label=name)
-    sampled = Screening(K, THRESHOLD, SIGMA, GAMMA)
-    axes.loglog(orders, leading_rdp(sampled, orders), ":", color=_GREY, label="leading term")
     axes.set_xlabel("order alpha")
     axes.set_ylabel("Rényi divergence of one answer")
 

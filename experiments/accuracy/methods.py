@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.accuracy import calibrated
-from experiments.accuracy.rules import Trainings
 from vicinal.accounting._budget import budget
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import (
@@ -28,7 +27,6 @@ from vicinal.predictors import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.predictors.ind_knn._model_rule import USUAL, ModelRule
 from vicinal.predictors.ind_knn._planning import expected_neighbors
 from vicinal.reports._trials import Setting, Trial, plain_neighbors
 
@@ -119,20 +117,6 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
         alone = classifier.classes_[model.prior(trial.queries).argmax(axis=1)]
         detail["model_alone"] = float((alone == trial.truth).mean())
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
-
-
-_TRAININGS = Trainings()
-
-
-def _ruled(rule: ModelRule | None, share: float | str) -> Answer:
-    """Answer beside a private model that is trained once for all numbers of queries."""
-    answer = _ind_knn(release="label", model_share=share)
-
-    def ruled(trial: Trial, setting: Setting, seed: int) -> Reply:
-        with _TRAININGS.forced(rule, trial.records, (setting.epsilon, seed)):
-            return answer(trial, setting, seed)
-
-    return ruled
 
 
 def _model_and_reuse(trial: Trial, setting: Setting, seed: int) -> Reply:
@@ -276,7 +260,7 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
         MODEL: Contender(
             "Ind-KNN, private model and labels",
-            _ruled(None, "auto"),
+            _ind_knn(release="label", model_share="auto"),
             (6.0, 0.1),
         ),
         "model-reuse": Contender(
@@ -331,26 +315,16 @@ def chosen(names: list[str] | None, otherwise: tuple[str, ...]) -> tuple[str, ..
 
 
 def contender_of(name: str) -> Contender:
-    """Return a contender by its name, or the private model by a rule: "model@p,r,lambda,g,kappa".
+    """Return a contender by its name.
 
     Raises
     ------
     InvalidInput
         If there is no such method.
     """
-    if name in CONTENDERS:
-        return CONTENDERS[name]
-    method, _, numbers = name.partition("@")
-    try:
-        rule = ModelRule(*map(float, numbers.split(",")))
-    except (ValueError, TypeError):
-        method, rule = "", USUAL
-    if method != MODEL:
-        raise InvalidInput(
-            f"There is no method {name!r}. There are {', '.join(CONTENDERS)}, and "
-            "model@p,r,lambda,g,kappa."
-        )
-    return Contender(f"Ind-KNN, model {numbers}", _ruled(rule, rule.share), (0.5, 0.1))
+    if name not in CONTENDERS:
+        raise InvalidInput(f"There is no method {name!r}. There are {', '.join(CONTENDERS)}.")
+    return CONTENDERS[name]
 
 
 def answered(name: str, trial: Trial, setting: Setting, seed: int) -> Reply:

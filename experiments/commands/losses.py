@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,10 +11,6 @@ from experiments.commands.options import OUT, Out, with_notes, write_table
 from vicinal.cli._options import Json
 from vicinal.cli._output import output_folder
 from vicinal.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from experiments.accuracy.blocks import Block
-    from experiments.accuracy.losses import Standing
 
 NAME = "losses"
 
@@ -31,12 +26,6 @@ OTHER_RUNS = (
     "the difference over runs. Simulated with seeded noise on public data, without a guarantee."
 )
 
-BLOCKS = (
-    "Both were trained once, for any number of queries: T says which queries are counted. Without "
-    "votes. Error: standard error of the difference over runs. Simulated with seeded noise on "
-    "public data, without a guarantee."
-)
-
 RIVALS = "labels,labels-gate,noisy-sgd,least-squares"
 
 
@@ -49,16 +38,11 @@ def losses(
     by_other_runs: Annotated[
         bool, typer.Option("--by-other-runs", help="A run's rival is the best of the other runs.")
     ] = False,
-    blocks: Annotated[
-        str, typer.Option(help="The model alone beside this rival, on blocks of queries.")
-    ] = "",
     json: Json = False,
     out: Out = OUT,
 ) -> None:
     """Where a method is behind the best private rival, and by how much."""
-    from experiments.accuracy import blocks as queries
     from experiments.accuracy import losses as made
-    from experiments.accuracy.methods import contender_of
     from experiments.accuracy.result_cache import Cells
 
     try:
@@ -68,17 +52,10 @@ def losses(
     scores = {
         place: score for path in files for place, score in Cells.at(path, resume=True).items()
     }
-    rows: Sequence[Block | Standing]
-    if blocks:
-        rows = parts = queries.blocks(scores, blocks, wanted)
-        text, note = queries.text_table(parts, contender_of(blocks).words), BLOCKS
-    else:
-        rows = found = made.standings(
-            scores, ours, rivals.split(","), wanted, by_other_runs=by_other_runs
-        )
-        text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}" if found else ""
-        note = OTHER_RUNS if by_other_runs else NOTE
-    if not rows:
+    found = made.standings(scores, ours, rivals.split(","), wanted, by_other_runs=by_other_runs)
+    if not found:
         raise InvalidInput("The files must hold results of the method and of a rival.")
-    result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in rows]}
+    text = f"{made.summary(found)}\n\n{made.text_table(found, every=every)}"
+    note = OTHER_RUNS if by_other_runs else NOTE
+    result = {"experiment": NAME, "note": note, "rows": [each.to_dict() for each in found]}
     write_table(output_folder(out), NAME, result, with_notes(text, note), json=json)

@@ -1,4 +1,4 @@
-"""`accuracy`, `robustness`, `indknn-figures`: all methods side by side."""
+"""`accuracy`, `indknn-figures`: all methods side by side."""
 
 from __future__ import annotations
 
@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
     from vicinal._progress import Begin
-    from vicinal.datasets import Dataset
     from vicinal.reports._trials import Benchmark
 
 ACCURACY = "accuracy"
-ROBUSTNESS = "robustness"
 FIGURES = "indknn-figures"
 
 HOG = "hog"
@@ -66,9 +64,6 @@ Vectors = Annotated[
     list[str] | None,
     typer.Option(help="NAME=FILE.npz of features in place of images; may be given several times."),
 ]
-CifarTest = Annotated[
-    Path | None, typer.Option(help="Its test part, if --cifar is an npz of data, offsets, labels.")
-]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with what the folder holds.")]
 Out = Annotated[Path, typer.Option(help="Folder for results, tables and pictures.")]
 
@@ -84,7 +79,7 @@ class _Source:
 def _sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
     agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
-    cifar_test: Path | None = None, vectors: Sequence[str] = (),
+    vectors: Sequence[str] = (),
 ) -> list[_Source]:  # fmt: skip
     from vicinal.datasets import image_npz, load_mnist
 
@@ -92,8 +87,7 @@ def _sources(
     if fashion is not None:
         found.append(_image_source("Fashion-MNIST", partial(image_npz, fashion), features, folder))
     if cifar is not None:
-        load = partial(_packed, cifar, cifar_test) if cifar_test else partial(image_npz, cifar)
-        found.append(_image_source("CIFAR-10", load, features, folder))
+        found.append(_image_source("CIFAR-10", partial(image_npz, cifar), features, folder))
     if (paths := texts(*agnews)) is not None:
         found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
     for name, _, file in (given.partition("=") for given in vectors):
@@ -117,17 +111,10 @@ def _image_source(name: str, load: Callable[[], Any], features: str, folder: Pat
     return _Source(words, lambda begin: used.benchmark(load(), range(10), begin, folder))
 
 
-def _packed(train: Path, test: Path) -> Dataset:
-    from experiments.students.packed import packed_images
-
-    return replace(packed_images(train), test=packed_images(test))
-
-
 def accuracy(
     mnist: Mnist = True,
     fashion: Fashion = None,
     cifar: Cifar = None,
-    cifar_test: CifarTest = None,
     agnews_train: AgTrain = None,
     agnews_test: AgTest = None,
     vectors: Vectors = None,
@@ -180,7 +167,7 @@ def accuracy(
     features = _checks.choice("features", features, (HOG, SCATTERING, LITE0))
     agnews = agnews_train, agnews_test
     kept = folder if cache is None else output_folder(cache)
-    sources = _sources(mnist, fashion, cifar, agnews, kept, features, cifar_test, vectors or ())
+    sources = _sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
         typer.echo(_announced(grid.work(table) * len(sources)), err=True)
@@ -210,32 +197,6 @@ def _held_out(benchmark: Benchmark, n_rows: int) -> Benchmark:
     )
 
 
-def robustness(
-    mnist: Mnist = True,
-    fashion: Fashion = None,
-    runs: Runs = 3,
-    resume: Resume = False,
-    json: Json = False,
-    out: Out = OUT,
-) -> None:
-    """Ind-KNN with few records, erasure, small public sets, and those of another data set.
-
-    With both data sets each is the other's foreign public set.
-    """
-    from experiments.accuracy import robustness
-
-    folder = output_folder(out)
-    sources = _sources(mnist, fashion, None, (None, None), folder)
-    cells = _cells(folder, ROBUSTNESS, resume=resume)
-    with progress(silent=json) as begin:
-        loaded = [(source.name, benchmark) for source, benchmark in _loaded(sources, begin)]
-        for place, (name, benchmark) in enumerate(loaded):
-            foreign = loaded[1 - place][1] if len(loaded) > 1 else None
-            step = begin(name, robustness.work(runs, foreign=foreign is not None))
-            robustness.measure(name, benchmark, foreign, runs, cells, step)
-    _tell(ROBUSTNESS, cells, folder, json=json)
-
-
 def indknn_figures(
     mnist: Mnist = True,
     fashion: Fashion = None,
@@ -257,29 +218,14 @@ def indknn_figures(
     cells = _cells(folder, FIGURES, resume=resume)
     if not json:
         typer.echo(_announced(figures.work(runs) * len(sources)), err=True)
-    retrained = {}
     with progress(silent=json) as begin:
         for source, benchmark in _loaded(sources, begin):
             step = begin(source.name, figures.work(runs))
             figures.measure(source.name, benchmark, runs, cells, step)
-            retrained[source.name] = _retrained(benchmark, runs, begin)
             found = entries(cells)
             drawn = figures.panels(source.name, len(benchmark.records), found)
             write_file(folder / f"{FIGURES}-{source.name.lower()}.png", draw_methods(drawn))
-    _tell(FIGURES, cells, folder, json=json, retrained=retrained)
-
-
-def _retrained(benchmark: Benchmark, runs: int, begin: Begin) -> list[Any]:
-    from experiments.accuracy import retraining
-    from experiments.accuracy.grid import Table, trial_of
-    from vicinal.reports._trials import Setting
-
-    setting = Setting(1.0, 1000)
-    table = Table((), (setting.epsilon,), (setting.n_queries,), runs)
-    table = table.within(len(benchmark.test))
-    trials = [trial_of(benchmark, table, run) for run in range(runs)]
-    step = begin("retraining", retraining.work(runs))
-    return retraining.measure(trials, setting, step)
+    _tell(FIGURES, cells, folder, json=json)
 
 
 def _loaded(sources: Sequence[_Source], begin: Begin) -> Iterator[tuple[_Source, Benchmark]]:
@@ -301,30 +247,13 @@ def _announced(milliseconds: int) -> str:
     return f"About {expected} of processor time, besides features; --resume goes on later."
 
 
-def _tell(
-    name: str,
-    cells: Cells,
-    folder: Path,
-    *,
-    json: bool,
-    retrained: dict[str, list[Any]] | None = None,
-) -> None:
+def _tell(name: str, cells: Cells, folder: Path, *, json: bool) -> None:
     """Write all results as tables and as JSON, and print one of them."""
-    from experiments.accuracy import retraining, robustness
     from experiments.accuracy.table import crossings, entries, text_tables
 
     found = entries(cells)
-    if name == ROBUSTNESS:
-        parts = [robustness.text_table(found)]
-    else:
-        parts = [text_tables(found), "\n".join(crossings(found))]
-    for data, rows in (retrained or {}).items():
-        parts.append(f"{data}: keeping up with erasure\n\n{retraining.text_table(rows)}")
-    text = with_notes("\n\n".join(parts), NOTE)
-    result = _result(name, found)
-    if retrained is not None:
-        result["retraining"] = {k: [row.to_dict() for row in v] for k, v in retrained.items()}
-    write_table(folder, name, result, text, json=json)
+    text = with_notes("\n\n".join([text_tables(found), *crossings(found)]), NOTE)
+    write_table(folder, name, _result(name, found), text, json=json)
 
 
 def _result(name: str, found: Sequence[Entry]) -> dict[str, Any]:

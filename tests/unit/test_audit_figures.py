@@ -1,12 +1,11 @@
-"""Figures of audits: how often they are wrong, how soon they catch, what a service gives away."""
+"""Figures of audits: how often they are wrong, how soon they catch."""
 
 import numpy as np
 import pytest
 
-from experiments.audits import one_run, power, service, tightness
-from experiments.audits.adversaries import Adversary, Margin
+from experiments.audits import power, tightness
 from experiments.audits.kept import RunFolder
-from vicinal.audit import AuditTrial, GaussianClaim, IndKNNAudit
+from vicinal.audit import AuditTrial, GaussianClaim
 from vicinal.errors import InvalidInput
 
 
@@ -82,45 +81,3 @@ def test_runs_of_other_settings_are_never_mixed(tmp_path):
     RunFolder(tmp_path, {"epsilon": 1.0})
     with pytest.raises(InvalidInput, match="other settings"):
         RunFolder(tmp_path, {"epsilon": 2.0})
-
-
-def test_the_rule_of_2023_is_read_as_it_was_printed():
-    for guesses, delta, printed in one_run.PINS[:2]:
-        assert one_run.rule_of_2023(guesses, 0.05, delta) == pytest.approx(printed, abs=1e-3)
-
-
-def test_the_area_under_a_curve_is_that_of_all_pairs():
-    rng = np.random.default_rng(0)
-    present, absent = rng.integers(0, 9, 60).astype(float), rng.integers(0, 9, 50).astype(float)
-    pairs = (present[:, None] > absent).mean() + (present[:, None] == absent).mean() / 2
-    area, low, high = service.auc_interval(present, absent)
-    assert area == pytest.approx(pairs)
-    assert low < area < high
-
-
-def test_the_interval_of_an_area_is_wrong_as_seldom_as_it_says():
-    rng = np.random.default_rng(1)
-    found = [service.auc_interval(*rng.normal(size=(2, 100))) for _ in range(400)]
-    assert np.mean([low <= 0.5 <= high for _, low, high in found]) > 0.92
-    _, low, _ = service.auc_interval(rng.normal(size=100) + 1, rng.normal(size=100))
-    assert low > 0.5, "a difference is seen"
-
-
-@pytest.mark.slow
-def test_a_service_gives_away_no_more_than_it_claims():
-    """Two worlds over HTTP, in short; `python -m experiments audit-service` has the figures."""
-    seen = service.attacked(IndKNNAudit(2, 4.0), 0.0, 60, rounds=1, stores=1, confidence=1 - 1e-6)
-    assert seen.lower <= seen.claim
-    assert seen.universes == 60
-    assert 0 <= seen.low < seen.high <= 1 or seen.auc in (0, 1)
-
-
-def test_adversaries_are_named_by_what_they_choose():
-    assert str(Adversary(data=True, neighbors=False, queries=True)) == "data, queries"
-    assert str(Adversary(data=False, neighbors=False, queries=False)) == "nothing"
-
-
-def test_a_lead_counts_for_the_class_of_the_subject():
-    answers = np.array([[5.0, 2.0], [1.0, 4.0]])
-    assert Margin(0).score(np.array([True, False, True]), answers).tolist() == [3, 0, -3]
-    assert Margin(1).score(np.array([True, True]), answers).tolist() == [-3, 3]

@@ -11,14 +11,11 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.accuracy import (
-    blocks,
     calibrated,
     figures,
     grid,
     losses,
     method_plots,
-    retraining,
-    robustness,
 )
 from experiments.accuracy.calibrated import Facts
 from experiments.accuracy.grid import Job, Table
@@ -26,9 +23,8 @@ from experiments.accuracy.methods import CONTENDERS, answered, chosen, public_ra
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import Entry, crossings, entries, text_tables
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
-from vicinal.accounting._plan import Plan, account
+from vicinal.accounting._plan import Plan
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors import NoisySGDClassifier
 from vicinal.reports._trials import Benchmark, Setting, Trial
 
 CLASSES, D = 3, 12
@@ -260,34 +256,6 @@ def test_nothing_to_draw_is_refused():
 # ---------------------------------------------------------------- what goes wrong
 
 
-def test_what_goes_wrong_breaks_nothing(benchmark_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(robustness, "N_REFERENCE", 500)
-    monkeypatch.setattr(robustness, "SIZES", (20,))
-    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 200),))
-    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
-    told = []
-    robustness.measure("toy", benchmark_data, data(1), 1, cells, told.append)
-    assert sum(told) == robustness.work(1, foreign=True)
-    assert len(cells) == 7 * len(robustness.WAYS)
-    scores = {place: found[0].accuracy for place, found in cells.runs().items()}
-    whole = max(a for p, a in scores.items() if "as planned" in p.data)
-    assert whole > 0.8
-    assert all(0 <= accuracy <= 1 for accuracy in scores.values())
-
-
-def test_foreign_rows_of_another_width_are_refused(benchmark_data, tmp_path, monkeypatch):
-    monkeypatch.setattr(robustness, "N_REFERENCE", 300)
-    monkeypatch.setattr(robustness, "SIZES", ())
-    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 50),))
-    narrow = Benchmark(
-        benchmark_data.classes, benchmark_data.records[:, :5], benchmark_data.labels,
-        benchmark_data.test[:, :5], benchmark_data.test_labels,
-    )  # fmt: skip
-    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
-    with pytest.raises(InvalidInput, match="as many features"):
-        robustness.measure("toy", benchmark_data, narrow, 1, cells, lambda _: None)
-
-
 @pytest.mark.parametrize("case", ["foreign", "far away", "few records", "erased"])
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, release):
@@ -320,31 +288,6 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, 
     assert stated.holds
     assert stated.epsilon <= 1.0
     assert stated.delta <= 1e-5
-
-
-# ---------------------------------------------------------------- retraining
-
-
-def test_several_trainings_keep_the_guarantee_together():
-    each = retraining.share_of_each(1.0, 1e-5, 4)
-    assert 1 / 4 < each < 1.0
-    model = NoisySGDClassifier(range(CLASSES), each, n_records=100)
-    plan = model.plan()
-    (steps,) = plan["releases"]
-    together = {**plan, "releases": [{**steps, "count": 4 * steps["count"]}]}
-    assert account(together)["epsilon"] <= 1.0
-    more = {**plan, "releases": [{**steps, "count": 6 * steps["count"]}]}
-    assert Plan.from_dict(more).price()["epsilon"] > 1.0
-
-
-def test_keeping_up_has_a_row_for_every_way(trial, monkeypatch):
-    monkeypatch.setattr(retraining, "TRAININGS", (1, 2))
-    told = []
-    rows = retraining.measure([trial, trial], Setting(4.0, 200), told.append)
-    assert sum(told) == retraining.work(2)
-    assert rows[0].epsilon_each > rows[1].epsilon_each
-    assert all(len(row.accuracies) == 2 for row in rows)
-    assert "trained 2 times" in retraining.text_table(rows)
 
 
 # ---------------------------------------------------------------- commands
@@ -397,20 +340,8 @@ def test_the_accuracy_command_takes_scattering(tmp_path):
 
 
 @pytest.mark.usefixtures("toy")
-def test_the_robustness_command_prints_its_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(robustness, "N_REFERENCE", 500)
-    monkeypatch.setattr(robustness, "SIZES", (50,))
-    monkeypatch.setattr(robustness, "SETTINGS", (Setting(8.0, 100),))
-    arguments = ["robustness", "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(experiments, arguments)
-    assert printed.exit_code == 0, printed.output
-    assert "erased after half" in printed.stdout
-
-
-@pytest.mark.usefixtures("toy")
 def test_the_figures_command_draws(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "SIZES", (500, 1500))
-    monkeypatch.setattr(retraining, "TRAININGS", (1,))
     monkeypatch.setattr(
         figures,
         "tables",
@@ -423,7 +354,6 @@ def test_the_figures_command_draws(tmp_path, monkeypatch):
     arguments = ["indknn-figures", "--runs", "1", "--out", str(tmp_path)]
     printed = CliRunner().invoke(experiments, arguments)
     assert printed.exit_code == 0, printed.output
-    assert "keeping up with erasure" in printed.stdout
     assert (tmp_path / "indknn-figures-mnist.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -433,19 +363,7 @@ def test_data_must_be_given(tmp_path):
         assert done.exit_code == 2
 
 
-# ---------------------------------------------------------------- rules and losses
-
-
-def test_a_rule_by_name_is_the_rule_of_the_package(trial):
-    usual = answered("model@0.7,0.25,2,0.5", trial, Setting(8.0, 200), 3)
-    assert usual.asked.mean() < 0.5
-    assert set(usual.detail) >= {"k", "model_alone"}
-    more = answered("model@0.7,0.6,2,0.5", trial, Setting(8.0, 200), 3)
-    assert more.asked.sum() > usual.asked.sum()
-    assert more.detail["model_alone"] == usual.detail["model_alone"]  # trained once
-    for wrong in ("model@", "model@.5,x", "labels@.7", "model@1,2,3,4,5,6"):
-        with pytest.raises(InvalidInput, match="There is no method"):
-            chosen([wrong], ())
+# ---------------------------------------------------------------- losses
 
 
 def test_losses_are_against_the_best_rival_of_a_cell():
@@ -481,46 +399,6 @@ def test_a_rival_by_other_runs_has_no_luck_of_its_own_run():
     assert unlucky.best == pytest.approx((0.65 + 0.60) / 2)  # what was best in the other run
     assert unlucky.ahead == pytest.approx(0.175)
     assert losses.standings(scores, "model", rivals, [0], by_other_runs=True) == []
-
-
-def block_scores():
-    """Right answers to the first 100, and to the first 300 queries: of a model and of NoisySGD."""
-    rights = {("model", 0): (80, 200), ("model", 1): (90, 220), ("noisy-sgd", 0): (90, 190)}
-    rights["noisy-sgd", 1] = (90, 210)
-    for (method, run), each in rights.items():
-        for count, right in zip((100, 300), each, strict=True):
-            place = PLACE._replace(method=method, run=run, n_queries=count)
-            detail = {"model_alone": right / count} if method == "model" else {}
-            yield place, Score(0.1 if detail else right / count, 1.0, 0.0, 0.1, detail)
-
-
-def test_blocks_are_disjoint_parts_of_the_same_queries():
-    scores = dict(block_scores())
-    first, second, together = blocks.blocks(scores, "noisy-sgd", range(5))
-    assert [first.last, second.first, second.last, together.first] == [100, 101, 300, 1]
-    assert (first.ours, first.rival) == (pytest.approx(0.85), pytest.approx(0.90))
-    assert (second.ours, second.rival) == (pytest.approx(0.625), pytest.approx(0.55))
-    assert together.ahead == pytest.approx((200 - 190 + 220 - 210) / 600)
-    assert first.error == pytest.approx(0.05)
-    assert blocks.blocks(scores, "noisy-sgd", [7]) == []
-    assert blocks.blocks(scores, "noisy-sgd", [0])[0].error is None
-    for rival in ("labels", "nobody"):
-        with pytest.raises(InvalidInput, match="one rival of noisy-sgd"):
-            blocks.blocks(scores, rival, range(5))
-
-
-def test_the_losses_command_shows_blocks_and_rivals_of_other_runs(tmp_path):
-    cells = Cells.at(tmp_path / "a.cells.jsonl", resume=False)
-    for place, score in block_scores():
-        cells.put(place, score)
-    start = ["losses", str(tmp_path / "a.cells.jsonl"), "--out", str(tmp_path / "out")]
-    done = CliRunner().invoke(experiments, [*start, "--blocks", "noisy-sgd"])
-    assert done.exit_code == 0, done.output
-    assert "101 to 300" in done.stdout
-    assert "+0.0750" in done.stdout
-    done = CliRunner().invoke(experiments, [*start, "--by-other-runs", "--json"])
-    assert "of the other runs" in " ".join(json.loads(done.stdout)["note"].split())
-    assert CliRunner().invoke(experiments, [*start, "--blocks", "labels"]).exit_code == 2
 
 
 def test_the_losses_command_merges_files(tmp_path):

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import goals, growth_plot, many_records
+from benchmarks import goals
 from benchmarks.rivals import float32_works
-from vicinal import IndKNNClassifier
 from vicinal.cli import _bench
 from vicinal.cli._main import app
-from vicinal.neighbours import Cosine, Precision
 from vicinal.reports import _search_benchmark as speed
 
 
@@ -95,52 +93,3 @@ def test_the_table_for_people_names_the_engine_and_ratios():
 def test_the_goals_of_private_knn_are_measured_on_other_people_each_time():
     figures = list(goals.private_knn(short=True))
     assert [figure.most for figure in figures] == [0.2, 0.2]
-
-
-def test_many_records_are_those_of_the_data_and_a_radius_selects_their_share():
-    """Fails if further batches leave the range of integers, or lie elsewhere than the first."""
-    data, kernel = speed.BenchmarkData(3_000, 16, 0.02), Cosine(Precision(norm=300, limit=127))
-    first = speed.BenchmarkData(1_000, 16)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(speed, "_BATCH", 1_000)
-        batches = [rows.copy() for rows in many_records.encoded(data, kernel)]
-    assert [len(rows) for rows in batches] == [1_000] * 3
-    plain = kernel.encode(next(first.batches())).astype(int)
-    for rows in batches:
-        assert rows.dtype == np.int8
-        assert abs(rows.astype(int) - plain).max() <= 2, "one, and one for the largest of int8"
-        assert np.linalg.norm(rows.astype(float), axis=1).max() <= 302
-
-
-def test_a_filled_classifier_answers_and_charges_as_a_fitted_one():
-    """Fails if records, labels or subjects of the short way are others."""
-    data = speed.BenchmarkData(600, 12, 0.1)
-    make = lambda: IndKNNClassifier(  # noqa: E731
-        range(3), n_queries=100, noise_multiplier=2.0, n_neighbors=60, n_records=600,
-        simulation_seed=3, interactions="public",
-    )  # fmt: skip
-    filled = many_records.fitted(make(), data, 3, 2)
-    places = np.arange(600)
-    rows = np.concatenate(list(data.batches()))
-    fitted = make().fit(rows, places % 3, places // 2, public=data.draw(2000, 1))
-    queries = data.draw(40, 2)
-    votes = [one.decision_function(queries) for one in (filled, fitted)]
-    np.testing.assert_array_equal(*votes)
-    np.testing.assert_array_equal(filled._shard.ledger.remaining, fitted._shard.ledger.remaining)
-
-
-def test_what_was_printed_is_what_is_drawn(tmp_path):
-    printed = (
-        "ms a query, blocks of 256\n"
-        "  records                power  0.67:  10,000 0.026 (0.1), 3,000,000 0.960 (1.3); at the "
-        "end 0.90\n"
-        "  queries asked at once  power -0.01:  256 0.046 (0.1), 4,096 0.046 (0.1)\n\n"
-        "exact searches\n  n = 10,000: int8 exact 0.0060\n"
-    )
-    found = growth_plot.curves(printed)
-    assert found == {
-        "records": ([10_000, 3_000_000], [0.026, 0.96], 0.67),
-        "queries asked at once": ([256, 4096], [0.046, 0.046], -0.01),
-    }
-    growth_plot.draw(found, tmp_path / "growth.svg")
-    assert "<svg" in (tmp_path / "growth.svg").read_text()

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from experiments.__main__ import app as experiments
-from experiments.planning import tuning
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
@@ -19,7 +17,6 @@ from vicinal.predictors.ind_knn import _planning
 from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
 from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
 from vicinal.reports import _plan_report as outlook
-from vicinal.reports._trials import Benchmark, Setting
 
 CLASSES, D, N = 3, 8, 6000
 WISH = PlanRequest(N, 800, 1.0, 1e-5, CLASSES)
@@ -269,66 +266,3 @@ def test_points_without_labels_have_none_to_play_with(tmp_path):
     printed = plan("--public", path, "--labels", "y")
     assert printed.exit_code == 2
     assert "--labels" in printed.stderr
-
-
-# ---------------------------------------------------------------- tables
-
-
-@pytest.fixture(scope="module")
-def benchmark_data():
-    (X, y), (Xt, yt) = data(0, 1500), data(1, 1500)
-    return Benchmark(range(CLASSES), X, y, Xt, yt)
-
-
-@pytest.fixture
-def small(monkeypatch, benchmark_data):
-    monkeypatch.setattr("vicinal.reports._trials.image_benchmark", lambda *_: benchmark_data)
-    monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
-    monkeypatch.setattr(tuning, "N_REFERENCE", 600)
-    monkeypatch.setattr(tuning, "SETTINGS", (Setting(2.0, 200),))
-
-
-@pytest.mark.usefixtures("small")
-def test_the_oracle_is_never_worse_than_the_plan(benchmark_data):
-    told = []
-    (row,) = tuning.measure(benchmark_data, 2, told.append)
-    assert sum(told) == tuning.work(2)
-    assert row.difference >= 0
-    assert 0.5 < row.foretold <= 1
-    assert "oracle" in tuning.text_table([row])
-
-
-@pytest.mark.usefixtures("small")
-def test_a_small_test_part_leaves_a_smaller_reference(benchmark_data):
-    test, labels = benchmark_data.test[:500], benchmark_data.test_labels[:500]
-    few = replace(benchmark_data, test=test, test_labels=labels)
-    (row,) = tuning.measure(few, 1, lambda _: None)
-    assert row.default > 0.5
-
-
-@pytest.mark.usefixtures("small")
-def test_planning_takes_texts_and_wants_both_files(tmp_path, monkeypatch, benchmark_data):
-    texts = []
-    monkeypatch.setattr(
-        "experiments.text_benchmark.text_benchmark",
-        lambda paths, *_: texts.append(paths) or benchmark_data,
-    )
-    monkeypatch.setattr("vicinal.datasets.load_table", lambda *_, **__: None)
-    arguments = ["planning", "--runs", "1", "--out", str(tmp_path)]
-    both = ["--agnews-train", "a.csv", "--agnews-test", "b.csv"]
-    assert CliRunner().invoke(experiments, [*arguments, *both]).exit_code == 0
-    assert [path.name for path in texts[0]] == ["a.csv", "b.csv"]
-    alone = CliRunner().invoke(experiments, [*arguments, *both[:2]])
-    assert alone.exit_code == 2
-    assert "belong together" in alone.stderr
-
-
-@pytest.mark.usefixtures("small")
-def test_the_command_prints_a_table_and_json(tmp_path):
-    arguments = ["planning", "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(experiments, arguments)
-    assert printed.exit_code == 0, printed.output
-    assert "without a guarantee" in " ".join(printed.stdout.split())
-    found = CliRunner().invoke(experiments, [*arguments, "--json"])
-    assert json.loads(found.stdout)["experiment"] == "planning"
-    assert (tmp_path / "planning.txt").exists()

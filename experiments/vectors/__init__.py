@@ -1,1 +1,0 @@
-"""Numbers and several labels: what private averages of neighbours are worth."""
