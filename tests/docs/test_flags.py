@@ -15,7 +15,8 @@ from vicinal.cli._main import app
 ROOT = Path(__file__).parents[2]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 OTHERS = {
-    *("--data-binary", "--generate", "--now", "--system", "--upgrade", "--no-deps"),
+    *("--address", "--data-binary", "--generate", "--now", "--resources", "--system", "--upgrade"),
+    "--no-deps",
     *(
         "--install-completion",
         "--show-completion",
