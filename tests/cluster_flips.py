@@ -63,7 +63,7 @@ def _shard(parts: Any) -> tuple[Any, ...]:
         {who: int(audience.account.remaining[slot]) for who, slot in slot_of.items()}
         for audience in parts.ledger.audiences.values()
     ]
-    departed = parts.database.execute("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
+    departed = parts.database.read("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
     features = np.asarray(parts.record_files.features.rows(size)).tobytes()
     return budgets, departed, features, parts.record_files.column("labels", size).tolist()
 

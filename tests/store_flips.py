@@ -58,7 +58,7 @@ def reading(path: Path) -> Reading:
                 for name, a in book.audiences.items()
             },
             "welcome": [audience.initial_budget for audience in book.audiences.values()],
-            "departed": book.database.execute(rows),
+            "departed": book.database.read(rows),
             "hash": book.hash("person-3"),
             "features": np.asarray(records.features.rows(size)).tobytes(),
             "labels": records.column("labels", size).tolist(),

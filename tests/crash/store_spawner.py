@@ -26,7 +26,6 @@ import store_tools as tools
 from vicinal.distributed import Coordinator, is_cluster, local_transports
 from vicinal.errors import StorageFailed
 from vicinal.ledger import _files
-from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -34,8 +33,7 @@ from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 COUNTED = (
-    (Database, ("execute", "execute_many")),
-    (SQLiteDatabase, ("_begin", "_commit", "_rollback", "scrub", "close")),
+    (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit", "_rollback", "scrub", "close")),
     (os, ("fsync", "pwrite", "ftruncate")),
     (_files, ("replace_file",)),
 )

@@ -128,7 +128,7 @@ def test_people_without_records_get_an_account_that_is_kept(store):
 
     def left(who):
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
-        return store._parts.database.execute(query, (ledger.hash(who), number))[0][0]
+        return store._parts.database.read(query, (ledger.hash(who), number))[0][0]
 
     store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4)
     once = left("visitor")

@@ -198,7 +198,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     with book.change("add"):
         slots = book.enroll(["first", "second"])
     assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
-    assert len(book.database.execute("SELECT seq FROM charges")) == 1, "the log is left"
+    assert len(book.database.read("SELECT seq FROM charges")) == 1, "the log is left"
     charged(book, "one", [3, 4], 5)
     before = book.audiences["one"].account.remaining.tolist()
     assert before[3:6] == [UNITS - 1082, UNITS - 5, UNITS - 77]
@@ -208,7 +208,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     assert not list(budget_faults(book.database, audience, free_slots(book)))
     with book.change("erase"):
         book.remove(["second"])
-    assert not book.database.execute("SELECT seq FROM charges")
+    assert not book.database.read("SELECT seq FROM charges")
     assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
 
 
@@ -227,7 +227,7 @@ def test_coming_back_refills_nothing_for_any_audience(tmp_path):
         (slot,) = book.enroll([3])
     assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
     assert book.audiences["two"].account.remaining[slot] == UNITS - 77
-    assert not book.database.execute("SELECT hash FROM departed")
+    assert not book.database.read("SELECT hash FROM departed")
 
 
 def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):

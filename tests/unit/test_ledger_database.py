@@ -10,7 +10,7 @@ from vicinal.ledger import _postgres
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._postgres import PostgresDatabase
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import TABLES
+from vicinal.ledger._tables import CHARGES, DEPARTED, SUBJECT_PAGES, TABLES
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,7 +27,7 @@ def test_a_database_has_the_tables_that_are_declared(database):
     create_tables(database)
     assert set(database.tables()) == {table.name for table in TABLES}
     for table in TABLES:
-        assert database.columns(table.name) == table.columns
+        assert database.rows(table) == []
 
 
 def test_a_transaction_is_all_or_nothing(database):
@@ -50,15 +50,15 @@ def test_a_transaction_is_all_or_nothing(database):
 def test_values_come_back_as_they_were(database):
     create_tables(database)
     row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
-    database.execute("INSERT INTO charges VALUES (?, ?, ?, ?, ?, ?)", row)
-    assert database.execute("SELECT * FROM charges") == [row]
-    assert isinstance(database.execute("SELECT units FROM charges")[0][0], bytes)
+    database.insert(CHARGES, [row])
+    assert database.read("SELECT * FROM charges") == [row]
+    assert isinstance(database.read("SELECT units FROM charges")[0][0], bytes)
 
 
 def test_after_a_failure_everything_is_refused(database):
     create_tables(database)
     with pytest.raises(StorageFailed, match="does not take this"):
-        database.execute("SELECT nothing FROM nowhere")
+        database.read("SELECT nothing FROM nowhere")
     assert database.failed
     with pytest.raises(StorageFailed, match="failed before"):
         database.get("schema")
@@ -69,28 +69,30 @@ def test_after_a_failure_everything_is_refused(database):
 def test_errors_repeat_no_values(database):
     create_tables(database)
     row = (b"canary-anna", 1, 5)
-    database.execute("INSERT INTO departed VALUES (?, ?, ?)", row)
+    database.insert(DEPARTED, [row])
     with pytest.raises(StorageFailed) as caught:
-        database.execute("INSERT INTO departed VALUES (?, ?, ?)", row)
+        database.insert(DEPARTED, [row])
     assert "canary" not in str(caught.value)
 
 
 def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
     create_tables(database)
-    database.execute("PRAGMA cache_size = 1")  # so that pages reach the log before the commit
+    database._connection.execute(
+        "PRAGMA cache_size = 1"
+    )  # so that pages reach the log before the commit
     killed = tmp_path / "killed"
     killed.mkdir()
     with database.transaction():
         rows = ((slot, 0, b"", b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
-        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
+        database.insert(SUBJECT_PAGES, rows)
         for path in database.files:
             (killed / path.name).write_bytes(path.read_bytes())
     database.close()
     assert b"canary-anna" in (killed / "ledger.db-wal").read_bytes()
     found = SQLiteDatabase(killed / "ledger.db")
     found.recover()
-    assert found.execute("SELECT count(*) FROM subject_pages")[0][0] == 0
+    assert found.read("SELECT count(*) FROM subject_pages")[0][0] == 0
     assert all(b"canary" not in path.read_bytes() for path in found.files)
     found.close()
 
@@ -128,9 +130,9 @@ def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
     create_tables(database)
     rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
     with database.transaction():
-        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
+        database.insert(SUBJECT_PAGES, rows)
     assert tools.files_with(tmp_path, b"canary-4")
-    database.execute("DELETE FROM subject_pages WHERE page >= 10")
+    database.delete(SUBJECT_PAGES, "page >= 10")
     assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
     database.scrub()
     assert not tools.files_with(tmp_path, b"canary-4999")
@@ -154,14 +156,14 @@ def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
 
 def test_a_change_that_fails_leaves_the_log_as_it_was_kept(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    (before,) = database.execute("PRAGMA wal_autocheckpoint")
+    (before,) = database._connection.execute("PRAGMA wal_autocheckpoint")
     assert before != (0,)
 
     def fail():
-        assert list(database.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
+        assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
         raise KeyError
 
     with pytest.raises(KeyError), database.scrubbed_soon():
         fail()
-    assert list(database.execute("PRAGMA wal_autocheckpoint")) == [before]
+    assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [before]
     database.close()

@@ -311,7 +311,7 @@ def test_many_at_once_share_blocks_and_get_their_own_answers(tmp_path):
         assert stored.charged == 0
         for i in range(len(queries)):
             assert replies[i]["votes"][0] == stored.votes[i].tolist()
-        ((blocks,),) = service.store._parts.database.execute("SELECT COUNT(*) FROM answers")
+        ((blocks,),) = service.store._parts.database.read("SELECT COUNT(*) FROM answers")
         assert blocks < len(queries)
 
 

@@ -363,7 +363,7 @@ def test_a_replay_and_its_original_in_one_block_store_one_key(tmp_path):
         queries = [Query(Q[:3], idempotency_key=f"{i}") for i in range(4)]
         replies = store.predict_many(queries)
         assert [reply.charged for reply in replies] == [3, 0, 0, 0]
-        assert store._parts.database.execute("SELECT COUNT(*) FROM requests") == [(1,)]
+        assert store._parts.database.read("SELECT COUNT(*) FROM requests") == [(1,)]
 
 
 # ---------------------------------------------------------------- start

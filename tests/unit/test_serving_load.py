@@ -87,7 +87,7 @@ def test_one_key_is_charged_once_however_often(tmp_path, times):
         each(8, ask)
         assert len(found) == 1
         assert service.store.quota().used == 1
-        assert service.store._parts.database.execute(
+        assert service.store._parts.database.read(
             "SELECT queries FROM charges WHERE queries > 0"
         ) == [(1,)]
 

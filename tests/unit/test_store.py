@@ -17,6 +17,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._account import exact_sum
 from vicinal.ledger._audiences import charges_since_checkpoint
+from vicinal.ledger._tables import SUBJECT_PAGES
 from vicinal.store import Query, Reply, Store, StoreExtractor
 
 
@@ -200,9 +201,9 @@ def test_a_key_twice_in_one_batch_is_one_request(store):
 def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
     first = store.predict(Q[:1], idempotency_key="0")
     database, asked = store._parts.database, []
-    execute = database.execute
+    run = database._run
     monkeypatch.setattr(
-        database, "execute", lambda text, *rest: asked.append(text) or execute(text, *rest)
+        database, "_run", lambda text, *rest: asked.append(text) or run(text, *rest)
     )
     replies = store.predict_many(
         [Query(Q[i : i + 1], idempotency_key=str(i)) for i in range(20)]
@@ -466,7 +467,7 @@ def test_a_late_repetition_brings_nobody_back(tmp_path):
     store.add(*records, idempotency_key="k")
     store.erase(["new"])
     assert {
-        bytes(body) for (body,) in store._parts.database.execute("SELECT body FROM additions")
+        bytes(body) for (body,) in store._parts.database.read("SELECT body FROM additions")
     } == {b""}
     for _ in range(2):
         with pytest.raises(KeyReused):
@@ -505,10 +506,12 @@ def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
     """The id of somebody about to come back must not stay behind the log's last commit."""
     store = tools.make(tmp_path / "store")
     database = store._parts.database
-    database.execute("PRAGMA cache_size = 1")  # so that pages reach the log before the commit
+    database._connection.execute(
+        "PRAGMA cache_size = 1"
+    )  # so that pages reach the log before the commit
     with suppress(KeyboardInterrupt), database.transaction():
         rows = ((10_000 + n, 0, b"", b"canary-anna" + bytes([n]) * 4000) for n in range(50))
-        database.execute_many("INSERT INTO subject_pages VALUES (?, ?, ?, ?)", rows)
+        database.insert(SUBJECT_PAGES, rows)
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         shutil.copy(tmp_path / "store.witness", tmp_path / "killed.witness")
         raise KeyboardInterrupt

@@ -11,6 +11,7 @@ import pytest
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
 from vicinal.errors import StorageFailed
 from vicinal.ledger._answer_blocks import ReuseEntry
+from vicinal.ledger._tables import LESSONS
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR
 from vicinal.predictors.ind_knn._engine import QueryEngine
@@ -135,7 +136,7 @@ def scripted(engine, block, _thresholds=None):
 
 
 def reuse_replay(store):
-    rows = store._parts.database.execute("SELECT asked FROM lessons ORDER BY seq")
+    rows = store._parts.database.read("SELECT asked FROM lessons ORDER BY seq")
     return np.frombuffer(b"".join(base64.b64decode(row[0]) for row in rows), dtype=np.bool_)
 
 
@@ -205,7 +206,7 @@ def test_queries_cannot_pass_for_people(tmp_path):
         integers = np.frombuffer(words + b" " * 13, dtype=np.int8).reshape(-1, 4).copy()
         row = ReuseEntry(integers, np.ones(6, dtype=np.bool_)).row(10**6, desk.audience.number)
         with store._parts.database.transaction():
-            store._parts.database.execute("INSERT INTO lessons VALUES (?, ?, ?, ?)", row)
+            store._parts.database.insert(LESSONS, [row])
         assert not any("id of somebody" in fault for fault in store.verify().faults)
 
 
@@ -215,9 +216,7 @@ def test_a_journal_with_a_gap_is_noticed(tmp_path):
         store.predict(Q[10:20])
         assert store.verify()
         with store._parts.database.transaction():
-            store._parts.database.execute(
-                "DELETE FROM lessons WHERE seq = (SELECT MAX(seq) FROM lessons)"
-            )
+            store._parts.database.delete(LESSONS, "seq = (SELECT MAX(seq) FROM lessons)")
         assert any("learnt" in fault for fault in store.verify().faults)
 
 

@@ -22,17 +22,13 @@ from vicinal.distributed._messages import ShardState
 from vicinal.errors import StoreOutdated
 from vicinal.ledger._chain import ChainLink
 from vicinal.ledger._database import Database
+from vicinal.ledger._tables import SHARDS
 from vicinal.mechanisms import fresh_key
 
 CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
 
 _EPOCH = 16
-_WRITE = (
-    "INSERT INTO shards (number, id, link, clock, head, epochs) VALUES (?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (number) DO UPDATE SET id = excluded.id, link = excluded.link, "
-    "clock = excluded.clock, head = excluded.head, epochs = excluded.epochs"
-)
 
 
 def member_of(database: Database) -> tuple[str, int] | None:
@@ -68,7 +64,7 @@ def another_shard(number: int) -> StoreOutdated:
 
 def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
     """Return the links of a ledger since `state`; None if it never was in that state."""
-    rows = database.execute(
+    rows = database.read(
         "SELECT number, clock, content, head FROM chain WHERE number >= ? ORDER BY number",
         (state.link,),
     )
@@ -127,7 +123,7 @@ class ShardRecords:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.cluster = database.get(CLUSTER)
-        rows = database.execute(
+        rows = database.read(
             "SELECT number, id, link, clock, head, epochs FROM shards ORDER BY number"
         )
         self._records = [
@@ -173,7 +169,7 @@ class ShardRecords:
         """Write down, inside a transaction, what has changed since the last time."""
         rows = [one.row() for one in self._records]
         if rows != self._written:
-            self._database.execute_many(_WRITE, rows)
+            self._database.replace(SHARDS, rows)
             self._written = rows
 
 

@@ -31,6 +31,7 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger._tables import PARTIAL
 from vicinal.mechanisms import NoisyCount, NoisyTally, fresh_key
 from vicinal.mechanisms._votes import BlockRelease
 from vicinal.neighbours._kernels import IntegerMatrix
@@ -241,15 +242,13 @@ class CoordinatorLedger(Ledger):
         self._records.write()  # what paid for the answer is known as long as the answer
         if missing := self._shards[block.audience.name].missing:
             shards = ",".join(map(str, sorted(missing)))
-            self.database.execute(
-                "INSERT INTO partial (seq, shards) VALUES (?, ?)", (self.clock, shards)
-            )
+            self.database.insert(PARTIAL, [(self.clock, shards)])
 
     def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
         """Return which shards any of these blocks was answered without."""
         missing: set[int] = set()
         for seq in seqs:
-            rows = self.database.execute("SELECT shards FROM partial WHERE seq = ?", (seq,))
+            rows = self.database.read("SELECT shards FROM partial WHERE seq = ?", (seq,))
             missing.update(int(number) for (shards,) in rows for number in shards.split(","))
         return tuple(sorted(missing))
 

@@ -38,8 +38,18 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._files import sync_folder
 from vicinal.ledger._id_encoding import unframed
 from vicinal.ledger._subject_pages import write_all
+from vicinal.ledger._tables import (
+    ADDITIONS,
+    ANALYSTS,
+    ANSWERS,
+    DEPARTED,
+    HISTORY,
+    LESSONS,
+    MODELS,
+    REQUESTS,
+    SHADOWS,
+)
 from vicinal.mechanisms import fresh_key
-from vicinal.store._backups import copy_table
 from vicinal.store._checksums import note_files, write_digests
 from vicinal.store._folder import check_new, copy_file, read_config, write_config
 from vicinal.store._opening import OpenStore, create_store, open_store
@@ -47,14 +57,13 @@ from vicinal.store._records import NAMING, NEXT_NUMBER
 from vicinal.store._store_schema import CELLS
 
 Place = Callable[[SubjectId], int]
-_MODELS = "models"
 _ROWS = 1 << 16
 """Records in memory at a time."""
 
 _FREE = -1
 """In place of a shard, for slots that nobody has."""
 
-_COPIED = ("answers", "requests", "history", "lessons", "additions", "shadows", _MODELS)
+_COPIED = (ANSWERS, REQUESTS, HISTORY, LESSONS, ADDITIONS, SHADOWS, MODELS)
 
 
 def split(store: str | Path, path: str | Path, shards: int, *, place: Place | None = None) -> None:
@@ -206,7 +215,7 @@ def _write_shards(
 ) -> list[ShardRecord]:
     shards = len(subjects.ids)
     slot_of_row = source.record_files.column("slots", len(source.shard))
-    departed = source.database.execute("SELECT hash, audience, units FROM departed")
+    departed = source.database.rows(DEPARTED)
     records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
@@ -238,14 +247,12 @@ def _fill(
     with parts.ledger.change("split"):
         for audience in source.ledger.audiences.values():
             _open_like(parts, audience)
-        copy_table(source.database, parts.database, _MODELS)
+        parts.database.insert(MODELS, source.database.rows(MODELS))
         rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
         _copy_records(source, parts, rows, subjects.new_slots[slot_of_row[rows]])
         write_digests(parts.database, parts.record_files, len(rows))
         parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
-        parts.database.execute_many(
-            "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", erased
-        )
+        parts.database.insert(DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
             _move_budgets(parts, audience, slots, budgets)
@@ -297,7 +304,7 @@ def _write_coordinator(
     with create_store(folder.folder, source.schema) as parts:
         with parts.database.transaction():
             for table in _COPIED:
-                copy_table(source.database, parts.database, table)
+                parts.database.insert(table, source.database.rows(table))
             for audience in source.ledger.audiences.values():
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.ledger.clock))
@@ -327,6 +334,4 @@ def _copy_audience(parts: OpenStore, audience: Audience) -> None:
         audience.used, audience.slack, 0, audience.used,
     ).write(parts.database)  # fmt: skip
     rows = [(audience.number, name, who.quota, who.used) for name, who in audience.analysts.items()]
-    parts.database.execute_many(
-        "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?)", rows
-    )
+    parts.database.insert(ANALYSTS, rows)

@@ -29,6 +29,7 @@ from vicinal.distributed._messages import (
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._tables import CARRIED
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
 from vicinal.neighbours import NeighbourLists
 from vicinal.neighbours._index import MOST_HITS
@@ -120,7 +121,7 @@ class VoteJournal:
 
         Raises InvalidInput if another request came under this name.
         """
-        rows = self._database.execute(
+        rows = self._database.read(
             "SELECT digest, sums, part FROM carried WHERE name = ? AND round = ?",
             (request.name, request.round),
         )
@@ -148,18 +149,16 @@ class VoteJournal:
         self.delete_before(request.clock)
         if isinstance(request, VoteRequest):
             self._database.put(_SEQUENCE, str(request.sequence))
-        self._database.execute(
-            "INSERT INTO carried (name, round, turn, digest, sums, part) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                request.name, request.round, request.clock, request.digest(),
-                votes.sums.astype("<i8").tobytes(), votes.payers.tobytes(),
-            ),
+        row = (
+            request.name, request.round, request.clock, request.digest(),
+            votes.sums.astype("<i8").tobytes(), votes.payers.tobytes(),
         )  # fmt: skip
+        self._database.insert(CARRIED, [row])
 
     def delete_before(self, clock: int) -> None:
         """Delete the votes of all blocks before `clock`, inside a transaction."""
         if clock > self.clock:
-            self._database.execute("DELETE FROM carried WHERE turn < ?", (clock,))
+            self._database.delete(CARRIED, "turn < ?", (clock,))
             self._database.put(_CLOCK, str(clock))
 
     def begin_epoch(self) -> None:
@@ -179,7 +178,7 @@ class VoteJournal:
 
     def __len__(self) -> int:
         """Return how many votes are kept."""
-        return int(self._database.execute("SELECT COUNT(*) FROM carried")[0][0])
+        return int(self._database.read("SELECT COUNT(*) FROM carried")[0][0])
 
 
 _NOBODY = np.zeros(0, dtype=np.bool_)

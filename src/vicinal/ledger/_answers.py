@@ -49,7 +49,7 @@ class AnswerLog:
         self._width = width
         self._recent: OrderedDict[int, AnyArray] = OrderedDict()
         self._place_of: dict[bytes, tuple[int, int]] = {}
-        rows = database.execute(
+        rows = database.read(
             "SELECT seq, digests FROM answers WHERE audience = ? AND version = ?",
             (audience.number, version),
         )
@@ -85,7 +85,7 @@ class AnswerLog:
         if seq not in self._recent:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
-                ((content, digests),) = self._database.execute(query, (seq,))
+                ((content, digests),) = self._database.read(query, (seq,))
                 self._keep(seq, self._unpacked(content, len(digests) // DIGEST))
             except (ValueError, TypeError):
                 raise StoreDamaged(
@@ -112,7 +112,7 @@ def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, K
     for start in range(0, len(distinct), _AT_ONCE):
         part = distinct[start : start + _AT_ONCE]
         marks = ", ".join("?" * len(part))
-        rows = database.execute(
+        rows = database.read(
             f"SELECT name, body, seqs, places FROM requests WHERE name IN ({marks})",  # noqa: S608
             part,
         )

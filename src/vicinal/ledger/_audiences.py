@@ -11,23 +11,12 @@ from vicinal._arrays import Slots
 from vicinal.accounting._budget import UNITS
 from vicinal.ledger._account import PAGE, StoredAccount, pages_of
 from vicinal.ledger._database import Database
+from vicinal.ledger._tables import AUDIENCES, CHARGES, PAGES
 
 CHECKPOINT_BYTES = 1 << 20
 """Charges go into the pages when they take twice the space of these, and at least this."""
 
 _PAGES_AT_ONCE = 16
-
-_COLUMNS = "number, name, plan, initial_budget, granted, used, slack, checkpointed, "
-_COLUMNS += "checkpointed_queries"
-_CHANGES = ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS.split(", ")[1:])
-_UPSERT = (
-    f"INSERT INTO audiences ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) "  # noqa: S608
-    f"ON CONFLICT (number) DO UPDATE SET {_CHANGES}"
-)
-_UPSERT_PAGE = (
-    "INSERT INTO pages (audience, number, units) VALUES (?, ?, ?) "
-    "ON CONFLICT (audience, number) DO UPDATE SET units = excluded.units"
-)
 
 
 @dataclass
@@ -70,13 +59,11 @@ class Audience:
 
     def write(self, database: Database) -> None:
         """Write its row, or write it anew."""
-        database.execute(
-            _UPSERT,
-            (
-                self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
-                self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
-            ),
+        row = (
+            self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
+            self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
         )  # fmt: skip
+        database.replace(AUDIENCES, [row])
 
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
         """Write all changed pages, and add the charges that they now hold to their sums.
@@ -87,8 +74,8 @@ class Audience:
         logged = charges_since_checkpoint(database, self.number)
         self.checkpointed += spent + logged[0]
         self.checkpointed_queries += queries + logged[1]
-        rows = database.execute("SELECT seq FROM charges WHERE audience = ?", (self.number,))
-        database.execute_many("DELETE FROM charges WHERE seq = ?", rows)
+        numbers = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
+        database.delete_keys(CHARGES, numbers)
         self.write(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
@@ -105,7 +92,7 @@ class Audience:
 
     def _write_pages(self, database: Database, numbers: Iterable[int]) -> None:
         pages = [(self.number, page, self.account.page(page)) for page in sorted(numbers)]
-        database.execute_many(_UPSERT_PAGE, pages)
+        database.replace(PAGES, pages)
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -119,7 +106,7 @@ class Audience:
 
 def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
     """Return units and answers of the charges since the last checkpoint."""
-    rows = database.execute("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
+    rows = database.read("SELECT spent, queries FROM charges WHERE audience = ?", (audience,))
     return sum(int(spent) for spent, _ in rows), sum(queries for _, queries in rows)
 
 
@@ -128,7 +115,7 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
     `size`: number of slots.
     """
-    rows = database.execute(f"SELECT {_COLUMNS} FROM audiences ORDER BY number")  # noqa: S608
+    rows = sorted(database.rows(AUDIENCES))
     return {row[1]: _loaded(database, row, size) for row in rows}
 
 
@@ -141,7 +128,7 @@ def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
         int(str(spent)), int(str(queries)),
     )  # fmt: skip
     _replay(database, audience)
-    for analyst, quota, used in database.execute(
+    for analyst, quota, used in database.read(
         "SELECT name, quota, used FROM analysts WHERE audience = ?", (audience.number,)
     ):
         audience.analysts[analyst] = Analyst(quota, used)
@@ -152,7 +139,7 @@ def _paged_units(database: Database, number: int, size: int) -> np.ndarray:
     units = np.zeros(size, dtype=np.int64)
     query = "SELECT number, units FROM pages WHERE audience = ? AND number >= ? AND number < ?"
     for first in range(0, -(-size // PAGE), _PAGES_AT_ONCE):
-        for page, content in database.execute(query, (number, first, first + _PAGES_AT_ONCE)):
+        for page, content in database.read(query, (number, first, first + _PAGES_AT_ONCE)):
             part = np.frombuffer(content, dtype="<i8")
             units[page * PAGE : page * PAGE + len(part)] = part
     return units
@@ -160,7 +147,7 @@ def _paged_units(database: Database, number: int, size: int) -> np.ndarray:
 
 def _replay(database: Database, audience: Audience) -> None:
     """Apply the charges since the pages were written, oldest first."""
-    rows = database.execute(
+    rows = database.read(
         "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq", (audience.number,)
     )
     for slots, units in rows:

@@ -163,7 +163,7 @@ def attach(database: Database, key: bytes) -> Chain:
     Raises StorageFailed if it holds anything else than what was written.
     """
     chain = Chain(key)
-    rows = database.execute(
+    rows = database.read(
         "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
     )
     links = [_link_of(row) for row in rows]
@@ -219,7 +219,7 @@ def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]
     """Yield all links, the last one first, without holding all of them."""
     query = "SELECT number, clock, content, head FROM chain WHERE number < ? "
     number = 1 << 62
-    while rows := database.execute(f"{query} ORDER BY number DESC LIMIT {batch}", (number,)):
+    while rows := database.read(f"{query} ORDER BY number DESC LIMIT {batch}", (number,)):
         yield from map(_link_of, rows)
         number = rows[-1][0]
 

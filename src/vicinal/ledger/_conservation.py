@@ -30,7 +30,7 @@ def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterat
 
 def _conserved(database: Database, audience: Audience) -> bool:
     """Tell whether units granted equal units left, here or gone, and units charged."""
-    departed = database.execute("SELECT units FROM departed WHERE audience = ?", (audience.number,))
+    departed = database.read("SELECT units FROM departed WHERE audience = ?", (audience.number,))
     remaining = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
     spent, _ = charges_since_checkpoint(database, audience.number)
     return bool(audience.granted * UNITS == remaining + spent + audience.checkpointed)

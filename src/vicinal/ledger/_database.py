@@ -12,9 +12,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal.errors import StorageFailed, StoreDamaged
-from vicinal.ledger._tables import BYTES, WHOLE, Table
-from vicinal.ledger._writes import Write, WriteKind, write_of
+from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
+from vicinal.ledger._tables import BYTES, CHAIN, META, WHOLE, Table
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -24,8 +23,6 @@ Row = tuple[Any, ...]
 
 BATCH = 1 << 10
 """Rows that a scan yields at a time."""
-
-_LINK = "INSERT INTO chain (number, clock, content, head) VALUES (?, ?, ?, ?)"
 
 
 class Database(ABC):
@@ -42,7 +39,6 @@ class Database(ABC):
     def __init__(self) -> None:
         self._failed = False
         self._inside = False
-        self._columns: dict[str, tuple[str, ...]] = {}
         self.chain: Chain | None = None
         """Digests of all rows, once :func:`~vicinal.ledger._chain.attach` has given it some."""
 
@@ -51,61 +47,83 @@ class Database(ABC):
         """Whether something went wrong, so that the database must be opened again."""
         return self._failed
 
-    def execute(self, statement: str, values: Sequence[Value] = ()) -> list[Row]:
-        """Carry out one statement and return its rows.
+    def read(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
+        """Return the rows of a query, which begins with SELECT: nothing is written here.
 
         Raises StorageFailed if the database refuses, or has failed before.
         """
+        if not query.startswith("SELECT "):
+            raise InvalidInput("The query must only read. Rows are written by their tables.")
         self._check()
-        write = self._written(statement)
-        if write is not None and not self._inside:
-            with self.transaction():
-                return self.execute(statement, values)
         with self._guarded():
-            if write is None:
-                return self._run(statement, values)
-            self._digested(write, statement, values)
-        return []
+            return self._run(query, values)
 
-    def execute_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
-        """Carry out one statement for every row of values."""
-        self._check()
-        write = self._written(statement)
-        if write is None:
-            with self._guarded():
-                self._run_many(statement, rows)
-        elif not self._inside:
-            with self.transaction():
-                self.execute_many(statement, rows)
-        elif write.condition is None:
-            self._inserted(write, statement, list(rows))
-        else:
-            for values in rows:
-                self.execute(statement, values)
+    def rows(self, table: Table, condition: str = "", values: Sequence[Value] = ()) -> list[Row]:
+        """Return whole rows of a table: those that a condition chooses, or all."""
+        return self.read(table.selection(condition), values)
 
-    def replace_rows(
-        self, statement: str, before: Sequence[Row], after: Sequence[Sequence[Value]]
+    # What writes rows. Each method knows the rows before and after, and digests both in the
+    # transaction that writes them: its own, where none is open.
+
+    def insert(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
+        """Insert whole rows whose keys are new."""
+        listed = list(rows)
+        with self._writing():
+            self._run_all(table.insertion, listed)
+            if self.chain is not None and table.remembered:
+                for row in listed:
+                    self.chain.replace(table.name, table.key_of(row), (), [row])
+            elif self.chain is not None and listed:
+                self.chain.enter(table.name, (), listed)
+
+    def replace(self, table: Table, rows: Iterable[Sequence[Value]]) -> None:
+        """Insert whole rows, each in the place of the one that has its key, if there is one."""
+        with self._writing():
+            for row in rows:
+                key = table.key_of(row)
+                before = self._row_of(table, key)
+                self._run(table.replacement, row)
+                if self.chain is not None:
+                    self.chain.replace(table.name, key, before, [row])
+
+    def replace_known(
+        self, table: Table, before: Sequence[Row], after: Sequence[Sequence[Value]]
     ) -> None:
-        """Carry out an insertion for many rows that replace others, inside a transaction.
+        """Replace rows that have just been read: `before` are those of the keys of `after`."""
+        with self._writing():
+            self._run_all(table.replacement, after)
+            if self.chain is not None:
+                self.chain.enter(table.name, before, after)
 
-        `before`: the rows that they replace, which have just been read: they are not read again.
-        """
-        self._check()
-        write = self._written(statement)
-        with self._guarded():
-            self._run_many(statement, after)
-            if write is not None and self.chain is not None:
-                new = [self._row(write, values) for values in after]
-                self.chain.enter(write.table, before, new)
+    def delete(self, table: Table, condition: str = "", values: Sequence[Value] = ()) -> None:
+        """Delete the rows that a condition chooses, or all."""
+        with self._writing():
+            # Without a chain nobody asks what went, and a copy of a ledger may be large.
+            before = () if self.chain is None else self._run(table.selection(condition), values)
+            self._run(table.deletion(condition), values)
+            if self.chain is not None:
+                self.chain.enter(table.name, before, ())
+
+    def delete_keys(self, table: Table, keys: Iterable[tuple[Value, ...]]) -> None:
+        """Delete the rows of some keys; one whose digest is remembered is not read."""
+        with self._writing():
+            for key in keys:
+                before = self._row_of(table, key)
+                self._run(table.deletion(table.by_key), key)
+                if self.chain is not None:
+                    self.chain.replace(table.name, key, before, ())
 
     def create(self, table: Table) -> None:
         """Create a table, inside a transaction."""
         types = {WHOLE: self.integer_type, BYTES: self.binary}
         with self._guarded():
-            self._run(table.create.format_map(types), ())
+            self._run(table.creation.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
-        """Yield all rows of a table, in any order, a good many at a time."""
+        """Yield all rows of a table, in any order, a good many at a time.
+
+        With all columns that are there: what does not belong there must be digested, too.
+        """
         self._check()
         with self._guarded():
             yield from self._scan(f"SELECT * FROM {table}")  # noqa: S608 (from the catalogue)
@@ -137,7 +155,7 @@ class Database(ABC):
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""
-        rows = self.execute("SELECT value FROM meta WHERE name = ?", (name,))
+        rows = self.read("SELECT value FROM meta WHERE name = ?", (name,))
         return rows[0][0] if rows else None
 
     def number(self, name: str) -> int:
@@ -155,11 +173,7 @@ class Database(ABC):
 
     def put(self, name: str, value: str) -> None:
         """Write a fact to the table `meta`."""
-        self.execute(
-            "INSERT INTO meta (name, value) VALUES (?, ?) "
-            "ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-            (name, value),
-        )
+        self.replace(META, [(name, value)])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -167,16 +181,8 @@ class Database(ABC):
         return ()
 
     @abstractmethod
-    def has_table(self, name: str) -> bool:
-        """Tell whether there is a table of this name."""
-
-    @abstractmethod
     def tables(self) -> list[str]:
         """Return the names of all tables."""
-
-    @abstractmethod
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of a table's columns, in their order."""
 
     @abstractmethod
     def lock(self) -> bool:
@@ -234,53 +240,28 @@ class Database(ABC):
                 "The database failed before, so what it holds is not known. Open the store again."
             )
 
-    def _written(self, statement: str) -> Write | None:
-        """Return what a statement writes, if that is to be digested."""
-        return None if self.chain is None else write_of(statement)
+    def _row_of(self, table: Table, key: tuple[Value, ...]) -> Sequence[Row]:
+        """Return the row that has a key now, unless its digest is known."""
+        if self.chain is None or self.chain.has_digest(table.name, key):
+            return ()
+        return self._run(table.selection(table.by_key), key)
 
-    def _digested(self, write: Write, statement: str, values: Sequence[Value]) -> None:
-        """Carry out a statement, and digest the rows that it takes away and writes."""
-        assert self.chain is not None  # noqa: S101 (else there is no write)
-        key = tuple(write.chosen(values)) if write.keyed else None
-        has_digest = key is not None and self.chain.has_digest(write.table, key)
-        before = () if has_digest or write.condition is None else self._chosen(write, values)
-        self._run(statement, values)
-        if write.kind is WriteKind.INSERTION:
-            after: Sequence[Sequence[Value]] = [self._row(write, values)]
-        else:
-            after = self._chosen(write, values) if write.kind is WriteKind.UPDATE else ()
-        if key is None:
-            self.chain.enter(write.table, before, after)
-        else:
-            self.chain.replace(write.table, key, before, after)
-
-    def _chosen(self, write: Write, values: Sequence[Value]) -> list[Row]:
-        """Return the rows that a statement is about to take away, or has changed."""
-        query = f"SELECT * FROM {write.table} {write.condition}"  # noqa: S608 (our own statements)
-        chosen: Sequence[Any] = write.chosen(values)
-        return self._run(query, chosen)
-
-    def _inserted(self, write: Write, statement: str, rows: list[Sequence[Value]]) -> None:
-        """Insert new rows, and digest them."""
-        assert self.chain is not None  # noqa: S101 (else there is no write)
-        with self._guarded():
+    def _run_all(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
+        if len(rows) == 1:
+            self._run(statement, rows[0])
+        elif rows:
             self._run_many(statement, rows)
-            for start in range(0, len(rows), BATCH):
-                part = rows[start : start + BATCH]
-                self.chain.enter(write.table, (), [self._row(write, values) for values in part])
 
-    def _row(self, write: Write, values: Sequence[Value]) -> Sequence[Value]:
-        """Return the values of an insertion as the table's columns stand."""
-        columns = self._columns_of(write.table)
-        if write.columns in ((), columns):
-            return values
-        value_of = dict(zip(write.columns, values, strict=True))
-        return [value_of.get(column) for column in columns]
-
-    def _columns_of(self, table: str) -> tuple[str, ...]:
-        if table not in self._columns:
-            self._columns[table] = self.columns(table)
-        return self._columns[table]
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Let the body write rows: inside the transaction that is open, or in its own."""
+        if not self._inside:
+            with self.transaction(), self._writing():
+                yield
+            return
+        self._check()
+        with self._guarded():
+            yield
 
     def _link(self) -> ChainLink | None:
         """Write and return the present transaction's link; None if it wrote no rows."""
@@ -288,7 +269,7 @@ class Database(ABC):
             return None
         rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
         link = self.chain.next(int(rows[0][0]) if rows else 0)
-        self._run(_LINK, (link.number, link.clock, link.content, link.head))
+        self._run(CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
     def _undo(self) -> None:

@@ -7,6 +7,7 @@ from enum import IntEnum
 
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
+from vicinal.ledger._tables import DEPARTED
 
 _AT_ONCE = 256
 """Hashes that are looked up in one statement."""
@@ -35,18 +36,16 @@ def departed_among(database: Database, hashes: Sequence[bytes], turn: Turn) -> d
         marks = ", ".join("?" * len(some))
         query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) GROUP BY hash"  # noqa: S608
         with turn():
-            least.update(dict(database.execute(query, some)))
+            least.update(dict(database.read(query, some)))
     return {place: least[one] for place, one in enumerate(hashes) if one in least} if least else {}
 
 
 def has_departed(database: Database, turn: Turn) -> bool:
     """Tell whether anybody left, or was evaluated without having been here."""
     with turn():
-        return bool(database.execute("SELECT hash FROM departed LIMIT 1"))
+        return bool(database.read("SELECT hash FROM departed LIMIT 1"))
 
 
 def mark_evaluated(database: Database, hashed: bytes) -> None:
     """Note, inside a change, that somebody who is unknown so far never had records here."""
-    database.execute(
-        "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (hashed, EVALUATED, 0)
-    )
+    database.insert(DEPARTED, [(hashed, EVALUATED, 0)])

@@ -24,7 +24,18 @@ from vicinal.ledger._database import Database
 from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._register import SubjectRegister, assign_initial_budgets
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._tables import FORMAT, TABLES
+from vicinal.ledger._tables import (
+    ANALYSTS,
+    ANSWERS,
+    CHARGES,
+    DEPARTED,
+    FORMAT,
+    HISTORY,
+    LESSONS,
+    REQUESTS,
+    SHADOWS,
+    TABLES,
+)
 
 _CLOSED = "closed audiences"
 
@@ -76,10 +87,7 @@ class Ledger(SubjectRegister):
             self.version += 1
             self.register_version += 1
             self.clock += 1
-            self.database.execute(
-                "INSERT INTO history (clock, at, what, version) VALUES (?, ?, ?, ?)",
-                (self.clock, _now(), kind, self.version),
-            )
+            self.database.insert(HISTORY, [(self.clock, _now(), kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
@@ -95,10 +103,7 @@ class Ledger(SubjectRegister):
         with self._all_or_nothing():
             for block in blocks:
                 self._enter(block)
-            self.database.execute_many(
-                "INSERT INTO requests (name, body, seqs, places) VALUES (?, ?, ?, ?)",
-                (request.row() for request in requests),
-            )
+            self.database.insert(REQUESTS, [request.row() for request in requests])
             self.database.put("clock", str(self.clock))
 
     @contextmanager
@@ -154,11 +159,8 @@ class Ledger(SubjectRegister):
         if audience.pages_take_less(len(slots) + len(units)):
             audience.checkpoint(self.database, charges.spent, queries)
             return
-        self.database.execute(
-            "INSERT INTO charges (seq, audience, queries, spent, slots, units) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (self.clock, audience.number, queries, str(charges.spent), slots, units),
-        )
+        row = (self.clock, audience.number, queries, str(charges.spent), slots, units)
+        self.database.insert(CHARGES, [row])
         audience.logged_bytes += len(slots) + len(units)
         if audience.needs_checkpoint:
             audience.checkpoint(self.database)
@@ -188,12 +190,13 @@ class Ledger(SubjectRegister):
             account.note_charged_total(exact_sum(remaining))
             self.write_charges(audience, 0)
             audience.initial_budget = 0
-            rows = self.database.execute(
+            rows = self.database.read(
                 "SELECT units FROM departed WHERE audience = ?", (audience.number,)
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        self.database.execute("UPDATE departed SET units = 0")
+        departed = self.database.rows(DEPARTED)
+        self.database.replace_known(DEPARTED, departed, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
@@ -217,11 +220,7 @@ class Ledger(SubjectRegister):
 
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
         """Write how far public points are worn that are charged along, inside a transaction."""
-        self.database.execute(
-            "INSERT INTO shadows (audience, shares) VALUES (?, ?) "
-            "ON CONFLICT (audience) DO UPDATE SET shares = excluded.shares",
-            (audience.number, text_of(shares)),
-        )
+        self.database.replace(SHADOWS, [(audience.number, text_of(shares))])
 
     def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
@@ -230,15 +229,9 @@ class Ledger(SubjectRegister):
         audience.slack = block.slack
         self.write_charges(audience, queries)
         audience.write(self.database)
-        self.database.execute(
-            "INSERT INTO answers (seq, audience, version, digests, answers) VALUES (?, ?, ?, ?, ?)",
-            block.row(self.clock, self.version),
-        )
+        self.database.insert(ANSWERS, [block.row(self.clock, self.version)])
         if block.reuse_entry is not None:
-            self.database.execute(
-                "INSERT INTO lessons (seq, audience, asked, queries) VALUES (?, ?, ?, ?)",
-                block.reuse_entry.row(self.clock, audience.number),
-            )
+            self.database.insert(LESSONS, [block.reuse_entry.row(self.clock, audience.number)])
         if block.proxies is not None:
             self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:
@@ -271,8 +264,4 @@ def _now() -> str:
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:
     analyst = audience.analysts[name]
-    database.execute(
-        "INSERT INTO analysts (audience, name, quota, used) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (audience, name) DO UPDATE SET quota = excluded.quota, used = excluded.used",
-        (audience.number, name, analyst.quota, analyst.used),
-    )
+    database.replace(ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from vicinal.ledger._database import Database
+from vicinal.ledger._tables import MODELS
 
 PUT = "put"
 """The part that says how many queries the model has put to the private records."""
@@ -16,14 +17,11 @@ PUT = "put"
 
 def write_parts(database: Database, audience: int, parts: Mapping[str, str]) -> None:
     """Write parts of an audience's model, inside a transaction."""
-    database.execute_many(
-        "INSERT INTO models (audience, part, content) VALUES (?, ?, ?) "
-        "ON CONFLICT (audience, part) DO UPDATE SET content = excluded.content",
-        [(audience, part, content) for part, content in parts.items()],
-    )
+    rows = [(audience, part, content) for part, content in parts.items()]
+    database.replace(MODELS, rows)
 
 
 def read_parts(database: Database, audience: int) -> dict[str, str]:
     """Return all parts of an audience's model by name; none where it has no model."""
-    rows = database.execute("SELECT part, content FROM models WHERE audience = ?", (audience,))
+    rows = database.read("SELECT part, content FROM models WHERE audience = ?", (audience,))
     return {str(part): str(content) for part, content in rows}

@@ -56,21 +56,9 @@ class PostgresDatabase(Database):
                 "refills budgets. It has fsync off. Set fsync = on, then try again."
             )
 
-    def has_table(self, name: str) -> bool:
-        """Tell whether there is a table of this name."""
-        return bool(self.execute(f"{_TABLES} AND table_name = ?", (SCHEMA, name)))
-
     def tables(self) -> list[str]:
         """Return the names of all tables."""
-        return [str(name) for (name,) in self.execute(_TABLES, (SCHEMA,))]
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of a table's columns, in their order."""
-        query = (
-            "SELECT column_name FROM information_schema.columns WHERE table_schema = ? "
-            "AND table_name = ? ORDER BY ordinal_position"
-        )
-        return tuple(str(name) for (name,) in self.execute(query, (SCHEMA, table)))
+        return [str(name) for (name,) in self.read(_TABLES, (SCHEMA,))]
 
     def lock(self) -> bool:
         """Take the advisory lock of this database, unless another connection has it.
@@ -78,7 +66,7 @@ class PostgresDatabase(Database):
         A server takes a moment to notice that a connection is gone, so this asks for a while.
         """
         end = time.monotonic() + _PATIENCE_S
-        while not self.execute("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
+        while not self.read("SELECT pg_try_advisory_lock(?)", (_LOCK,))[0][0]:
             if time.monotonic() > end:
                 return False
             time.sleep(0.05)
@@ -89,8 +77,9 @@ class PostgresDatabase(Database):
 
     def scrub(self) -> None:
         """Rewrite all tables. The server's own log and backups are its operator's to see to."""
-        for (name,) in self.execute(_TABLES, (SCHEMA,)):
-            self.execute(f"VACUUM FULL {SCHEMA}.{name}")
+        for name in self.tables():
+            with self._guarded():
+                self._run(f"VACUUM FULL {SCHEMA}.{name}", ())
 
     def faults(self) -> list[str]:
         """Return nothing: checking its own structure is the server's business."""

@@ -27,6 +27,7 @@ from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, remove_subjects
+from vicinal.ledger._tables import DEPARTED
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,9 +155,7 @@ class SubjectRegister:
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
             rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
-            self.database.execute_many(
-                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", rows
-            )
+            self.database.insert(DEPARTED, rows)
             audience.account.assign(slots, nothing, self.size)
             audience.checkpoint(self.database)
 
@@ -202,9 +201,9 @@ class SubjectRegister:
         units_of: dict[int, dict[int, int]] = {}
         for place, hashed in enrollment.returning.items():
             query = "SELECT audience, units FROM departed WHERE hash = ?"
-            if rows := self.database.execute(query, (hashed,)):
+            if rows := self.database.read(query, (hashed,)):
                 units_of[place] = dict(rows)
-                self.database.execute("DELETE FROM departed WHERE hash = ?", (hashed,))
+                self.database.delete(DEPARTED, "hash = ?", (hashed,))
         return units_of
 
 

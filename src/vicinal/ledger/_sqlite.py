@@ -97,21 +97,10 @@ class SQLiteDatabase(Database):
         names = (self._path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
         return tuple(path for name in names if (path := self._path.with_name(name)).is_file())
 
-    def has_table(self, name: str) -> bool:
-        """Tell whether there is a table of this name."""
-        rows = self.execute(
-            "SELECT name FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)
-        )
-        return bool(rows)
-
     def tables(self) -> list[str]:
         """Return the names of all tables."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        return [str(name) for (name,) in self.execute(query)]
-
-    def columns(self, table: str) -> tuple[str, ...]:
-        """Return the names of a table's columns, in their order."""
-        return tuple(row[1] for row in self.execute(f"PRAGMA table_info({table})"))
+        return [str(name) for (name,) in self.read(query)]
 
     def lock(self) -> bool:
         """Return True: the store's lock file does it, as only this machine has the file."""
@@ -166,7 +155,9 @@ class SQLiteDatabase(Database):
 
     def faults(self) -> list[str]:
         """Return what SQLite's integrity check finds; it names tables and pages, not values."""
-        messages = [str(row[0]) for row in self.execute("PRAGMA integrity_check")]
+        self._check()
+        with self._guarded():
+            messages = [str(row[0]) for row in self._run("PRAGMA integrity_check", ())]
         return [] if messages == ["ok"] else messages
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from vicinal._arrays import Bools, Ints, Ints32
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
+from vicinal.ledger._tables import SUBJECT_PAGES
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -30,14 +31,8 @@ ROW_BYTES = 3900
 _SLOT_BYTES = 4
 _TOGETHER = 32
 """Pages that are written by the same statements."""
-_INSERT = "INSERT INTO subject_pages (page, part, slots, ids) VALUES (?, ?, ?, ?)"
-_REPLACE = (
-    f"{_INSERT} ON CONFLICT (page, part) DO UPDATE SET slots = excluded.slots, ids = excluded.ids"
-)
-_SELECT = (
-    "SELECT page, part, slots, ids FROM subject_pages WHERE page >= ? AND page <= ? "
-    "ORDER BY page, part"
-)
+_BETWEEN = "page >= ? AND page <= ?"
+_BETWEEN_IN_ORDER = f"{_BETWEEN} ORDER BY page, part"
 
 Changed = TypeVar("Changed")
 
@@ -60,7 +55,7 @@ def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield number and rows of those of some pages that hold anybody, by slot."""
     marks = ", ".join("?" * len(pages))
-    rows = database.execute(
+    rows = database.read(
         f"SELECT page, slots, ids FROM subject_pages WHERE page IN ({marks}) "  # noqa: S608
         "ORDER BY page, part",
         pages,
@@ -119,7 +114,7 @@ def remove_subjects(database: Database, framed_ids: Mapping[int, bytes]) -> None
     writes, and takes less time: nothing is read twice, and no row is split into its ids.
     """
     for pages in _together(dict(sorted(framed_ids.items()))):
-        stored = database.execute(_SELECT, (min(pages), max(pages)))
+        stored = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (min(pages), max(pages)))
         rows_of = {page: list(there) for page, there in groupby(stored, key=itemgetter(0))}
         before, after = [], []
         for page, leaving in pages.items():
@@ -131,7 +126,7 @@ def remove_subjects(database: Database, framed_ids: Mapping[int, bytes]) -> None
             changed = [part for part, row in enumerate(rows) if shorter[part] != row[2:]]
             before += [rows[part] for part in changed]
             after += [(*rows[part][:2], *shorter[part]) for part in changed]
-        database.replace_rows(_REPLACE, before, after)
+        database.replace_known(SUBJECT_PAGES, before, after)
 
 
 def _shorter(rows: Sequence[Row], leaving: Mapping[int, bytes]) -> list[Row] | None:
@@ -178,9 +173,8 @@ def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
     """Write pages in place of what they were, inside a transaction."""
     for first, last, there, written in pages:
         if there:
-            query = "DELETE FROM subject_pages WHERE page >= ? AND page <= ?"
-            database.execute(query, (first, last))
-        database.execute_many(_INSERT, written)
+            database.delete(SUBJECT_PAGES, _BETWEEN, (first, last))
+        database.insert(SUBJECT_PAGES, written)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -190,7 +184,7 @@ def write_all(database: Database, ids: bytes | bytearray) -> int:
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
-    database.execute_many(_INSERT, _rows(ids, ends, lengths))
+    database.insert(SUBJECT_PAGES, _rows(ids, ends, lengths))
     return len(ends)
 
 
@@ -217,7 +211,7 @@ def _pages_after(
     first, last = min(changes), max(changes)
     rows_of: dict[int, list[Row]] = {page: [] for page in changes}
     with turn():
-        pages = database.execute(_SELECT, (first, last))
+        pages = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
     for page, _, slots, ids in pages:
         rows_of[page].append((slots, ids))
     written = [

@@ -29,6 +29,9 @@ Budgets and ids are never rows: a page or a block of charges is one value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 WHOLE, BYTES = "WHOLE", "BYTES"
 """Types of columns for which each database has its own word: 64-bit integers, and bytes."""
 
@@ -37,14 +40,46 @@ FORMAT = 1
 
 
 class Table:
-    """A table: its name, its primary key, and the type of each column, in order."""
+    """A table: its name, its primary key, and the type of each column, in order.
 
-    def __init__(self, name: str, key: tuple[str, ...], /, **columns: str) -> None:
+    It makes all statements that write its rows, each from whole rows or a condition. So whoever
+    carries one out (:class:`~vicinal.ledger._database.Database`, nobody else) knows the rows that
+    it writes and takes away, and digests them.
+
+    `remembered`: whether the digest of a row that was inserted is kept until the row is deleted.
+    For long rows that go soon: they are not read and digested once more.
+    """
+
+    def __init__(
+        self, name: str, key: tuple[str, ...], /, *, remembered: bool = False, **columns: str
+    ) -> None:
         self.name = name
-        self.key = key
         self.columns = tuple(columns)
+        self.remembered = remembered
+        self._places = tuple(self.columns.index(column) for column in key)
+        self.by_key = " AND ".join(f"{column} = ?" for column in key)
         typed = ", ".join(f"{column} {kind}" for column, kind in columns.items())
-        self.create = f"CREATE TABLE {name} ({typed}, PRIMARY KEY ({', '.join(key)}))"
+        self.creation = f"CREATE TABLE {name} ({typed}, PRIMARY KEY ({', '.join(key)}))"
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        self.insertion = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608 (constants)
+        others = ", ".join(f"{one} = excluded.{one}" for one in columns if one not in key)
+        self.replacement = f"{self.insertion} ON CONFLICT ({', '.join(key)}) DO UPDATE SET {others}"
+
+    def key_of(self, row: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the primary key of a row."""
+        return tuple(row[place] for place in self._places)
+
+    def selection(self, condition: str = "") -> str:
+        """Return the statement that reads whole rows."""
+        return f"SELECT {', '.join(self.columns)} FROM {self.name}{_where(condition)}"  # noqa: S608 (constants)
+
+    def deletion(self, condition: str = "") -> str:
+        """Return the statement that deletes the rows that :meth:`selection` reads."""
+        return f"DELETE FROM {self.name}{_where(condition)}"  # noqa: S608 (constants)
+
+
+def _where(condition: str) -> str:
+    return f" WHERE {condition}" if condition else ""
 
 
 _WHOLE, _BYTES, _TEXT = "{WHOLE} NOT NULL", "{BYTES} NOT NULL", "TEXT NOT NULL"
@@ -61,8 +96,8 @@ ANALYSTS = Table(
 )
 PAGES = Table("pages", ("audience", "number"), audience=_WHOLE, number=_WHOLE, units=_BYTES)
 CHARGES = Table(
-    "charges", ("seq",), seq=_WHOLE, audience=_WHOLE, queries=_WHOLE, spent=_TEXT, slots=_BYTES,
-    units=_BYTES,
+    "charges", ("seq",), remembered=True, seq=_WHOLE, audience=_WHOLE, queries=_WHOLE, spent=_TEXT,
+    slots=_BYTES, units=_BYTES,
 )  # fmt: skip
 ANSWERS = Table(
     "answers", ("seq",), seq=_WHOLE, audience=_WHOLE, version=_WHOLE, digests=_BYTES,

@@ -12,6 +12,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._departed import Standing, mark_evaluated
 from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._tables import DEPARTED
 
 
 def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
@@ -20,7 +21,7 @@ def visitor_units(ledger: Ledger, audience: Audience, subjects: Sequence[Subject
 
 
 def _units(ledger: Ledger, audience: Audience, subject: SubjectId) -> int:
-    rows = ledger.database.execute(
+    rows = ledger.database.read(
         "SELECT units FROM departed WHERE hash = ? AND audience = ?",
         (ledger.hash(subject), audience.number),
     )
@@ -36,13 +37,7 @@ def keep_visitors(
             mark_evaluated(ledger.database, ledger.hash(subject))
         key = (ledger.hash(subject), audience.number)
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
-        if ledger.database.execute(query, key):
-            ledger.database.execute(
-                "UPDATE departed SET units = ? WHERE hash = ? AND audience = ?", (has, *key)
-            )
-        else:
+        if not ledger.database.read(query, key):
             audience.granted += audience.initial_budget == UNITS
-            ledger.database.execute(
-                "INSERT INTO departed (hash, audience, units) VALUES (?, ?, ?)", (*key, has)
-            )
+        ledger.database.replace(DEPARTED, [(*key, has)])
         audience.checkpointed += had - has

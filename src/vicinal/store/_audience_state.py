@@ -316,7 +316,7 @@ def _engine(
 
 
 def _stored_usage(database: Database, audience: Audience) -> Shares:
-    rows = database.execute("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
+    rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
     content = b"".join(bytes_of(text) for (text,) in rows)
     return np.frombuffer(content, dtype="<u2").astype(np.uint16)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger._database import Database, Row
+from vicinal.ledger._database import Database
 from vicinal.ledger._files import guarded, sync_folder
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
@@ -81,22 +80,13 @@ def unpack(
 
 
 def copy_tables(source: Database, target: Database) -> None:
-    """Copy all rows of all tables into empty tables of the same schema, in one transaction."""
+    """Copy all rows of all tables into empty tables, in one transaction.
+
+    With the chain's links, so nothing is digested: the target must have no chain attached.
+    """
     with target.transaction():
         for table in TABLES:
-            copy_table(source, target, table.name)
-
-
-def copy_table(source: Database, target: Database, table: str) -> None:
-    """Copy all rows of a table into one of the same columns, inside a transaction."""
-    insert_rows(target, table, source.execute(f"SELECT * FROM {table}"))  # noqa: S608 (a constant)
-
-
-def insert_rows(database: Database, table: str, rows: Sequence[Row]) -> None:
-    """Insert whole rows, inside a transaction."""
-    if rows:
-        marks = ", ".join("?" * len(rows[0]))
-        database.execute_many(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608
+            target.insert(table, source.rows(table))
 
 
 def _check_free(identity: str, witness: Path) -> None:
@@ -132,7 +122,7 @@ def _move_ledger(folder: Folder) -> None:
     source = SQLiteDatabase(folder.path / LEDGER)
     target = folder.database(create=True)
     try:
-        if target.has_table("meta"):
+        if target.tables():
             raise InvalidInput("The database for the ledger must be empty. It holds a store.")
         create_tables(target)
         copy_tables(source, target)

@@ -13,6 +13,7 @@ from pathlib import Path
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import guarded
+from vicinal.ledger._tables import FILES, TILES
 from vicinal.store._extractors import MAP
 from vicinal.store._folder import KEY
 from vicinal.store._record_files import RecordFiles, tiles_of
@@ -23,13 +24,10 @@ SMALL_FILES = (KEY, PUBLIC, MAP, CELLS)
 
 def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
     """Write the digests of those files that are there and have none yet."""
-    noted = {name for (name,) in database.execute("SELECT name FROM files")}
+    noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in names if name not in noted and (folder / name).is_file()]
     if new:
-        database.execute_many(
-            "INSERT INTO files (name, digest) VALUES (?, ?)",
-            [(name, _digest(folder / name)) for name in new],
-        )
+        database.insert(FILES, [(name, _digest(folder / name)) for name in new])
 
 
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
@@ -37,7 +35,7 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
 
     Raises StorageFailed if one is missing or is not what was written.
     """
-    rows: dict[str, bytes] = dict(database.execute("SELECT name, digest FROM files"))
+    rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for name in names:
         if name in rows and (not (folder / name).is_file() or _digest(folder / name) != rows[name]):
             raise StoreDamaged(
@@ -65,12 +63,8 @@ def write_digests(
 
 def put_digests(database: Database, size: int, digests: Iterable[tuple[str, int, bytes]]) -> None:
     """Write part, tile and digest of tiles among the first `size` records, in a transaction."""
-    database.execute_many(
-        "INSERT INTO tiles (part, number, digest) VALUES (?, ?, ?) "
-        "ON CONFLICT (part, number) DO UPDATE SET digest = excluded.digest",
-        digests,
-    )
-    database.execute("DELETE FROM tiles WHERE number >= ?", (len(tiles_of(size)),))
+    database.replace(TILES, digests)
+    database.delete(TILES, "number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
 
 
@@ -92,6 +86,6 @@ def _fault(
     bytes_over = record_file.size() - size * record_file.bytes
     if bytes_over < 0 or (bytes_over > 0 and not longer):
         return "its length differs"
-    rows = database.execute("SELECT number, digest FROM tiles WHERE part = ?", (part,))
+    rows = database.read("SELECT number, digest FROM tiles WHERE part = ?", (part,))
     digests = dict(record_file.digests(size, tiles_of(size)))
     return None if digests == dict(rows) else "its content differs"

@@ -30,6 +30,7 @@ from vicinal._checks import SubjectId
 from vicinal.ledger._database import Database
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard
+from vicinal.ledger._tables import META
 from vicinal.neighbours._scan import fill_holes
 from vicinal.predictors.ind_knn._shard import Shard
 from vicinal.store._checksums import write_digests
@@ -112,7 +113,7 @@ def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard
         else:
             database.scrub()
             with database.transaction():
-                database.execute("DELETE FROM meta WHERE name = ?", (PENDING,))
+                database.delete(META, "name = ?", (PENDING,))
 
 
 def _move(

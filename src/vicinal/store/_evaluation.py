@@ -193,7 +193,7 @@ def _answered_queries(
     parts: OpenStore, state: AudienceState
 ) -> tuple[dict[bytes, int], tuple[Places, Places]]:
     """Return the place of the newest answer to each query, by digest, and where answers stand."""
-    rows = parts.database.execute(
+    rows = parts.database.read(
         "SELECT seq, digests FROM answers WHERE audience = ? ORDER BY seq", (state.audience.number,)
     )
     keys, where = [], []

@@ -79,7 +79,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
     """Return the parts of a new store without records."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources, create=True)
-        if database.has_table("meta"):
+        if database.tables():
             raise PrivacyRefused("The ledger's database belongs to another store already.")
         ledger = Ledger.create(database, folder.key())
         schema.save_arrays(folder.path)

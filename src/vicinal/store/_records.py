@@ -21,6 +21,7 @@ from vicinal.ledger._answers import request_name
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import check_length, framed_all
 from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._tables import ADDITIONS
 from vicinal.mechanisms._record_vectors import RecordTargets
 from vicinal.neighbours._kernels import IntegerMatrix
 from vicinal.predictors._common import inputs
@@ -124,7 +125,7 @@ class Addition:
 
         Raises KeyReused if the key was used for other records, or people were erased since.
         """
-        rows = database.execute("SELECT body, version FROM additions WHERE name = ?", (self.name,))
+        rows = database.read("SELECT body, version FROM additions WHERE name = ?", (self.name,))
         if not rows:
             return None
         body, version = rows[0]
@@ -137,12 +138,10 @@ class Addition:
 
     def write(self, database: Database, version: int) -> None:
         """Put it on record, in the transaction that adds the records."""
-        database.execute(
-            "INSERT INTO additions (name, body, version) VALUES (?, ?, ?)",
-            (self.name, self.body, version),
-        )
+        database.insert(ADDITIONS, [(self.name, self.body, version)])
 
 
 def forget_additions(database: Database) -> None:
     """Forget what was added under which key, inside an erasure's transaction."""
-    database.execute("UPDATE additions SET body = ?", (FORGOTTEN,))
+    known = database.rows(ADDITIONS, "body <> ?", (FORGOTTEN,))
+    database.replace_known(ADDITIONS, known, [(name, FORGOTTEN, at) for name, _, at in known])

@@ -47,7 +47,7 @@ class ReuseReplay:
         return replace(self.initial_engine, reuse=reuse, schedule=schedule)
 
     def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
-        rows = self.database.execute(
+        rows = self.database.read(
             "SELECT lessons.asked, lessons.queries, answers.answers FROM lessons JOIN answers "
             "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
             (self.audience.number,),

@@ -98,7 +98,7 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
 def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return what everybody may know, as plain values."""
     schema = parts.schema
-    history = parts.database.execute("SELECT at, what, version FROM history ORDER BY clock")
+    history = parts.database.read("SELECT at, what, version FROM history ORDER BY clock")
     return {
         "identity": parts.folder.identity,
         "ledger": parts.database.kind,
@@ -144,7 +144,7 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
         "warning": "These numbers are private. Do not log, show or publish them.",
         "records": len(parts.shard),
         "subjects": len(parts.ledger.slot_table),
-        "departed": int(parts.database.execute(departed, (EVALUATED,))[0][0]),
+        "departed": int(parts.database.read(departed, (EVALUATED,))[0][0]),
         "budgets": {
             name: _budgets(audience.account.remaining[parts.ledger.slot_table.taken])
             for name, audience in parts.ledger.audiences.items()

@@ -111,7 +111,7 @@ def _budgets(ledger: Ledger) -> Iterator[str]:
 
 def _answers(ledger: Ledger) -> Iterator[str]:
     for audience in load_audiences(ledger.database, ledger.size).values():
-        rows = ledger.database.execute(
+        rows = ledger.database.read(
             "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
         )
         released = sum(length for (length,) in rows) // DIGEST
@@ -119,7 +119,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
         if not released == charged + audience.checkpointed_queries == audience.used:
             yield f"Answers to audience {audience.name!r} and charged queries differ in number."
         learnt = "SELECT seq FROM lessons WHERE audience = ?"
-        reuse_replay = ledger.database.execute(learnt, (audience.number,))
+        reuse_replay = ledger.database.read(learnt, (audience.number,))
         if reuse_replay and len(reuse_replay) != len(rows):
             yield f"Audience {audience.name!r} has not learnt from all its answers."
 
