@@ -163,7 +163,7 @@ def write_a_store(folder):
             name: [row[1] for row in database.execute(f"PRAGMA table_info({name})")]
             for (name,) in database.execute(names).fetchall()
         }
-        meta = database.read("SELECT name FROM meta ORDER BY name").fetchall()
+        meta = database.execute("SELECT name FROM meta ORDER BY name").fetchall()
     database.close()
     return {"ledger tables": tables, "ledger meta": [name for (name,) in meta]}
 
