@@ -143,11 +143,11 @@ class Interrupted:
         reply = self.link.send(message)
         if isinstance(message.task, TallyRequest) and self.lost:
             self.lost.pop()
-            reply.result(60)
+            reply(60)
             return self
         return reply
 
-    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
         raise ShardUnreachable
 
     def close(self):

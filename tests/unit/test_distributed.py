@@ -321,7 +321,7 @@ class Gone:
         self.silent -= 1
         return self if self.silent >= 0 else self.link.send(request)
 
-    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
         raise ShardUnreachable
 
     def close(self):

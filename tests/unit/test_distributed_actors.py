@@ -150,7 +150,7 @@ GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutErr
 
 def asked(link):
     try:
-        return link.send(message_of(Ping())).result(1.0)
+        return link.send(message_of(Ping()))(1.0)
     except ShardUnreachable as silence:
         return str(silence)
 
@@ -197,7 +197,7 @@ def test_news_of_an_actor_that_was_replaced_changes_nothing():
     late = [link.send(message_of(Ping())) for _ in range(2)]
     for one in late:
         with pytest.raises(ShardUnreachable):
-            one.result(1.0)
+            one(1.0)
     assert asked(link) == 2
 
 
@@ -210,7 +210,7 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 
     link = RayTransport(Post(), Answering(run_quietly(refuse)))
     with pytest.raises(error, match="Bring it back"):
-        link.send(message_of(Ping())).result(1.0)
+        link.send(message_of(Ping()))(1.0)
 
 
 def client_of(folder, link):

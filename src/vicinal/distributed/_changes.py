@@ -20,7 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -70,11 +70,12 @@ _TOKEN = 16
 _PAUSE = 0.02
 """Seconds between two questions whether shards are ready."""
 
+_DESCRIBED = ("kind", "subjects", "audience", "clock")
+_ARRAYS = ("integers", "rows", "places")
+"""Fields of a change as its file has them: as JSON, and as arrays."""
+
 _NO_ROWS = np.zeros((0, 0), dtype=np.int8)
 _NOTHING = np.zeros(0, dtype=np.int32)
-
-Current = Callable[[], AbstractContextManager[None]]
-"""Gives the turn for a moment, or raises StagingEndedError if the data have changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +104,10 @@ class ClusterChange:
             return Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
             return OpenAudience(self.clock, **self.audience)
+        return self.addition(shard)
+
+    def addition(self, shard: int) -> Add:
+        """Return what one shard has to add."""
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
         return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
@@ -113,18 +118,11 @@ class ClusterChange:
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
-        described = {
-            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
-            "audience": self.audience,
-        }  # fmt: skip
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        described = {name: getattr(self, name) for name in _DESCRIBED}
+        text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
         content = io.BytesIO()
-        np.savez(
-            content,
-            said=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
-            integers=self.integers,
-            labels=self.rows,
-            places=self.places,
-        )
+        np.savez(content, described=text, **arrays)
         replace_file(path, content.getvalue())
         return hashlib.sha256(content.getvalue()).hexdigest()
 
@@ -136,11 +134,8 @@ class ClusterChange:
         if hashlib.sha256(content).hexdigest() != digest:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            described = json.loads(arrays["said"].tobytes())
-            return cls(
-                described["what"], described["subjects"], arrays["integers"], arrays["labels"],
-                arrays["places"], described["audience"], described["turn"],
-            )  # fmt: skip
+            described = json.loads(arrays["described"].tobytes())
+            return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 
 def wipe(path: Path) -> None:
@@ -216,47 +211,6 @@ class StagedAddition:
     digest: str
 
 
-def stage(
-    change: ClusterChange,
-    file: StagedFile,
-    shards: Mapping[int, ShardClient],
-    policy: MissingShardPolicy,
-    current: Current,
-) -> StagedAddition:
-    """Have shards prepare a change that adds records, while blocks are charged; wait for it.
-
-    Raises StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing.
-    """
-    token = fresh_key(_TOKEN)
-    with current():
-        file.begin(token)
-    digest = file.write(change, token)
-    gather(shards, Ping(), policy)
-    _send(change, token, shards, policy, current)
-    while any(gather(shards, IsStaging(token), policy).values()):
-        time.sleep(_PAUSE)
-    return StagedAddition(token, change, digest)
-
-
-def _send(
-    change: ClusterChange,
-    token: bytes,
-    shards: Mapping[int, ShardClient],
-    policy: MissingShardPolicy,
-    current: Current,
-) -> None:
-    """Send every shard its part; what is sent after an erasure would bring somebody back."""
-    for number, shard in shards.items():
-        part = change.task(number)
-        assert isinstance(part, Add)  # noqa: S101 (only additions are staged)
-        with current():
-            reply = shard.send(Stage(token, part.integers, part.rows, part.subjects))
-        try:
-            reply(policy.deadline)
-        except ShardUnreachable:
-            raise StagingEndedError from None
-
-
 class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
@@ -283,17 +237,12 @@ class ClusterChanges:
         self._staged = StagedFile(folder)
 
     @property
-    def n_shards(self) -> int:
-        """How many shards there are."""
-        return len(self._shards)
-
-    @property
     def pending(self) -> bool:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
-        """Have all shards do a task; return what came of it, by shard.
+    def on_all(self, task: Task | Callable[[int], Task]) -> dict[int, Any]:
+        """Have all shards do a task, or each its own; return what came of it, by shard.
 
         Raises ShardMissing if one is missing.
         """
@@ -330,7 +279,7 @@ class ClusterChanges:
         if results is None:
             change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
             shards = self._concerned(change)
-            results = self._on(shards, [change.task(number) for number in shards])
+            results = self._on(shards, change.task)
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
@@ -341,11 +290,11 @@ class ClusterChanges:
         return results
 
     def stage(self, records: StoredRecords, basis: int, turn: Turn) -> StagedAddition:
-        """Have shards prepare records to be added, while blocks are charged.
+        """Have shards prepare records to be added, while blocks are charged; wait for it.
 
         `basis` is the version of the coordinator's register that it is for. Raises
-        StagingEndedError if the data have changed meanwhile; ShardMissing, as a shard that is away
-        may know a subject.
+        StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing, as
+        a shard that is away may know a subject.
         """
 
         @contextmanager
@@ -356,7 +305,22 @@ class ClusterChanges:
                 yield
 
         change = self._addition(records, turn)
-        return stage(change, self._staged, self._concerned(change), self._policy, current)
+        shards, token = self._concerned(change), fresh_key(_TOKEN)
+        with current():
+            self._staged.begin(token)
+        digest = self._staged.write(change, token)
+        gather(shards, Ping(), self._policy)
+        for number, shard in shards.items():
+            part = change.addition(number)
+            with current():  # what is sent after an erasure would bring somebody back
+                received = shard.send(Stage(token, part.integers, part.rows, part.subjects))
+            try:
+                received(self._policy.deadline)
+            except ShardUnreachable:
+                raise StagingEndedError from None
+        while any(gather(shards, IsStaging(token), self._policy).values()):
+            time.sleep(_PAUSE)
+        return StagedAddition(token, change, digest)
 
     def end_staging(self, *, everywhere: bool) -> None:
         """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""
@@ -417,7 +381,10 @@ class ClusterChanges:
         except InvalidInput:
             return None
 
-    def _on(self, shards: Mapping[int, ShardClient], task: Task | Sequence[Task]) -> dict[int, Any]:
+    def _on(
+        self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
+    ) -> dict[int, Any]:
+        # A shard that is away is known in seconds; one that is at work may take very long.
         gather(shards, Ping(), self._policy)
         return gather(shards, task, self._policy, work=_WORK)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -83,22 +82,6 @@ Connect = Callable[[Sequence[Path]], Sequence[Transport]]
 """Makes the ways to shards, given their folders."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class OpenCluster:
-    """What an open cluster consists of.
-
-    - `parts`: the coordinator's store.
-    - `description`: what is public about the cluster.
-    - `records`: what the coordinator knows of its shards.
-    - `transports`: the ways to them.
-    """
-
-    parts: OpenStore
-    description: ClusterDescription
-    records: ShardRecords
-    transports: Sequence[Transport]
-
-
 class Coordinator(BaseStore):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
@@ -114,12 +97,18 @@ class Coordinator(BaseStore):
     _kind = "cluster"
     n_under_way = 2
 
-    def __init__(self, cluster: OpenCluster, policy: MissingShardPolicy) -> None:
-        parts, records = cluster.parts, cluster.records
-        self._cluster, self._policy = cluster.description, policy
+    def __init__(
+        self,
+        parts: OpenStore,
+        description: ClusterDescription,
+        records: ShardRecords,
+        transports: Sequence[Transport],
+        policy: MissingShardPolicy,
+    ) -> None:
+        self._cluster, self._policy = description, policy
         self._clients = [
-            ShardClient(transport, record, self._cluster.identity, self._clock)
-            for transport, record in zip(cluster.transports, records, strict=True)
+            ShardClient(transport, record, description.identity, self._clock)
+            for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._additions = AdditionTurns()
@@ -178,10 +167,22 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        with _open_cluster(place, connect) as opened:
-            coordinator = cls(opened, policy)
+        description = ready_cluster(place)
+        shard_folder = ShardFolder.read(place / COORDINATOR)
+        if shard_folder.cluster != description.identity:
+            raise PrivacyRefused("The coordinator belongs to another cluster.")
+        with ExitStack() as resources:
+            parts = resources.enter_context(open_folder(shard_folder.folder))
+            records = ShardRecords.of(parts.database, description)
+            transports = connect(shard_paths(place, description.shards))
+            for transport in transports:
+                resources.callback(transport.close)
+            records.open()
+            parts.mark()
+            coordinator = cls(parts, description, records, transports, policy)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
+            resources.pop_all()
         return coordinator
 
     def close(self) -> None:
@@ -331,7 +332,13 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        return {number: _reason_away(one, seconds) for number, one in enumerate(self._clients)}
+        reasons = dict.fromkeys(range(len(self._clients)), "")
+        for number, client in enumerate(self._clients):
+            try:
+                gather({number: client}, Ping(), MissingShardPolicy(seconds))
+            except VicinalError as error:
+                reasons[number] = str(error)
+        return reasons
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -343,7 +350,7 @@ class Coordinator(BaseStore):
             self._delete_votes()
             pack_part(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
-            self._changes.on_all([Backup(one) for one in paths])
+            self._changes.on_all(lambda number: Backup(paths[number]))
             write_cluster(self._cluster, place)
 
     def _remote(self, name: str) -> RemoteShards:
@@ -414,31 +421,3 @@ class Coordinator(BaseStore):
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
-
-
-@contextmanager
-def _open_cluster(path: Path, connect: Connect) -> Iterator[OpenCluster]:
-    """Open the parts of a cluster; if the body fails, all of them are let go of."""
-    description = ready_cluster(path)
-    shard_folder = ShardFolder.read(path / COORDINATOR)
-    if shard_folder.cluster != description.identity:
-        raise PrivacyRefused("The coordinator belongs to another cluster.")
-    with ExitStack() as resources:
-        parts = resources.enter_context(open_folder(shard_folder.folder))
-        records = ShardRecords.of(parts.database, description)
-        transports = connect(shard_paths(path, description.shards))
-        for transport in transports:
-            resources.callback(transport.close)
-        records.open()
-        parts.mark()
-        yield OpenCluster(parts, description, records, transports)
-        resources.pop_all()
-
-
-def _reason_away(shard: ShardClient, seconds: float) -> str:
-    """Return why a shard does not answer, or ""."""
-    try:
-        gather({shard.record.number: shard}, Ping(), MissingShardPolicy(seconds))
-    except VicinalError as error:
-        return str(error)
-    return ""

@@ -13,14 +13,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._messages import Message, SearchAhead, VoteRequest
-from vicinal.distributed._transports import ReopeningShard, Transport
+from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer, VoteRequest
+from vicinal.distributed._transports import ReopeningShard, Reply, Transport
 from vicinal.errors import (
     InvalidInput,
     MissingExtra,
@@ -113,9 +114,24 @@ class RayTransport:
     start_spare: Callable[[], Any] | None = None
     _spare: Any = None
 
-    def send(self, message: Message) -> RayReply:
-        """Send a message without waiting."""
-        return RayReply(self, self.actor, self.actor.handle.remote(*split_message(message)))
+    def send(self, message: Message) -> Reply:
+        """Call the actor, without waiting."""
+        call = self.actor.handle.remote(*split_message(message))
+        return partial(self._received, self.actor, call)
+
+    def _received(self, actor: Any, call: Any, seconds: float) -> ShardAnswer:
+        kind, result = call_result(self.ray, call, seconds)
+        if kind == UNREACHABLE:
+            # It is gone, or lacks the folder. News of one that was replaced changes nothing.
+            if self._spare is not None and actor is self.actor:
+                self.actor, self._spare = self._spare, actor
+            raise ShardUnreachable(result)
+        if self._spare is None and self.start_spare is not None:
+            self._spare = self.start_spare()
+        if kind != DONE:
+            raise getattr(errors, kind)(result)
+        answer: ShardAnswer = result
+        return answer
 
     def close(self) -> None:
         """Have the folder closed, if an actor is there, and end the actors."""
@@ -123,36 +139,6 @@ class RayTransport:
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote(), timeout=_CLOSING)
             self.ray.kill(actor)
-
-    def note_answer(self) -> None:
-        """Note that the shard has answered."""
-        if self._spare is None and self.start_spare is not None:
-            self._spare = self.start_spare()
-
-    def switch_to_spare(self, actor: Any) -> None:
-        """Call the other actor from now on: this one cannot be reached, or lacks the folder."""
-        if self._spare is not None and actor is self.actor:
-            self.actor, self._spare = self._spare, self.actor
-
-
-@dataclass(frozen=True, slots=True)
-class RayReply:
-    """A call under way."""
-
-    transport: RayTransport
-    actor: Any
-    call: Any
-
-    def result(self, seconds: float) -> Any:
-        """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
-        kind, result = call_result(self.transport.ray, self.call, seconds)
-        if kind == UNREACHABLE:
-            self.transport.switch_to_spare(self.actor)
-        else:
-            self.transport.note_answer()
-        if kind == DONE:
-            return result
-        raise ShardUnreachable(result) if kind == UNREACHABLE else getattr(errors, kind)(result)
 
 
 def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:

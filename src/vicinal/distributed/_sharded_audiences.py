@@ -309,7 +309,7 @@ def tally_on_shards(
             counted.cells[rows], [counted.subjects[row] for row in rows.tolist()],
         )  # fmt: skip
 
-    counts = changes.on_all([request(number) for number in range(changes.n_shards)])
+    counts = changes.on_all(request)
     return _summed(list(counts.values()), (sum(plan.sizes),))
 
 

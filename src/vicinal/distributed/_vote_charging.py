@@ -13,7 +13,7 @@ coordinator alone, and are deleted as soon as the answer is durable there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -233,10 +233,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) ->
 
 def _payers(request: VoteRequest, journal: VoteJournal) -> Bools:
     """Return which hits of the second round had paid for the first."""
-    first = VoteRequest(
-        request.name, request.clock, request.audience, COUNT, request.queries,
-        request.thresholds, _NO_SCALES,
-    )  # fmt: skip
+    first = replace(request, round=COUNT, scales=_NO_SCALES)
     charged = journal.find(first)
     if charged is None:
         raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
