@@ -20,7 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal._arrays import Ints8, Ints32
+from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
@@ -99,7 +99,6 @@ class ClusterChange:
     clock: int = 0
 
     def task(self, shard: int) -> Task:
-        """Return what one shard has to do."""
         if self.kind == ERASE:
             return Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
@@ -107,7 +106,6 @@ class ClusterChange:
         return self.addition(shard)
 
     def addition(self, shard: int) -> Add:
-        """Return what one shard has to add."""
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
         return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
@@ -187,7 +185,6 @@ class StagedFile:
             self._move(path, self._path)
 
     def wipe(self) -> None:
-        """Overwrite and remove it."""
         with self._lock:
             self._token = b""
             wipe(self._path)
@@ -275,7 +272,11 @@ class ClusterChanges:
 
         Raises ShardMissing if one is missing. The change stays pending.
         """
-        results = None if staged is None else self._added_as_staged(staged)
+        results = None
+        if staged is not None:
+            task = AddStaged(self._pending, staged.token)
+            with suppress(InvalidInput):  # a shard that has not prepared it needs the records
+                results = self._on(self._concerned(staged.change), task)
         if results is None:
             change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
             shards = self._concerned(change)
@@ -353,15 +354,24 @@ class ClusterChanges:
         return decide
 
     def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
-        """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
+        """Return the shard of every subject, int32 (subjects,).
 
-        Shards are asked for some thousands at a time. Raises ShardMissing if a shard is missing: it
-        may know one of them.
+        It is where they are, or were, or else by the hash of their id. Shards are asked for some
+        thousands at a time. Raises ShardMissing if a shard is missing: it may know one of them.
         """
         places = [_NOTHING]
         for start in range(0, len(subjects), _AT_ONCE):
             some = subjects[start : start + _AT_ONCE]
-            places.append(self._places(some, self.on_all(KnownSubjects(some))))
+            table = np.stack(list(self.on_all(KnownSubjects(some)).values()))
+            if ((table > 0).sum(axis=0) > 1).any():
+                raise PrivacyRefused(
+                    "Two shards know one subject, so what it has left cannot be told. Bring back "
+                    "the folders that belong together, or restore a backup of the cluster."
+                )
+            found: Ints32 = table.argmax(axis=0).astype(np.int32)
+            for at in np.flatnonzero(~table.any(axis=0)).tolist():
+                found[at] = place_by_hash(self._ledger.hash(some[at]), len(self._shards))
+            places.append(found)
         return np.concatenate(places)
 
     def _addition(self, records: StoredRecords, turn: Turn = nullcontext) -> ClusterChange:
@@ -373,36 +383,12 @@ class ClusterChanges:
     def _concerned(self, change: ClusterChange) -> dict[int, ShardClient]:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
-    def _added_as_staged(self, staged: StagedAddition) -> dict[int, Any] | None:
-        """Have shards add what they have prepared; None if one has not, and needs the records."""
-        shards = self._concerned(staged.change)
-        try:
-            return self._on(shards, AddStaged(self._pending, staged.token))
-        except InvalidInput:
-            return None
-
     def _on(
         self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
     ) -> dict[int, Any]:
         # A shard that is away is known in seconds; one that is at work may take very long.
         gather(shards, Ping(), self._policy)
         return gather(shards, task, self._policy, work=_WORK)
-
-    def _places(self, subjects: Sequence[SubjectId], standings: Mapping[int, Ints8]) -> Ints32:
-        """Return the shard of every subject: where it is, or was, or else by the hash of its id.
-
-        `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
-        """
-        table = np.stack([standings[number] for number in sorted(standings)])
-        if ((table > 0).sum(axis=0) > 1).any():
-            raise PrivacyRefused(
-                "Two shards know one subject, so what it has left cannot be told. Bring back the "
-                "folders that belong together, or restore a backup of the cluster."
-            )
-        places: Ints32 = table.argmax(axis=0).astype(np.int32)
-        for at in np.flatnonzero(~table.any(axis=0)).tolist():
-            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._shards))
-        return places
 
     def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
         """Return ids for new subjects: the next numbers that none has, or had, on any shard."""

@@ -28,7 +28,7 @@ from vicinal.distributed._changes import (
     ClusterChanges,
     StagedAddition,
 )
-from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
+from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
@@ -64,11 +64,12 @@ from vicinal.ledger._audiences import Audience
 from vicinal.ledger._memory import ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store import Presence, Query, Reply, Verification
+from vicinal.store import Presence, Query, Reply, Verification, _backups
 from vicinal.store._additions import ATTEMPTS, AdditionTurns
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._base_store import BaseStore
 from vicinal.store._evaluation_charges import CountedRows
+from vicinal.store._folder import check_new, private_folder
 from vicinal.store._opening import OpenStore, open_folder
 from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import Addition, StoredRecords, forget_additions
@@ -348,10 +349,13 @@ class Coordinator(BaseStore):
         with self._exclusive():
             place = Path(path).absolute()
             self._delete_votes()
-            pack_part(self._parts, place / COORDINATOR)
+            check_new(place)
+            private_folder(place)
+            _backups.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: Backup(paths[number]))
-            write_cluster(self._cluster, place)
+            # Last: until then it is no backup.
+            dataclasses.replace(self._cluster, source="").save(place)
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)

@@ -98,7 +98,6 @@ class LocalTransport:
         self.shard = shard
 
     def send(self, message: Message) -> Reply:
-        """Do a task."""
         reply: Future[ShardAnswer] = Future()
         try:
             # Nothing is searched ahead: the answers that are waited for would come later for it.
@@ -109,7 +108,6 @@ class LocalTransport:
         return reply.result
 
     def close(self) -> None:
-        """Close the shard."""
         self.shard.close()
 
 

@@ -176,10 +176,6 @@ class VoteJournal:
         """Note that the transaction that passed `clock` to :meth:`delete_before` is durable."""
         self.clock = max(self.clock, clock)
 
-    def __len__(self) -> int:
-        """Return how many votes are kept."""
-        return int(self._database.read("SELECT COUNT(*) FROM carried")[0][0])
-
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
