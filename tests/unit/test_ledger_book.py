@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _account, _audiences
+from vicinal.ledger import MemoryLedger, _account, _audiences
 from vicinal.ledger._account import PAGE, StoredAccount, exact_sum
 from vicinal.ledger._answer_blocks import AnswerBlock
 from vicinal.ledger._conservation import budget_faults, free_slots
@@ -22,7 +22,6 @@ from vicinal.ledger._id_encoding import (
     unframed,
 )
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._slot_table import SlotTable
 from vicinal.ledger._sqlite import SQLiteDatabase
 
 pytestmark = pytest.mark.quick
@@ -76,12 +75,13 @@ def test_sums_do_not_overflow(numbers):
     assert exact_sum(np.array(numbers, dtype=np.int64)) == sum(numbers)
 
 
-def test_a_roll_gives_freed_slots_out_again():
-    roll = SlotTable()
-    assert sorted(roll.assign_slots(["a", "b", "c"])) == [0, 1, 2]
-    ((_, slot),) = roll.free_slots(["b", "nobody"])
-    assert roll.assign_slots(["d"]) == [slot]
-    assert roll.size == 3
+def test_freed_slots_are_given_out_again():
+    ledger = MemoryLedger()
+    assert sorted(ledger.enroll(["a", "b", "c"])) == [0, 1, 2]
+    (slot,) = ledger.slots(["b", "nobody"])
+    ledger.remove(["b", "nobody"])
+    assert ledger.enroll(["d"]) == [slot]
+    assert ledger.size == 3
 
 
 def account(units=(50, 60, 70)):

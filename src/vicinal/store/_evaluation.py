@@ -21,7 +21,7 @@ from vicinal._arrays import AnyArray, Floats, Ints, Places
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._answers import DIGEST, digests_of
-from vicinal.ledger._id_encoding import check_length
+from vicinal.ledger._id_encoding import framed_all
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.predictors._common import inputs
 from vicinal.predictors.ind_knn._parameters import IndKNNSettings
@@ -184,7 +184,7 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
             "and pay from one budget wherever they appear."
         )
     ids: list[Any] = inputs.subjects(subjects, size)
-    check_length(ids)
+    framed_all(ids)  # raises InvalidInput for one that is too long
     check_naming(parts.database, by_holder=True)
     return ids
 

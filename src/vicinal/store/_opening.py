@@ -267,8 +267,8 @@ def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> 
     ledger = parts.ledger
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
-    everybody = ledger.slot_table.slot_of if erased else ()
-    again = [who for who in everybody if ledger.hash(who) in erased]
+    everybody = ledger.slot_table.entries() if erased else ()
+    again = [who for who, _ in everybody if ledger.hash(who) in erased]
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()

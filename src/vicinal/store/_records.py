@@ -19,7 +19,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
 from vicinal.ledger._answers import request_name
 from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import check_length, framed_all
+from vicinal.ledger._id_encoding import framed_all
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._tables import ADDITIONS
 from vicinal.mechanisms._record_vectors import RecordTargets
@@ -70,7 +70,7 @@ class StoredRecords:
         """
         targets = schema.targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
-        check_length(ids or ())
+        framed_all(ids or ())  # raises InvalidInput for one that is too long
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 

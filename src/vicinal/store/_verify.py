@@ -16,6 +16,7 @@ from vicinal.ledger._answers import DIGEST
 from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._conservation import budget_faults, free_slots
+from vicinal.ledger._hashed_slots import NOBODY
 from vicinal.ledger._id_encoding import OPENING, first_framed_id, framed
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._checksums import record_file_faults
@@ -178,8 +179,8 @@ def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[
 
 
 def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
-    for number, subject in enumerate(erased):
-        if subject in parts.ledger.slot_table.slot_of:
+    for number, slot in enumerate(parts.ledger.slot_table.find(erased).tolist()):
+        if slot != NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
     remains = {remain for subject in erased for remain in _remains(subject)}
     for path in _all_files(parts) if remains else ():
