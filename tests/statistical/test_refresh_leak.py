@@ -14,7 +14,7 @@ import pytest
 from made_up import clouds
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._audiences import StoredAccount
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant

@@ -10,7 +10,7 @@ import pytest
 
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
 from vicinal.errors import StorageFailed
-from vicinal.ledger._answer_blocks import ReuseEntry
+from vicinal.ledger._answers import ReuseEntry
 from vicinal.ledger._tables import LESSONS
 from vicinal.mechanisms import NoisyVotes
 from vicinal.predictors.ind_knn._answer_reuse import FLOOR

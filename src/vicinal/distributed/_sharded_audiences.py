@@ -25,7 +25,7 @@ from vicinal.distributed._messages import (
     block_name,
 )
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.ledger._answer_blocks import AnswerBlock
+from vicinal.ledger._answers import AnswerBlock
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all

@@ -31,8 +31,7 @@ from vicinal.distributed._folders import (
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._audiences import Audience
+from vicinal.ledger._audiences import Audience, StoredAccount, exact_sum
 from vicinal.ledger._chain import NO_HEAD
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import sync_folder

@@ -12,8 +12,7 @@ import numpy as np
 from vicinal._arrays import Floats, Ints, Places, Shares
 from vicinal.accounting._guarantee import Guarantee
 from vicinal.errors import InvalidInput
-from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
-from vicinal.ledger._answers import AnswerLog
+from vicinal.ledger._answers import AnswerBlock, AnswerLog, bytes_of
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import ForkSafeLock

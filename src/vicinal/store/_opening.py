@@ -10,8 +10,8 @@ from typing import Self
 
 from vicinal import _checks
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
+from vicinal.ledger._audiences import budget_faults
 from vicinal.ledger._chain import NO_HEAD, descends
-from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._database import Database
 from vicinal.ledger._files import Lock
 from vicinal.ledger._ledger import Ledger
@@ -158,7 +158,7 @@ def _checked(
 
 
 def _check_budgets(ledger: Ledger) -> None:
-    free = free_slots(ledger)
+    free = ledger.slot_table.unused()
     for audience in ledger.audiences.values():
         if faults := list(budget_faults(ledger.database, audience, free)):
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))

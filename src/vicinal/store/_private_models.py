@@ -14,9 +14,8 @@ import numpy as np
 
 from vicinal._arrays import FloatMatrix, Floats
 from vicinal.errors import StoreDamaged
-from vicinal.ledger._answer_blocks import bytes_of, text_of
+from vicinal.ledger._answers import PUT, bytes_of, read_parts, text_of, write_parts
 from vicinal.ledger._audiences import Audience
-from vicinal.ledger._models import PUT, read_parts, write_parts
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import Kernel
 from vicinal.neighbours._kernels import IntegerMatrix

@@ -18,9 +18,9 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._chain import descends
-from vicinal.ledger._departed import Standing
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._register import Standing
 from vicinal.store._opening import OpenStore
 
 if TYPE_CHECKING:

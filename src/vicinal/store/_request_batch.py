@@ -10,8 +10,15 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Ints, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
-from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
-from vicinal.ledger._answers import KnownRequest, digests_of, request_name, stored_requests
+from vicinal.ledger._answers import (
+    AnswerBlock,
+    KnownRequest,
+    ReuseEntry,
+    StoredRequest,
+    digests_of,
+    request_name,
+    stored_requests,
+)
 from vicinal.ledger._audiences import Analyst
 from vicinal.ledger._ledger import Ledger
 from vicinal.store._audience_state import AudienceState

@@ -13,8 +13,8 @@ from vicinal._checks import SubjectId
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._departed import EVALUATED, Standing
 from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._register import EVALUATED, Standing
 from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations

@@ -13,9 +13,12 @@ import numpy as np
 from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.ledger._answers import DIGEST
-from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
+from vicinal.ledger._audiences import (
+    budget_faults,
+    charges_since_checkpoint,
+    load_audiences,
+)
 from vicinal.ledger._chain import chain_faults
-from vicinal.ledger._conservation import budget_faults, free_slots
 from vicinal.ledger._hashed_slots import NOBODY
 from vicinal.ledger._id_encoding import OPENING, first_framed_id, framed
 from vicinal.ledger._ledger import Ledger
@@ -102,7 +105,7 @@ def _records(parts: OpenStore) -> Iterator[str]:
 
 def _budgets(ledger: Ledger) -> Iterator[str]:
     stored = load_audiences(ledger.database, ledger.size)
-    free = free_slots(ledger)
+    free = ledger.slot_table.unused()
     for name, audience in stored.items():
         units = audience.account.durable
         if not np.array_equal(units, ledger.audiences[name].account.remaining):
