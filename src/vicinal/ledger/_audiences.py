@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal._arrays import Bools, Slots, Units
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import grown
 from vicinal.ledger._tables import AUDIENCES, CHARGES, PAGES
-from vicinal.mechanisms._charging_kernels import differing
-from vicinal.neighbours._scan import THREADS, map_in_threads
+from vicinal.mechanisms import differing
+from vicinal.neighbours import THREADS, map_in_threads
 
 PAGE = 8192
 """Subjects whose units lie in one array: 64 KiB."""

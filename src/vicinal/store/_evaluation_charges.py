@@ -10,9 +10,7 @@ import numpy as np
 
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._hashed_slots import NOBODY
-from vicinal.ledger._ledger import Ledger
+from vicinal.ledger import NOBODY, Audience, Ledger
 from vicinal.mechanisms import NoisyTally, TallyPlan
 
 
