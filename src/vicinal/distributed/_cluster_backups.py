@@ -30,10 +30,19 @@ from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._files import guarded
-from vicinal.store import _backups
-from vicinal.store._folder import CONFIG, Folder, check_new, private_folder, read_config
-from vicinal.store._opening import LOST, OpenStore, open_folder
+from vicinal.ledger import guarded
+from vicinal.store import (
+    CONFIG,
+    LOST,
+    Folder,
+    OpenStore,
+    check_new,
+    open_folder,
+    pack,
+    private_folder,
+    read_config,
+    unpack,
+)
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -102,7 +111,7 @@ def pack_part(parts: OpenStore, path: Path) -> None:
     """Write the backup of the coordinator, the first part of a new backup."""
     check_new(path.parent)
     private_folder(path.parent)
-    _backups.pack(parts, path)
+    pack(parts, path)
 
 
 def write_cluster(cluster: ClusterDescription, path: Path) -> None:
@@ -155,7 +164,7 @@ def _unpacked(
     place, witness = target / part.name, witness_of(target, part.name)
     private_folder(target)
     private_folder(witness.parent)
-    _backups.unpack(part, place, None, witness, accept_loss=accept_loss)
+    unpack(part, place, None, witness, accept_loss=accept_loss)
     # A part of a cluster is no store: answering alone it would spend budgets for nothing.
     with guarded(place):
         (place / CONFIG).unlink()

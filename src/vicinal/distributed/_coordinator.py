@@ -61,20 +61,28 @@ from vicinal.errors import (
     StorageFailed,
     VicinalError,
 )
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store import Presence, Query, Reply, Verification
-from vicinal.store._additions import ATTEMPTS, AdditionTurns
-from vicinal.store._audience_state import AudienceState
-from vicinal.store._base_store import BaseStore
-from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._opening import OpenStore, open_folder
-from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import Addition, StoredRecords, forget_additions
-from vicinal.store._status import public_facts
-from vicinal.store._verify import verify
+from vicinal.neighbours import IntegerMatrix
+from vicinal.store import (
+    ATTEMPTS,
+    Addition,
+    AdditionTurns,
+    AudienceState,
+    BaseStore,
+    CountedRows,
+    OpenStore,
+    Presence,
+    Query,
+    Reply,
+    StagingEndedError,
+    StoredRecords,
+    Verification,
+    forget_additions,
+    open_folder,
+    public_facts,
+    verify,
+)
 
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
