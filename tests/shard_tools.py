@@ -70,6 +70,11 @@ def budgets(path, audience="default"):
     return left
 
 
+def kept_votes(server):
+    """Return of how many blocks a shard keeps the votes."""
+    return server._parts.database.read("SELECT COUNT(*) FROM carried")[0][0]
+
+
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
     for folder in shard_paths(path, ready_cluster(path).shards):

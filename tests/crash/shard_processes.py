@@ -97,7 +97,7 @@ class _Reply:
     def __init__(self, way):
         self._way, self.value = way, None
 
-    def result(self, seconds):
+    def __call__(self, seconds):
         until = time.monotonic() + seconds
         while self.value is None:
             if not self._way.receive(until - time.monotonic()) and time.monotonic() >= until:

@@ -22,7 +22,8 @@ import store_tools as tools
 from crash.shard_processes import ShardProcess
 from crash.store_spawner import Steps
 from store_tools import PEOPLE, Q, points
-from vicinal.distributed import Coordinator, ShardMissing, ShardServer, _changes
+from vicinal.distributed import Coordinator, ShardMissing, ShardServer
+from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._messages import AddStaged
 
 NEW, LABELS = points(40, 8)
@@ -75,7 +76,7 @@ def repeated(work):
 
 def life(path, steps, monkeypatch, while_staged=lambda _: None):
     """Ask, add, ask while the batch is staged, and ask again; return the addition's steps."""
-    stage, begun = _changes.stage, []
+    stage, begun = ClusterChanges.stage, []
 
     def staged(*args):
         found = stage(*args)
@@ -90,7 +91,7 @@ def life(path, steps, monkeypatch, while_staged=lambda _: None):
         ]
 
     with monkeypatch.context() as patch, Coordinator.open(path, ways) as cluster:
-        patch.setattr(_changes, "stage", staged)
+        patch.setattr(ClusterChanges, "stage", staged)
         repeated(lambda: cluster.predict(Q[:5], idempotency_key="a"))
         begun.append(steps.done)
         repeated(lambda: cluster.add(NEW, LABELS, NEWCOMERS, idempotency_key="n"))

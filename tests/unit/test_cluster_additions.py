@@ -13,7 +13,8 @@ import pytest
 import shard_tools
 import store_tools as tools
 from store_tools import PEOPLE, Q, points
-from vicinal.distributed import Coordinator, _changes, local_transports
+from vicinal.distributed import Coordinator, local_transports
+from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._messages import Add, AddStaged, Erase, Stage
 from vicinal.distributed._shard_server import ShardServer
 from vicinal.errors import KeyReused
@@ -25,7 +26,7 @@ NEWCOMERS = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2]
 @pytest.fixture
 def between(monkeypatch):
     """Return a function that says what is done, once, when shards have prepared records."""
-    stage, works = _changes.stage, []
+    stage, works = ClusterChanges.stage, []
 
     def staged(*args):
         found = stage(*args)
@@ -33,7 +34,7 @@ def between(monkeypatch):
             works.pop()()
         return found
 
-    monkeypatch.setattr(_changes, "stage", staged)
+    monkeypatch.setattr(ClusterChanges, "stage", staged)
     return works.append
 
 

@@ -370,10 +370,10 @@ def test_many_openings_without_a_shard_do_not_shut_it_out(path):
 class Away:
     """A way to a shard that nobody answers from."""
 
-    def send(self, task):  # noqa: ARG002 (as of ShardTransport)
+    def send(self, task):  # noqa: ARG002 (as of Transport)
         return self
 
-    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
         raise ShardUnreachable
 
     def close(self):

@@ -47,7 +47,7 @@ class Mortal:
         self.dead |= type(task.task).__name__ == self.kind
         return self if self.dead else self.link.send(task)
 
-    def result(self, seconds):  # noqa: ARG002 (as of PendingReply)
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
         raise ShardUnreachable("It is dead.")
 
     def close(self):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from vicinal.distributed import SpreadExtractor
-from vicinal.distributed._extraction import spread
-from vicinal.distributed._ray_cluster import _place
+from vicinal.distributed._ray_cluster import _features, _place
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
 
@@ -40,7 +41,7 @@ def test_a_shard_runs_where_its_name_is_offered():
 
 def test_what_goes_wrong_quotes_nothing(ray_engine):
     with pytest.raises(InvalidInput, match="image"):
-        spread(ray_engine, StoreExtractor("hog"), [np.full((2, 12, 12), np.nan)])
+        ray_engine.map(partial(_features, StoreExtractor("hog")), [np.full((2, 12, 12), np.nan)])
     with pytest.raises(StorageFailed, match="met with a fault") as caught:
-        spread(ray_engine, "no extractor", [PICTURES[:2]])
+        ray_engine.map(partial(_features, "no extractor"), [PICTURES[:2]])
     assert "no extractor" not in str(caught.value)

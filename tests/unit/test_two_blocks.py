@@ -276,10 +276,10 @@ class Failing:
         except ShardUnreachable:
             self._reply = None
 
-    def result(self, seconds):
+    def __call__(self, seconds):
         if self._reply is None:
             raise ShardUnreachable
-        return self._reply.result(seconds)
+        return self._reply(seconds)
 
 
 def test_a_coordinator_begins_to_count_anew(cluster_maker):

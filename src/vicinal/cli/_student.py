@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from vicinal.reports import ClassFigures
     from vicinal.students import Recipe, Student
 
-_NETWORK = typer.Option(help="small, deep, mnist, svhn, cifar10; mlp, wide or kernel for vectors.")
-Network = Annotated[str, _NETWORK]
 Overlapping = Annotated[
     bool, typer.Option("--overlapping", help="Classes overlap: soft targets, by class.")
 ]
@@ -33,7 +31,9 @@ class StudentOptions:
     out: Annotated[Path, typer.Option(help="Where to write the student. Publishable.")]
     onnx: Annotated[Path | None, typer.Option(help="Write it as ONNX, too.")] = None
     method: Annotated[str, typer.Option(help="plain, vat, uda, or both.")] = "vat"
-    network: Annotated[str | None, _NETWORK] = None
+    network: Annotated[
+        str | None, typer.Option(help="small or deep; mlp, wide or kernel for vectors.")
+    ] = None
     augmentation: Annotated[str, typer.Option(help="none, digits, clothes or objects.")] = "none"
     steps: Annotated[
         int | None,

@@ -20,7 +20,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal._arrays import Ints8, Ints32
+from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
@@ -67,11 +67,12 @@ _TOKEN = 16
 _PAUSE = 0.02
 """Seconds between two questions whether shards are ready."""
 
+_DESCRIBED = ("kind", "subjects", "audience", "clock")
+_ARRAYS = ("integers", "rows", "places")
+"""Fields of a change as its file has them: as JSON, and as arrays."""
+
 _NO_ROWS = np.zeros((0, 0), dtype=np.int8)
 _NOTHING = np.zeros(0, dtype=np.int32)
-
-Current = Callable[[], AbstractContextManager[None]]
-"""Gives the turn for a moment, or raises StagingEndedError if the data have changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,11 +96,13 @@ class ClusterChange:
     clock: int = 0
 
     def task(self, shard: int) -> Task:
-        """Return what one shard has to do."""
         if self.kind == ERASE:
             return Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
             return OpenAudience(self.clock, **self.audience)
+        return self.addition(shard)
+
+    def addition(self, shard: int) -> Add:
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
         return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
@@ -110,18 +113,11 @@ class ClusterChange:
 
     def save(self, path: Path) -> str:
         """Write it down, durably; return a digest of what was written, in hexadecimal digits."""
-        described = {
-            "what": self.kind, "turn": self.clock, "subjects": self.subjects,
-            "audience": self.audience,
-        }  # fmt: skip
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        described = {name: getattr(self, name) for name in _DESCRIBED}
+        text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
         content = io.BytesIO()
-        np.savez(
-            content,
-            said=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
-            integers=self.integers,
-            labels=self.rows,
-            places=self.places,
-        )
+        np.savez(content, described=text, **arrays)
         replace_file(path, content.getvalue())
         return hashlib.sha256(content.getvalue()).hexdigest()
 
@@ -133,11 +129,8 @@ class ClusterChange:
         if hashlib.sha256(content).hexdigest() != digest:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            described = json.loads(arrays["said"].tobytes())
-            return cls(
-                described["what"], described["subjects"], arrays["integers"], arrays["labels"],
-                arrays["places"], described["audience"], described["turn"],
-            )  # fmt: skip
+            described = json.loads(arrays["described"].tobytes())
+            return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 
 def wipe(path: Path) -> None:
@@ -189,7 +182,6 @@ class StagedFile:
             self._move(path, self._path)
 
     def wipe(self) -> None:
-        """Overwrite and remove it."""
         with self._lock:
             self._token = b""
             wipe(self._path)
@@ -211,47 +203,6 @@ class StagedAddition:
     token: bytes
     change: ClusterChange
     digest: str
-
-
-def stage(
-    change: ClusterChange,
-    file: StagedFile,
-    shards: Mapping[int, ShardClient],
-    policy: MissingShardPolicy,
-    current: Current,
-) -> StagedAddition:
-    """Have shards prepare a change that adds records, while blocks are charged; wait for it.
-
-    Raises StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing.
-    """
-    token = fresh_key(_TOKEN)
-    with current():
-        file.begin(token)
-    digest = file.write(change, token)
-    gather(shards, Ping(), policy)
-    _send(change, token, shards, policy, current)
-    while any(gather(shards, IsStaging(token), policy).values()):
-        time.sleep(_PAUSE)
-    return StagedAddition(token, change, digest)
-
-
-def _send(
-    change: ClusterChange,
-    token: bytes,
-    shards: Mapping[int, ShardClient],
-    policy: MissingShardPolicy,
-    current: Current,
-) -> None:
-    """Send every shard its part; what is sent after an erasure would bring somebody back."""
-    for number, shard in shards.items():
-        part = change.task(number)
-        assert isinstance(part, Add)  # noqa: S101 (only additions are staged)
-        with current():
-            reply = shard.send(Stage(token, part.integers, part.rows, part.subjects))
-        try:
-            reply(policy.deadline)
-        except ShardUnreachable:
-            raise StagingEndedError from None
 
 
 class ClusterChanges:
@@ -280,17 +231,12 @@ class ClusterChanges:
         self._staged = StagedFile(folder)
 
     @property
-    def n_shards(self) -> int:
-        """How many shards there are."""
-        return len(self._shards)
-
-    @property
     def pending(self) -> bool:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def on_all(self, task: Task | Sequence[Task]) -> dict[int, Any]:
-        """Have all shards do a task; return what came of it, by shard.
+    def on_all(self, task: Task | Callable[[int], Task]) -> dict[int, Any]:
+        """Have all shards do a task, or each its own; return what came of it, by shard.
 
         Raises ShardMissing if one is missing.
         """
@@ -323,11 +269,15 @@ class ClusterChanges:
 
         Raises ShardMissing if one is missing. The change stays pending.
         """
-        results = None if staged is None else self._added_as_staged(staged)
+        results = None
+        if staged is not None:
+            task = AddStaged(self._pending, staged.token)
+            with suppress(InvalidInput):  # a shard that has not prepared it needs the records
+                results = self._on(self._concerned(staged.change), task)
         if results is None:
             change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
             shards = self._concerned(change)
-            results = self._on(shards, [change.task(number) for number in shards])
+            results = self._on(shards, change.task)
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
@@ -338,11 +288,11 @@ class ClusterChanges:
         return results
 
     def stage(self, records: StoredRecords, basis: int, turn: Turn) -> StagedAddition:
-        """Have shards prepare records to be added, while blocks are charged.
+        """Have shards prepare records to be added, while blocks are charged; wait for it.
 
         `basis` is the version of the coordinator's register that it is for. Raises
-        StagingEndedError if the data have changed meanwhile; ShardMissing, as a shard that is away
-        may know a subject.
+        StagingEndedError if the data have changed meanwhile, or a shard broke off; ShardMissing, as
+        a shard that is away may know a subject.
         """
 
         @contextmanager
@@ -353,7 +303,22 @@ class ClusterChanges:
                 yield
 
         change = self._addition(records, turn)
-        return stage(change, self._staged, self._concerned(change), self._policy, current)
+        shards, token = self._concerned(change), fresh_key(_TOKEN)
+        with current():
+            self._staged.begin(token)
+        digest = self._staged.write(change, token)
+        gather(shards, Ping(), self._policy)
+        for number, shard in shards.items():
+            part = change.addition(number)
+            with current():  # what is sent after an erasure would bring somebody back
+                received = shard.send(Stage(token, part.integers, part.rows, part.subjects))
+            try:
+                received(self._policy.deadline)
+            except ShardUnreachable:
+                raise StagingEndedError from None
+        while any(gather(shards, IsStaging(token), self._policy).values()):
+            time.sleep(_PAUSE)
+        return StagedAddition(token, change, digest)
 
     def end_staging(self, *, everywhere: bool) -> None:
         """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""
@@ -386,15 +351,24 @@ class ClusterChanges:
         return decide
 
     def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
-        """Return the shard of every subject, int32 (subjects,): the one that knows them, if any.
+        """Return the shard of every subject, int32 (subjects,).
 
-        Shards are asked for some thousands at a time. Raises ShardMissing if a shard is missing: it
-        may know one of them.
+        It is where they are, or were, or else by the hash of their id. Shards are asked for some
+        thousands at a time. Raises ShardMissing if a shard is missing: it may know one of them.
         """
         places = [_NOTHING]
         for start in range(0, len(subjects), _AT_ONCE):
             some = subjects[start : start + _AT_ONCE]
-            places.append(self._places(some, self.on_all(KnownSubjects(some))))
+            table = np.stack(list(self.on_all(KnownSubjects(some)).values()))
+            if ((table > 0).sum(axis=0) > 1).any():
+                raise PrivacyRefused(
+                    "Two shards know one subject, so what it has left cannot be told. Bring back "
+                    "the folders that belong together, or restore a backup of the cluster."
+                )
+            found: Ints32 = table.argmax(axis=0).astype(np.int32)
+            for at in np.flatnonzero(~table.any(axis=0)).tolist():
+                found[at] = place_by_hash(self._ledger.hash(some[at]), len(self._shards))
+            places.append(found)
         return np.concatenate(places)
 
     def _addition(self, records: StoredRecords, turn: Turn = nullcontext) -> ClusterChange:
@@ -406,33 +380,12 @@ class ClusterChanges:
     def _concerned(self, change: ClusterChange) -> dict[int, ShardClient]:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
-    def _added_as_staged(self, staged: StagedAddition) -> dict[int, Any] | None:
-        """Have shards add what they have prepared; None if one has not, and needs the records."""
-        shards = self._concerned(staged.change)
-        try:
-            return self._on(shards, AddStaged(self._pending, staged.token))
-        except InvalidInput:
-            return None
-
-    def _on(self, shards: Mapping[int, ShardClient], task: Task | Sequence[Task]) -> dict[int, Any]:
+    def _on(
+        self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
+    ) -> dict[int, Any]:
+        # A shard that is away is known in seconds; one that is at work may take very long.
         gather(shards, Ping(), self._policy)
         return gather(shards, task, self._policy, work=_WORK)
-
-    def _places(self, subjects: Sequence[SubjectId], standings: Mapping[int, Ints8]) -> Ints32:
-        """Return the shard of every subject: where it is, or was, or else by the hash of its id.
-
-        `standings`, mapping of int to int8 (subjects,): what each shard knows of them.
-        """
-        table = np.stack([standings[number] for number in sorted(standings)])
-        if ((table > 0).sum(axis=0) > 1).any():
-            raise PrivacyRefused(
-                "Two shards know one subject, so what it has left cannot be told. Bring back the "
-                "folders that belong together, or restore a backup of the cluster."
-            )
-        places: Ints32 = table.argmax(axis=0).astype(np.int32)
-        for at in np.flatnonzero(~table.any(axis=0)).tolist():
-            places[at] = place_by_hash(self._ledger.hash(subjects[at]), len(self._shards))
-        return places
 
     def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
         """Return ids for new subjects: the next numbers that none has, or had, on any shard."""

@@ -8,7 +8,6 @@ what was charged since, a cluster goes on with every budget spent.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from vicinal import _checks
@@ -36,9 +35,7 @@ from vicinal.store import (
     LOST,
     Folder,
     OpenStore,
-    check_new,
     open_folder,
-    pack,
     private_folder,
     read_config,
     unpack,
@@ -69,7 +66,14 @@ def accept_cluster_loss(path: str | Path) -> None:
         ]
         for number, parts in enumerate(shards):
             _check_member(cluster, number, coordinator, parts)
-        _spend(coordinator, shards)
+        # The coordinator's clock passes all that shards know, so that no late block is charged.
+        clocks = [VoteJournal(parts.database).clock for parts in shards]
+        coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
+        for parts in (coordinator, *shards):
+            with parts.ledger.change(LOST):
+                parts.ledger.spend_all_budgets()
+                write_epoch(parts.database, b"")
+            parts.mark_change()
         with coordinator.database.transaction():
             records.replace_all(
                 cluster.identity,
@@ -94,29 +98,6 @@ def _check_member(
             f"Shard {number} has other audiences than the coordinator. Restore both from backups "
             "of the same time."
         )
-
-
-def _spend(coordinator: OpenStore, shards: list[OpenStore]) -> None:
-    """Spend everything everywhere; the coordinator's clock passes all that shards know."""
-    clocks = [VoteJournal(parts.database).clock for parts in shards]
-    coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
-    for parts in (coordinator, *shards):
-        with parts.ledger.change(LOST):
-            parts.ledger.spend_all_budgets()
-            write_epoch(parts.database, b"")
-        parts.mark_change()
-
-
-def pack_part(parts: OpenStore, path: Path) -> None:
-    """Write the backup of the coordinator, the first part of a new backup."""
-    check_new(path.parent)
-    private_folder(path.parent)
-    pack(parts, path)
-
-
-def write_cluster(cluster: ClusterDescription, path: Path) -> None:
-    """Write down whose parts these are: from now on they are a backup."""
-    replace(cluster, source="").save(path)
 
 
 def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool = False) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +28,7 @@ from vicinal.distributed._changes import (
     ClusterChanges,
     StagedAddition,
 )
-from vicinal.distributed._cluster_backups import accept_cluster_loss, pack_part, write_cluster
+from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
@@ -78,8 +77,11 @@ from vicinal.store import (
     StagingEndedError,
     StoredRecords,
     Verification,
+    check_new,
     forget_additions,
     open_folder,
+    pack,
+    private_folder,
     public_facts,
     verify,
 )
@@ -89,22 +91,6 @@ _OPENING = 5.0
 
 Connect = Callable[[Sequence[Path]], Sequence[Transport]]
 """Makes the ways to shards, given their folders."""
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class OpenCluster:
-    """What an open cluster consists of.
-
-    - `parts`: the coordinator's store.
-    - `description`: what is public about the cluster.
-    - `records`: what the coordinator knows of its shards.
-    - `transports`: the ways to them.
-    """
-
-    parts: OpenStore
-    description: ClusterDescription
-    records: ShardRecords
-    transports: Sequence[Transport]
 
 
 class Coordinator(BaseStore):
@@ -122,12 +108,18 @@ class Coordinator(BaseStore):
     _kind = "cluster"
     n_under_way = 2
 
-    def __init__(self, cluster: OpenCluster, policy: MissingShardPolicy) -> None:
-        parts, records = cluster.parts, cluster.records
-        self._cluster, self._policy = cluster.description, policy
+    def __init__(
+        self,
+        parts: OpenStore,
+        description: ClusterDescription,
+        records: ShardRecords,
+        transports: Sequence[Transport],
+        policy: MissingShardPolicy,
+    ) -> None:
+        self._cluster, self._policy = description, policy
         self._clients = [
-            ShardClient(transport, record, self._cluster.identity, self._clock)
-            for transport, record in zip(cluster.transports, records, strict=True)
+            ShardClient(transport, record, description.identity, self._clock)
+            for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._additions = AdditionTurns()
@@ -186,10 +178,22 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        with _open_cluster(place, connect) as opened:
-            coordinator = cls(opened, policy)
+        description = ready_cluster(place)
+        shard_folder = ShardFolder.read(place / COORDINATOR)
+        if shard_folder.cluster != description.identity:
+            raise PrivacyRefused("The coordinator belongs to another cluster.")
+        with ExitStack() as resources:
+            parts = resources.enter_context(open_folder(shard_folder.folder))
+            records = ShardRecords.of(parts.database, description)
+            transports = connect(shard_paths(place, description.shards))
+            for transport in transports:
+                resources.callback(transport.close)
+            records.open()
+            parts.mark()
+            coordinator = cls(parts, description, records, transports, policy)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
+            resources.pop_all()
         return coordinator
 
     def close(self) -> None:
@@ -339,7 +343,13 @@ class Coordinator(BaseStore):
 
         A shard that is at work answers when it is through.
         """
-        return {number: _reason_away(one, seconds) for number, one in enumerate(self._clients)}
+        reasons = dict.fromkeys(range(len(self._clients)), "")
+        for number, client in enumerate(self._clients):
+            try:
+                gather({number: client}, Ping(), MissingShardPolicy(seconds))
+            except VicinalError as error:
+                reasons[number] = str(error)
+        return reasons
 
     def backup(self, path: str | Path) -> None:
         """Write coordinator and shards into a new folder as they are at one moment.
@@ -349,10 +359,13 @@ class Coordinator(BaseStore):
         with self._exclusive():
             place = Path(path).absolute()
             self._delete_votes()
-            pack_part(self._parts, place / COORDINATOR)
+            check_new(place)
+            private_folder(place)
+            pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
-            self._changes.on_all([Backup(one) for one in paths])
-            write_cluster(self._cluster, place)
+            self._changes.on_all(lambda number: Backup(paths[number]))
+            # Last: until then it is no backup.
+            dataclasses.replace(self._cluster, source="").save(place)
 
     def _remote(self, name: str) -> RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
@@ -422,31 +435,3 @@ class Coordinator(BaseStore):
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
-
-
-@contextmanager
-def _open_cluster(path: Path, connect: Connect) -> Iterator[OpenCluster]:
-    """Open the parts of a cluster; if the body fails, all of them are let go of."""
-    description = ready_cluster(path)
-    shard_folder = ShardFolder.read(path / COORDINATOR)
-    if shard_folder.cluster != description.identity:
-        raise PrivacyRefused("The coordinator belongs to another cluster.")
-    with ExitStack() as resources:
-        parts = resources.enter_context(open_folder(shard_folder.folder))
-        records = ShardRecords.of(parts.database, description)
-        transports = connect(shard_paths(path, description.shards))
-        for transport in transports:
-            resources.callback(transport.close)
-        records.open()
-        parts.mark()
-        yield OpenCluster(parts, description, records, transports)
-        resources.pop_all()
-
-
-def _reason_away(shard: ShardClient, seconds: float) -> str:
-    """Return why a shard does not answer, or ""."""
-    try:
-        gather({shard.record.number: shard}, Ping(), MissingShardPolicy(seconds))
-    except VicinalError as error:
-        return str(error)
-    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,8 +11,14 @@ from typing import Any
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, ShardState, Task
-from vicinal.distributed._transports import PendingReply, Transport
-from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged
+from vicinal.distributed._transports import Reply, Transport
+from vicinal.errors import (
+    ShardDamaged,
+    ShardMissing,
+    ShardUnreachable,
+    StoreDamaged,
+    VicinalError,
+)
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
@@ -75,99 +81,69 @@ class ShardClient:
         message = self.message(task)
         return partial(self._received, message.known, self.transport.send(message))
 
-    def _received(self, known: ShardState, reply: PendingReply, seconds: float) -> Any:
-        answer = reply.result(seconds)
+    def _received(self, known: ShardState, reply: Reply, seconds: float) -> Any:
+        answer = reply(seconds)
         self.record.accept(known, answer.links)
         return answer.value
 
 
-@dataclass(slots=True)
-class RetriedTask:
-    """One shard's task, sent again whenever the shard cannot be reached.
-
-    - `shard`, `task`: who is to do what.
-    - `reason`: why the shard was last unreachable, in public words; empty if it only took too long.
-    - `is_damaged`: whether asking it again is no help.
-    - `has_answered`: whether it has sent `value`.
-    """
-
-    shard: ShardClient
-    task: Task
-    reason: str = ""
-    is_damaged: bool = False
-    has_answered: bool = False
-    value: Any = None
-    _received: Callable[[float], Any] | None = None
-
-    def send(self) -> None:
-        """Send the task, for the first time or again."""
-        self._received = self.shard.send(self.task)
-
-    def attempt(self, seconds: float) -> bool:
-        """Wait for what was sent last; return whether there is nothing more to wait for."""
-        assert self._received is not None  # noqa: S101 (it was sent)
-        try:
-            self.value, self.has_answered = self._received(seconds), True
-        except ShardUnreachable as error:
-            self.reason = str(error) or self.reason
-        except StoreDamaged as error:
-            self.reason, self.is_damaged = str(error), True
-        return self.has_answered or self.is_damaged
-
-
 def gather(
     shards: Mapping[int, ShardClient],
-    task: Task | Sequence[Task],
+    task: Task | Callable[[int], Task],
     policy: MissingShardPolicy,
     *,
     work: float = 0.0,
     meanwhile: Callable[[], None] | None = None,
 ) -> dict[int, Any]:
-    """Send shards their tasks and return what came back, by shard.
+    """Send shards a task and return what came back, by shard.
 
     A task may be sent again without harm: a shard charges a block once and makes a change once.
 
-    - `task`: the same for all, or one for each.
+    - `task`: the same for all, or what returns that of a shard.
     - `work`: seconds that a shard within reach may take, if that is longer than the policy's.
     - `meanwhile`: what is done while shards are at work.
 
     Raises ShardMissing if a shard is missing and the policy is to refuse, or if all are. It says
     which, and why. ShardDamaged if one is damaged, for which nobody waits.
     """
-    tasks = task if isinstance(task, Sequence) else [task] * len(shards)
     until = time.monotonic() + policy.deadline
-    waiting = {
-        number: RetriedTask(shard, its)
-        for (number, shard), its in zip(shards.items(), tasks, strict=True)
-    }
-    for one in waiting.values():
-        one.send()
+    tasks = {number: task(number) if callable(task) else task for number in shards}
+    pending = {number: shard.send(tasks[number]) for number, shard in shards.items()}
     if meanwhile is not None:
         meanwhile()
-    pending = list(waiting.values())
-    while True:
-        # Those that cannot be reached are asked again in turn: none waits for another one's end.
+    answered: dict[int, Any] = {}
+    errors: dict[int, VicinalError] = {}
+    while pending:
         last = until - time.monotonic() <= _PAUSE
-        pending = [one for one in pending if not one.attempt(max(until - time.monotonic(), work))]
-        if last or not pending:
+        for number, received in pending.items():
+            try:
+                answered[number] = received(max(until - time.monotonic(), work))
+            except (ShardUnreachable, StoreDamaged) as error:
+                # One that only took too long says nothing: what it said before says more.
+                errors[number] = error if str(error) else errors.get(number, error)
+        if last:
             break
-        time.sleep(_PAUSE)
-        for one in pending:
-            one.send()
-    missing = {number: one for number, one in waiting.items() if not one.has_answered}
-    if missing and not (policy.answer_without and len(missing) < len(waiting)):
-        raise _refusal(missing, len(waiting), policy)
-    return {number: one.value for number, one in waiting.items() if one.has_answered}
+        # All that cannot be reached are asked again together, so that none waits for the end of
+        # another one. A damaged one would be no better.
+        again = [n for n in pending if not (n in answered or isinstance(errors[n], StoreDamaged))]
+        if again:
+            time.sleep(_PAUSE)
+        pending = {number: shards[number].send(tasks[number]) for number in again}
+    missing = {number: error for number, error in errors.items() if number not in answered}
+    if missing and not (policy.answer_without and answered):
+        raise _refusal(missing, len(shards), policy)
+    return {number: answered[number] for number in shards if number in answered}
 
 
 def _refusal(
-    missing: Mapping[int, RetriedTask], shards: int, policy: MissingShardPolicy
+    missing: Mapping[int, VicinalError], shards: int, policy: MissingShardPolicy
 ) -> ShardMissing:
     """Return in public words which shards are missing, and why."""
     why = " ".join(
-        f"Shard {number}: {one.reason or 'No answer in time.'}" for number, one in missing.items()
+        f"Shard {number}: {str(missing[number]) or 'No answer in time.'}"
+        for number in sorted(missing)
     )
-    if any(one.is_damaged for one in missing.values()):
+    if any(isinstance(error, StoreDamaged) for error in missing.values()):
         return ShardDamaged(f"{why} Nothing is answered until that is mended.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "

@@ -93,7 +93,6 @@ class ClusterDescription:
         return cls(**_read(path / _CLUSTER, names, f"There is no cluster at {path}."))
 
     def save(self, path: Path) -> None:
-        """Write it down."""
         _write(path / _CLUSTER, asdict(self))
 
 

@@ -92,19 +92,25 @@ class ShardRecord:
 
         Raises StoreOutdated if they do not lead through the state that was seen last.
         """
-        path = known.path(links)
+        path = [known]
+        for link in links:
+            last = path[-1]
+            if link != ChainLink.after(last.head, last.link + 1, link.clock, link.content):
+                raise self._refusal()
+            path.append(ShardState(link.number, link.clock, link.head))
         with self._lock:
-            # Answers may come late: one that leads to a state before the last one is right, too.
-            if path is None or {at.link: at for at in path}.get(self.state.link, self.state) != (
-                self.state
-            ):
-                raise StoreOutdated(
-                    f"Shard {self.number} went another way than the coordinator saw it go. Bring "
-                    "back the folder that belongs there."
-                )
+            # An answer may come late, and lead to a state before the one that was seen last.
+            if path[-1].link >= self.state.link and self.state not in path:
+                raise self._refusal()
             self.epochs = self.epochs[-1:]
             if path[-1].link > self.state.link:
                 self.state = path[-1]
+
+    def _refusal(self) -> StoreOutdated:
+        return StoreOutdated(
+            f"Shard {self.number} went another way than the coordinator saw it go. Bring back the "
+            "folder that belongs there."
+        )
 
     def row(self) -> tuple[int, str, int, int, bytes, bytes]:
         """Return its row in the table `shards`."""

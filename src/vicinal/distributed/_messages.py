@@ -289,17 +289,6 @@ class ShardState:
         last = database.chain.last
         return cls(last.number, last.clock, last.head)
 
-    def path(self, links: Iterable[ChainLink]) -> list[ShardState] | None:
-        """Return this state and those after each of `links`; None if one does not follow."""
-        states = [self]
-        for link in links:
-            last = states[-1]
-            expected = ChainLink.after(last.head, last.link + 1, link.clock, link.content)
-            if link != expected:
-                return None
-            states.append(ShardState(link.number, link.clock, link.head))
-        return states
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._messages import Message, SearchAhead, VoteRequest
-from vicinal.distributed._transports import ReopeningShard, Transport
+from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer, VoteRequest
+from vicinal.distributed._transports import ReopeningShard, Reply, Transport
 from vicinal.errors import (
     InvalidInput,
     MissingExtra,
@@ -31,11 +33,18 @@ from vicinal.errors import (
     VicinalError,
 )
 from vicinal.neighbours import IntegerMatrix
+from vicinal.store import StoreExtractor
 
 NAMESPACE = "vicinal"
 _LITTLE = 0.001
 _STARTING = 120.0
 """Seconds that processes may take to start on an engine that was started with them."""
+
+_ROWS = 256
+"""Raw rows of a task: enough that sending them costs little, next to a network."""
+
+_AHEAD = 4
+"""Tasks under way for each core; the others wait here."""
 
 _RULE = "RAY_AUTH_MODE"
 
@@ -70,18 +79,16 @@ class ShardActor:
         return run_quietly(lambda: self._shard.handle(join_message(message, more)))
 
     def process(self) -> int:
-        """Return the number of the actor's process."""
         return os.getpid()
 
     def close(self) -> CallResult:
-        """Close the folder."""
         return run_quietly(self._shard.close)
 
 
-def run_quietly(work: Callable[[], Any]) -> CallResult:
+def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
-        return DONE, work()
+        return DONE, work(*args)
     except (InvalidInput, PrivacyRefused, StoreDamaged) as error:
         return type(error).__name__, str(error)
     except VicinalError as error:
@@ -113,9 +120,23 @@ class RayTransport:
     start_spare: Callable[[], Any] | None = None
     _spare: Any = None
 
-    def send(self, message: Message) -> RayReply:
-        """Send a message without waiting."""
-        return RayReply(self, self.actor, self.actor.handle.remote(*split_message(message)))
+    def send(self, message: Message) -> Reply:
+        call = self.actor.handle.remote(*split_message(message))
+        return partial(self._received, self.actor, call)
+
+    def _received(self, actor: Any, call: Any, seconds: float) -> ShardAnswer:
+        kind, result = call_result(self.ray, call, seconds)
+        if kind == UNREACHABLE:
+            # It is gone, or lacks the folder. News of one that was replaced changes nothing.
+            if self._spare is not None and actor is self.actor:
+                self.actor, self._spare = self._spare, actor
+            raise ShardUnreachable(result)
+        if self._spare is None and self.start_spare is not None:
+            self._spare = self.start_spare()
+        if kind != DONE:
+            raise getattr(errors, kind)(result)
+        answer: ShardAnswer = result
+        return answer
 
     def close(self) -> None:
         """Have the folder closed, if an actor is there, and end the actors."""
@@ -123,36 +144,6 @@ class RayTransport:
             with suppress(self.ray.exceptions.RayError):
                 self.ray.get(actor.close.remote(), timeout=_CLOSING)
             self.ray.kill(actor)
-
-    def note_answer(self) -> None:
-        """Note that the shard has answered."""
-        if self._spare is None and self.start_spare is not None:
-            self._spare = self.start_spare()
-
-    def switch_to_spare(self, actor: Any) -> None:
-        """Call the other actor from now on: this one cannot be reached, or lacks the folder."""
-        if self._spare is not None and actor is self.actor:
-            self.actor, self._spare = self._spare, self.actor
-
-
-@dataclass(frozen=True, slots=True)
-class RayReply:
-    """A call under way."""
-
-    transport: RayTransport
-    actor: Any
-    call: Any
-
-    def result(self, seconds: float) -> Any:
-        """Return what came of it, or raise what the shard refused, or ShardUnreachable."""
-        kind, result = call_result(self.transport.ray, self.call, seconds)
-        if kind == UNREACHABLE:
-            self.transport.switch_to_spare(self.actor)
-        else:
-            self.transport.note_answer()
-        if kind == DONE:
-            return result
-        raise ShardUnreachable(result) if kind == UNREACHABLE else getattr(errors, kind)(result)
 
 
 def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult:
@@ -267,17 +258,28 @@ class RayCluster:
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
         return RayTransport(self._ray, make(), make if place or alone else None)
 
-    def task(self, work: Callable[..., CallResult]) -> Any:
-        """Return a function that does `work` on the engine; Ray does it again if it is lost."""
-        return self._ray.remote(work)
+    def map(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
+        """Do `work` on pieces, by all processes of the engine; return what came of it, in order.
 
-    def result(self, task: Any) -> CallResult:
-        """Wait for a task and return what came of it."""
-        return call_result(self._ray, task)
+        Pieces and results travel through Ray, whose memory and network must be as closed as the
+        disks. Plain tasks do it, not Ray Data, which writes names of files to logs and quotes them
+        in errors. Raises what `work` refuses; StorageFailed if the engine does not do its work.
+        """
+        task = self._ray.remote(run_quietly)
+        ahead = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        waiting: deque[Any] = deque()
+        results: list[Any] = []
+        for piece in pieces:
+            if len(waiting) >= ahead:
+                results.append(self._result(waiting.popleft()))
+            waiting.append(task.remote(work, piece))
+        return results + [self._result(one) for one in waiting]
 
-    def cores(self) -> int:
-        """Return how many cores the engine has."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+    def _result(self, task: Any) -> Any:
+        kind, result = call_result(self._ray, task)
+        if kind != DONE:
+            raise getattr(errors, kind, StorageFailed)(result)
+        return result
 
     @property
     def address(self) -> str:
@@ -294,6 +296,37 @@ class RayCluster:
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
         self._ray.shutdown()
+
+
+@dataclass(frozen=True)
+class SpreadExtractor(StoreExtractor):
+    """An extractor whose work is done on a Ray engine; what it writes down is a plain one's.
+
+    Attributes
+    ----------
+    engine : RayCluster or None
+        Where. A model file must have the same path on every machine.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import SpreadExtractor
+    >>> SpreadExtractor("hog").engine is None  # without an engine, a plain extractor
+    True
+    """
+
+    engine: RayCluster | None = None
+
+    def _numbers(self, raw: Any) -> Any:
+        if self.engine is None or self.kind == "columns" or len(raw) <= _ROWS:
+            return super()._numbers(raw)
+        plain = StoreExtractor(self.kind, self.options)
+        # Row i of the features depends on raw row i alone, so rows can be cut anywhere.
+        pieces = [raw[at : at + _ROWS] for at in range(0, len(raw), _ROWS)]
+        return np.concatenate(self.engine.map(partial(_features, plain), pieces))
+
+
+def _features(extractor: StoreExtractor, piece: Any) -> Any:
+    return extractor.transform(piece)
 
 
 def resources_of(name: str, offered: Mapping[str, float]) -> dict[str, float]:

@@ -401,7 +401,6 @@ class ShardStaging:
         return prepared if prepared is not None and prepared.is_current(self._parts) else None
 
     def end(self) -> None:
-        """Forget the batch, and cut it off the files."""
         self._token, self._thread, self._prepared = _NONE, None, None
         self._parts.record_files.drop_staged()
 
@@ -416,6 +415,5 @@ class ShardStaging:
 
 
 def records_of(parts: OpenStore, task: Add | Stage) -> StoredRecords:
-    """Return the records of a task."""
     targets = parts.schema.target.targets(task.rows)
     return StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -86,7 +86,6 @@ class RemoteShards:
     _following: Following | None = None
 
     def begin_batch(self) -> None:
-        """Begin a new batch of blocks."""
         self._number = 0
         self._following = None
         self.missing = set()
@@ -94,7 +93,6 @@ class RemoteShards:
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
-        """Have every shard charge its neighbours, and sum their votes. Private."""
         named = release.scales.tobytes()
         request = self._request(queries, thresholds, release.scales, named, VOTES)
         shape = (len(queries), release.mechanism.n_classes)
@@ -104,7 +102,6 @@ class RemoteShards:
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
     ) -> Iterator[TwoRounds]:
-        """Yield the queries for two rounds: all `together`, or one after the other."""
         step = len(queries) if together else 1
         for start in range(0, len(queries), step):
             part = slice(start, min(start + step, len(queries)))
@@ -168,9 +165,8 @@ class RemoteRounds:
     def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
         """Have every shard charge and count its neighbours. Private."""
         every = set(range(len(self.shards.shards)))
-        counts, self._counted = self.shards.gather(
-            self.request, every, (len(self.request.queries),)
-        )
+        shape = (len(self.request.queries),)
+        counts, self._counted = self.shards.gather(self.request, every, shape)
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
@@ -305,7 +301,11 @@ def tally_on_shards(
     shard_of = dict(zip(subjects, changes.places_of(subjects).tolist(), strict=True))
     where = np.array([shard_of[who] for who in counted.subjects], dtype=np.int64)
     plan = counted.plan
-    name = _name(ledger, audience, counted)
+    content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
+    content += framed_all(counted.subjects)
+    # Keyed, as the name lies on every shard, and a plain digest would confirm a guess.
+    private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
+    name = block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
 
     def request(shard: int) -> TallyRequest:
         rows = np.flatnonzero(where == shard)
@@ -314,13 +314,5 @@ def tally_on_shards(
             counted.cells[rows], [counted.subjects[row] for row in rows.tolist()],
         )  # fmt: skip
 
-    counts = changes.on_all([request(number) for number in range(changes.n_shards)])
+    counts = changes.on_all(request)
     return _summed(list(counts.values()), (sum(plan.sizes),))
-
-
-def _name(ledger: Ledger, audience: Audience, counted: CountedRows) -> bytes:
-    plan = counted.plan
-    content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
-    content += framed_all(counted.subjects)
-    private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
-    return block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)

@@ -114,15 +114,19 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     target = Path(path)
     check_new(target)
     with open_store(Path(store)) as source:
-        identity = fresh_key(16).hex()
-        subjects = PlacedSubjects.of(
-            source.database, source.ledger.size, shards, _checked_place(source, shards, place)
-        )
+        identity, ledger = fresh_key(16).hex(), source.ledger
+
+        def shard_of(subject: SubjectId) -> int:
+            if place is None:
+                return place_by_hash(ledger.hash(subject), shards)
+            return _checks.integer("place", place(subject), least=0, most=shards - 1)
+
+        subjects = PlacedSubjects.of(source.database, ledger.size, shards, shard_of)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
-        cluster = ClusterDescription(identity, shards, SPLITTING, source_path, source.ledger.clock)
+        cluster = ClusterDescription(identity, shards, SPLITTING, source_path, ledger.clock)
         cluster.save(target)
         _retire(source)
     replace(cluster, state=READY).save(target)
@@ -156,13 +160,6 @@ def _retire(source: OpenStore) -> None:
     source.witness.sync()
     folder = source.folder
     write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
-
-
-def _checked_place(source: OpenStore, shards: int, place: Place | None) -> Place:
-    """Return what returns the shard of a subject, and refuses one that there is not."""
-    if place is None:
-        return lambda subject: place_by_hash(source.ledger.hash(subject), shards)
-    return lambda who: _checks.integer("place", place(who), least=0, most=shards - 1)
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
@@ -253,55 +250,40 @@ def _fill(
     erased: list[tuple[Any, ...]],
 ) -> None:
     """Move records, their subjects and budgets into the files of an empty shard, in one change."""
-    slots = subjects.slots(number)
+    slots, files, size = subjects.slots(number), source.record_files, len(source.shard)
     with parts.ledger.change("split"):
-        for audience in source.ledger.audiences.values():
-            _open_like(parts, audience)
         parts.database.insert(MODELS, source.database.rows(MODELS))
         rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
-        _copy_records(source, parts, rows, subjects.new_slots[slot_of_row[rows]])
+        new_slots = subjects.new_slots[slot_of_row[rows]]
+        features, labels = files.features.rows(size), files.labels.rows(size)
+        for start in range(0, len(rows), _ROWS):
+            part, slots_of = rows[start : start + _ROWS], new_slots[start : start + _ROWS]
+            parts.record_files.append(start, features[part], labels[part], slots_of)
         write_digests(parts.database, parts.record_files, len(rows))
         parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
         parts.database.insert(DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
-            _move_budgets(parts, audience, slots, budgets)
+            _move_audience(parts, audience, slots, budgets)
 
 
-def _copy_records(source: OpenStore, parts: OpenStore, rows: Ints, slots: Slots) -> None:
-    """Copy some rows of the record files, with the slots that their subjects have now."""
-    size = len(source.shard)
-    features, labels = (
-        column.rows(size) for column in (source.record_files.features, source.record_files.labels)
-    )
-    for start in range(0, len(rows), _ROWS):
-        part = rows[start : start + _ROWS]
-        new = slots[start : start + _ROWS]
-        parts.record_files.append(start, features[part], labels[part], new)
-
-
-def _open_like(parts: OpenStore, audience: Audience) -> None:
-    """Open an audience with the same plan; its answers are the coordinator's to count."""
-    copy = Audience(
-        audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget,
-    )  # fmt: skip
-    copy.write(parts.database)
-    parts.ledger.audiences[copy.name] = copy
-
-
-def _move_budgets(parts: OpenStore, audience: Audience, slots: Ints, erased: list[int]) -> None:
+def _move_audience(parts: OpenStore, audience: Audience, slots: Ints, erased: list[int]) -> None:
     """Give every subject what it has left, and count what it had spent as spent.
 
     `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full
-    budget counts as granted once.
+    budget counts as granted once. The answers are the coordinator's to count.
     """
     units = audience.account.durable[slots]
-    copy = parts.ledger.audiences[audience.name]
-    copy.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
-    copy.granted = len(slots) + len(erased)
-    copy.checkpointed = copy.granted * UNITS - exact_sum(units) - sum(erased)
-    copy.checkpoint(parts.database)
+    moved = Audience(
+        audience.number, audience.name, audience.plan,
+        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget,
+    )  # fmt: skip
+    moved.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
+    moved.granted = len(slots) + len(erased)
+    moved.checkpointed = moved.granted * UNITS - exact_sum(units) - sum(erased)
+    moved.write(parts.database)
+    moved.checkpoint(parts.database)
+    parts.ledger.audiences[moved.name] = moved
 
 
 def _write_coordinator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from threading import RLock
@@ -21,21 +21,17 @@ from vicinal.errors import (
     VicinalError,
 )
 
+Reply = Callable[[float], ShardAnswer]
+"""A message under way. Called with seconds, it waits for so long at most, and returns the answer.
 
-class PendingReply(Protocol):
-    """A message under way."""
-
-    def result(self, seconds: float, /) -> ShardAnswer:
-        """Return what the shard answers within so many seconds, or raise ShardUnreachable.
-
-        What the shard refuses is raised as it was raised there.
-        """
+It raises ShardUnreachable; what the shard refuses is raised as it was raised there.
+"""
 
 
 class Transport(Protocol):
     """The way to one shard, wherever it runs."""
 
-    def send(self, message: Message) -> PendingReply:
+    def send(self, message: Message) -> Reply:
         """Send a message, without waiting for what comes of it."""
 
     def close(self) -> None:
@@ -101,8 +97,7 @@ class LocalTransport:
     def __init__(self, shard: ReopeningShard) -> None:
         self.shard = shard
 
-    def send(self, message: Message) -> PendingReply:
-        """Do a task."""
+    def send(self, message: Message) -> Reply:
         reply: Future[ShardAnswer] = Future()
         try:
             # Nothing is searched ahead: the answers that are waited for would come later for it.
@@ -110,10 +105,9 @@ class LocalTransport:
                 reply.set_result(self.shard.handle(message))
         except VicinalError as error:
             reply.set_exception(error)
-        return reply
+        return reply.result
 
     def close(self) -> None:
-        """Close the shard."""
         self.shard.close()
 
 

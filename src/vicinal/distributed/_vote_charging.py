@@ -13,7 +13,7 @@ coordinator alone, and are deleted as soon as the answer is durable there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -171,10 +171,6 @@ class VoteJournal:
         """Note that the transaction that passed `clock` to :meth:`delete_before` is durable."""
         self.clock = max(self.clock, clock)
 
-    def __len__(self) -> int:
-        """Return how many votes are kept."""
-        return int(self._database.read("SELECT COUNT(*) FROM carried")[0][0])
-
 
 _NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
@@ -228,10 +224,7 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) ->
 
 def _payers(request: VoteRequest, journal: VoteJournal) -> Bools:
     """Return which hits of the second round had paid for the first."""
-    first = VoteRequest(
-        request.name, request.clock, request.audience, COUNT, request.queries,
-        request.thresholds, _NO_SCALES,
-    )  # fmt: skip
+    first = replace(request, round=COUNT, scales=_NO_SCALES)
     charged = journal.find(first)
     if charged is None:
         raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")

@@ -33,10 +33,8 @@ _LEVELS_OF_FACTORS = 4095.0
 """Batch normalisation has one term a sum, so that its inputs can be finer."""
 
 _Normalisation = nn.BatchNorm2d | nn.BatchNorm1d
-_ADDS_UP = (
-    nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, nn.AdaptiveAvgPool2d, UnitLength,
-)  # fmt: skip
-_ONE_BY_ONE = (nn.ReLU, nn.LeakyReLU, nn.MaxPool2d, nn.Flatten, Likeness)
+_ADDS_UP = (nn.Conv2d, nn.Linear, nn.BatchNorm2d, nn.BatchNorm1d, UnitLength)
+_ONE_BY_ONE = (nn.ReLU, nn.MaxPool2d, nn.Flatten, Likeness)
 
 Layer = Callable[[Tensor], Tensor]
 
@@ -72,7 +70,7 @@ class ExactBody:
                 self._layers.append(_quantized(layer, next(bounds)))
             elif isinstance(layer, _ONE_BY_ONE):
                 self._layers.append(layer)
-            elif not isinstance(layer, nn.Dropout | nn.Dropout2d):
+            elif not isinstance(layer, nn.Dropout):
                 raise InvalidInput(f"The layer {type(layer).__name__} has no exact form.")
 
     def __call__(self, examples: Tensor) -> Tensor:
@@ -100,8 +98,6 @@ class _QuantizedLayer:
 def _quantized(layer: nn.Module, largest: float) -> _QuantizedLayer:
     levels = _LEVELS_OF_FACTORS if isinstance(layer, _Normalisation) else _LEVELS
     unit = largest / levels
-    if isinstance(layer, nn.AdaptiveAvgPool2d):
-        return _QuantizedLayer(1 / unit, levels, _mean, unit)
     if isinstance(layer, UnitLength):
         return _QuantizedLayer(1 / unit, levels, _unit_rows, 1.0)
     weight, bias = _weights(layer)
@@ -143,8 +139,3 @@ def _unit_rows(values: Tensor) -> Tensor:
     """Return rows of length 1. Squares are summed in float64, exactly up to 2^37 columns."""
     squares = values.double().square().sum(dim=1, keepdim=True)
     return (values / squares.sqrt().clamp_min(1.0)).float()
-
-
-def _mean(values: Tensor) -> Tensor:
-    """Return means over all places; a mean is an exact sum, and one division."""
-    return values.sum(dim=(2, 3), keepdim=True) / (values.shape[2] * values.shape[3])

@@ -272,7 +272,7 @@ class _Graph:
 
     def layer(self, last: str, layer: nn.Module) -> str:
         """Add a layer as it is in evaluation, and return its output."""
-        if isinstance(layer, nn.Dropout | nn.Dropout2d):
+        if isinstance(layer, nn.Dropout):
             return last
         if isinstance(layer, nn.Conv2d | nn.Linear):
             return self._sums(last, layer)
@@ -283,15 +283,12 @@ class _Graph:
         if isinstance(layer, nn.MaxPool2d):
             size = [int(layer.kernel_size)] * 2  # type: ignore[arg-type]
             return self.node("MaxPool", [last], kernel_shape=size, strides=size)
-        if isinstance(layer, nn.LeakyReLU):
-            return self.node("LeakyRelu", [last], alpha=layer.negative_slope)
         if isinstance(layer, UnitLength):
             length = self.node("ReduceL2", [last], axes=[1], keepdims=1)
             return self.node("Div", [last, self.node("Max", [length, self.weight([1e-12])])])
         if isinstance(layer, Likeness):
             return self._likeness(last)
-        simple = {nn.ReLU: "Relu", nn.Flatten: "Flatten", nn.AdaptiveAvgPool2d: "GlobalAveragePool"}
-        return self.node(simple[type(layer)], [last])
+        return self.node("Relu" if isinstance(layer, nn.ReLU) else "Flatten", [last])
 
     def _likeness(self, last: str) -> str:
         half = self.weight([0.5])

@@ -1,10 +1,6 @@
 """Networks of the students: plain stacks of layers, which can also be written as ONNX.
 
-Sources. ZYCW20's supplement has a table of layers each for MNIST, SVHN and CIFAR-10. "mnist" and
-"svhn" are as in the authors' published code (``digit_pytorch/models``), which agrees with the
-network of Papernot et al. 2017 (PATE) but for batch normalisation; "cifar10" is *reconstructed*:
-the text was not to be had, and this is Conv-Small of Miyato et al. 2018, which such students
-commonly are. "small" and "deep" are ours, for two cores: a tenth of the arithmetic of "mnist".
+"small" and "deep" are made for two cores: a tenth of the arithmetic of the networks of ZYCW20.
 """
 
 from __future__ import annotations
@@ -87,39 +83,6 @@ def _width(layers: nn.Sequential, shape: Shape) -> int:
     return features.shape[1]
 
 
-def _published(shape: Shape) -> nn.Sequential:
-    """Two convolutions and two dense layers, as the authors' code for MNIST and SVHN has them."""
-    convolutions = nn.Sequential(
-        nn.Conv2d(shape[0], 64, 5),
-        nn.MaxPool2d(2),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.Conv2d(64, 128, 5),
-        nn.Dropout2d(0.5),
-        nn.MaxPool2d(2),
-        nn.BatchNorm2d(128),
-        nn.ReLU(),
-        nn.Flatten(),
-    )
-    first = nn.Linear(_width(convolutions, shape), 384)
-    dense = (first, nn.ReLU(), nn.Dropout(0.5), nn.Linear(384, 192), nn.Dropout(0.5))
-    return nn.Sequential(*convolutions, *dense)
-
-
-def _conv_small(shape: Shape) -> nn.Sequential:
-    """Conv-Small of Miyato et al. 2018, with its widths for CIFAR-10; reconstructed."""
-    layers: list[nn.Module] = []
-    widths = (shape[0], 96, 96, 96)
-    for before, after in itertools.pairwise(widths):
-        layers += _leaky(before, after, 3, 1)
-    layers += [nn.MaxPool2d(2), nn.Dropout(0.5)]
-    for before, after in itertools.pairwise((96, 192, 192, 192)):
-        layers += _leaky(before, after, 3, 1)
-    layers += [nn.MaxPool2d(2), nn.Dropout(0.5), *_leaky(192, 192, 3, 0)]
-    layers += [*_leaky(192, 192, 1, 0), *_leaky(192, 192, 1, 0)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-
-
 def _small(shape: Shape) -> nn.Sequential:
     """Pools early, so that two cores take milliseconds for a step."""
     layers = [nn.Conv2d(shape[0], 32, 5, padding=2), *_first_pool(), *_relu(32, 64, 1)]
@@ -161,17 +124,9 @@ def _wide(shape: Shape) -> nn.Sequential:
     return nn.Sequential(nn.Linear(shape[0], 1024), nn.ReLU(), nn.Dropout(0.5))
 
 
-def _leaky(before: int, after: int, size: int, padding: int) -> list[nn.Module]:
-    convolution = nn.Conv2d(before, after, size, padding=padding)
-    return [convolution, nn.BatchNorm2d(after), nn.LeakyReLU(0.1)]
-
-
 _BODIES: dict[str, Callable[[Shape], nn.Sequential]] = {
     "small": _small,
     "deep": _deep,
-    "mnist": _published,
-    "svhn": _published,
-    "cifar10": _conv_small,
     "mlp": _mlp,
     "wide": _wide,
 }
