@@ -25,7 +25,6 @@ extensions = [
     "myst_parser",
     "sphinx_gallery.gen_gallery",
     "docs.site.links",
-    "docs.site.repeats",
 ]
 exclude_patterns = ["site", "_templates", "tutorials/*.ipynb", "tutorials/*.py"]
 templates_path = ["_templates"]
