@@ -18,7 +18,7 @@ from vicinal.ledger._subject_pages import (
     remove_subjects,
     write_subjects,
 )
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 
 KEY = bytes(32)
 IDS = st.one_of(st.integers(-99, 99), st.text("ab<>% é", min_size=1, max_size=5))
@@ -38,7 +38,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
     """Fails if a change of one slot touches another, or leaves a row of its page as it was."""
     expected = {}
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         for step in steps:
             write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
@@ -53,7 +53,7 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
     everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
     gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         write_subjects(database, everybody)
         between = database.read("SELECT * FROM subject_pages WHERE page = 2")
         write_subjects(database, dict.fromkeys(gone))
@@ -79,7 +79,7 @@ def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
         lambda: remove_subjects(database, gone),
     ):
         with database.transaction():
-            database.delete(SUBJECT_PAGES)
+            database.delete(Tables.SUBJECT_PAGES)
             write_subjects(database, here)
             take_out()
         found.append(database.read("SELECT * FROM subject_pages ORDER BY page, part"))
@@ -91,7 +91,7 @@ def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
 def test_a_subject_is_cut_out_only_where_it_stands(database):
     """An id in another place of its row than its slot's, or in none: the slot is freed."""
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         write_subjects(database, {slot: framed(slot) for slot in range(9)})
         remove_subjects(database, {3: framed(4), 5: framed("nobody")})
     expected = {slot: framed(slot) for slot in range(9) if slot not in {3, 5}}

@@ -12,7 +12,7 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import grown
-from vicinal.ledger._tables import AUDIENCES, CHARGES, PAGES
+from vicinal.ledger._tables import Tables
 from vicinal.mechanisms import differing
 from vicinal.neighbours import THREADS, map_in_threads
 
@@ -184,7 +184,7 @@ class Audience:
             self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
             self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
         )  # fmt: skip
-        database.replace(AUDIENCES, [row])
+        database.replace(Tables.AUDIENCES, [row])
 
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
         """Write all changed pages, and add the charges that they now hold to their sums.
@@ -196,7 +196,7 @@ class Audience:
         self.checkpointed += spent + logged[0]
         self.checkpointed_queries += queries + logged[1]
         numbers = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
-        database.delete_keys(CHARGES, numbers)
+        database.delete_keys(Tables.CHARGES, numbers)
         self.write(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
@@ -213,7 +213,7 @@ class Audience:
 
     def _write_pages(self, database: Database, numbers: Iterable[int]) -> None:
         pages = [(self.number, page, self.account.page(page)) for page in sorted(numbers)]
-        database.replace(PAGES, pages)
+        database.replace(Tables.PAGES, pages)
 
     @property
     def needs_checkpoint(self) -> bool:
@@ -236,7 +236,7 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
     `size`: number of slots.
     """
-    rows = sorted(database.rows(AUDIENCES))
+    rows = sorted(database.rows(Tables.AUDIENCES))
     return {row[1]: _loaded(database, row, size) for row in rows}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._tables import BYTES, CHAIN, META, WHOLE, Table
+from vicinal.ledger._tables import BYTES, WHOLE, Table, Tables
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -173,7 +173,7 @@ class Database(ABC):
 
     def put(self, name: str, value: str) -> None:
         """Write a fact to the table `meta`."""
-        self.replace(META, [(name, value)])
+        self.replace(Tables.META, [(name, value)])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -269,7 +269,7 @@ class Database(ABC):
             return None
         rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
         link = self.chain.next(int(rows[0][0]) if rows else 0)
-        self._run(CHAIN.insertion, (link.number, link.clock, link.content, link.head))
+        self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
     def _undo(self) -> None:

@@ -22,18 +22,7 @@ from vicinal.ledger._chain import Chain, attach, descends
 from vicinal.ledger._database import Database
 from vicinal.ledger._register import SubjectRegister, assign_initial_budgets
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._tables import (
-    ANALYSTS,
-    ANSWERS,
-    CHARGES,
-    DEPARTED,
-    FORMAT,
-    HISTORY,
-    LESSONS,
-    REQUESTS,
-    SHADOWS,
-    TABLES,
-)
+from vicinal.ledger._tables import FORMAT, TABLES, Tables
 
 _CLOSED = "closed audiences"
 
@@ -85,7 +74,7 @@ class Ledger(SubjectRegister):
             self.version += 1
             self.register_version += 1
             self.clock += 1
-            self.database.insert(HISTORY, [(self.clock, _now(), kind, self.version)])
+            self.database.insert(Tables.HISTORY, [(self.clock, _now(), kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
@@ -101,7 +90,7 @@ class Ledger(SubjectRegister):
         with self._all_or_nothing():
             for block in blocks:
                 self._enter(block)
-            self.database.insert(REQUESTS, [request.row() for request in requests])
+            self.database.insert(Tables.REQUESTS, [request.row() for request in requests])
             self.database.put("clock", str(self.clock))
 
     @contextmanager
@@ -158,7 +147,7 @@ class Ledger(SubjectRegister):
             audience.checkpoint(self.database, charges.spent, queries)
             return
         row = (self.clock, audience.number, queries, str(charges.spent), slots, units)
-        self.database.insert(CHARGES, [row])
+        self.database.insert(Tables.CHARGES, [row])
         audience.logged_bytes += len(slots) + len(units)
         if audience.needs_checkpoint:
             audience.checkpoint(self.database)
@@ -193,8 +182,8 @@ class Ledger(SubjectRegister):
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        departed = self.database.rows(DEPARTED)
-        self.database.replace_known(DEPARTED, departed, [(*row[:2], 0) for row in departed])
+        departed = self.database.rows(Tables.DEPARTED)
+        self.database.replace_known(Tables.DEPARTED, departed, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
@@ -218,7 +207,7 @@ class Ledger(SubjectRegister):
 
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
         """Write how far public points are worn that are charged along, inside a transaction."""
-        self.database.replace(SHADOWS, [(audience.number, text_of(shares))])
+        self.database.replace(Tables.SHADOWS, [(audience.number, text_of(shares))])
 
     def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
@@ -227,9 +216,11 @@ class Ledger(SubjectRegister):
         audience.slack = block.slack
         self.write_charges(audience, queries)
         audience.write(self.database)
-        self.database.insert(ANSWERS, [block.row(self.clock, self.version)])
+        self.database.insert(Tables.ANSWERS, [block.row(self.clock, self.version)])
         if block.reuse_entry is not None:
-            self.database.insert(LESSONS, [block.reuse_entry.row(self.clock, audience.number)])
+            self.database.insert(
+                Tables.LESSONS, [block.reuse_entry.row(self.clock, audience.number)]
+            )
         if block.proxies is not None:
             self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:
@@ -262,4 +253,4 @@ def _now() -> str:
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:
     analyst = audience.analysts[name]
-    database.replace(ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])
+    database.replace(Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])

@@ -22,7 +22,7 @@ from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, remove_subjects
-from vicinal.ledger._tables import DEPARTED
+from vicinal.ledger._tables import Tables
 
 _AT_ONCE = 256
 """Hashes that are looked up in one statement."""
@@ -165,7 +165,7 @@ class SubjectRegister:
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
             rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
-            self.database.insert(DEPARTED, rows)
+            self.database.insert(Tables.DEPARTED, rows)
             audience.account.assign(slots, nothing, self.size)
             audience.checkpoint(self.database)
 
@@ -209,10 +209,10 @@ class SubjectRegister:
         for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
             hashed = self.hash(subject)
             if self.standing(subject) == Standing.UNKNOWN:
-                self.database.insert(DEPARTED, [(hashed, EVALUATED, 0)])
+                self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
             if not self._units_of_departed(hashed, audience):
                 audience.granted += audience.initial_budget == UNITS
-            self.database.replace(DEPARTED, [(hashed, audience.number, has)])
+            self.database.replace(Tables.DEPARTED, [(hashed, audience.number, has)])
             audience.checkpointed += had - has
 
     def _units_of_departed(self, hashed: bytes, audience: Audience) -> list[Row]:
@@ -241,7 +241,7 @@ class SubjectRegister:
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             if rows := self.database.read(query, (hashed,)):
                 units_of[place] = dict(rows)
-                self.database.delete(DEPARTED, "hash = ?", (hashed,))
+                self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
         return units_of
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from vicinal._arrays import Bools, Ints, Ints32
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -100,7 +100,7 @@ def remove_subjects(database: Database, framed_ids: Mapping[int, bytes]) -> None
     writes, and takes less time: nothing is read twice, and no row is split into its ids.
     """
     for pages in _together(dict(sorted(framed_ids.items()))):
-        stored = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (min(pages), max(pages)))
+        stored = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (min(pages), max(pages)))
         rows_of = {page: list(there) for page, there in groupby(stored, key=itemgetter(0))}
         before, after = [], []
         for page, leaving in pages.items():
@@ -112,7 +112,7 @@ def remove_subjects(database: Database, framed_ids: Mapping[int, bytes]) -> None
             changed = [part for part, row in enumerate(rows) if shorter[part] != row[2:]]
             before += [rows[part] for part in changed]
             after += [(*rows[part][:2], *shorter[part]) for part in changed]
-        database.replace_known(SUBJECT_PAGES, before, after)
+        database.replace_known(Tables.SUBJECT_PAGES, before, after)
 
 
 def _shorter(rows: Sequence[Row], leaving: Mapping[int, bytes]) -> list[Row] | None:
@@ -159,8 +159,8 @@ def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
     """Write pages in place of what they were, inside a transaction."""
     for first, last, there, written in pages:
         if there:
-            database.delete(SUBJECT_PAGES, _BETWEEN, (first, last))
-        database.insert(SUBJECT_PAGES, written)
+            database.delete(Tables.SUBJECT_PAGES, _BETWEEN, (first, last))
+        database.insert(Tables.SUBJECT_PAGES, written)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -170,7 +170,7 @@ def write_all(database: Database, ids: bytes | bytearray) -> int:
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
-    database.insert(SUBJECT_PAGES, _rows(ids, ends, lengths))
+    database.insert(Tables.SUBJECT_PAGES, _rows(ids, ends, lengths))
     return len(ends)
 
 
@@ -197,7 +197,7 @@ def _pages_after(
     first, last = min(changes), max(changes)
     rows_of: dict[int, list[Row]] = {page: [] for page in changes}
     with turn():
-        pages = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
+        pages = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
     for page, _, slots, ids in pages:
         rows_of[page].append((slots, ids))
     written = [
