@@ -42,14 +42,14 @@ from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed
+from vicinal.ledger._ledger import EVALUATED as EVALUATED
+from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
+from vicinal.ledger._ledger import Standing as Standing
 from vicinal.ledger._ledger import create_tables as create_tables
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._protocols import Turn as Turn
-from vicinal.ledger._register import EVALUATED as EVALUATED
-from vicinal.ledger._register import Enrollment as Enrollment
-from vicinal.ledger._register import Standing as Standing
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path

@@ -219,7 +219,6 @@ def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -
 
 
 def _are_sparse(rows: Sequence[Row]) -> bool:
-    """Tell whether half as many rows would do."""
     return 2 * sum(len(slots) + len(ids) for slots, ids in rows) <= ROW_BYTES * (len(rows) - 1)
 
 
