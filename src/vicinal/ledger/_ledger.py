@@ -221,17 +221,7 @@ class Ledger:
     def write_charges(self, audience: Audience, queries: int) -> None:
         """Write what was charged to an account since the last commit, inside a transaction."""
         self.clock += 1
-        charges = audience.account.charges()
-        audience.account.mark_committed(charges)
-        slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
-        if audience.pages_take_less(len(slots) + len(units)):
-            audience.checkpoint(self.database, charges.spent, queries)
-            return
-        row = (self.clock, audience.number, queries, str(charges.spent), slots, units)
-        self.database.insert(Tables.CHARGES, [row])
-        audience.logged_bytes += len(slots) + len(units)
-        if audience.needs_checkpoint:
-            audience.checkpoint(self.database)
+        audience.write_charges(self.database, self.clock, queries)
 
     def keep_charges(self, audience: Audience, slack: float) -> None:
         """Make durable what was charged for answers that nobody will see.
