@@ -28,7 +28,7 @@ from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, remove_subjects
+from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
 from vicinal.ledger._tables import FORMAT, TABLES, Tables
 
 EVALUATED = -1
@@ -68,10 +68,9 @@ class Enrollment:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LeavingSubjects:
-    """Subjects that are about to be forgotten: slots, int32, framed ids, keyed hashes. Private."""
+    """Subjects that are about to be forgotten: slots, int32, and keyed hashes. Private."""
 
     slots: Slots
-    ids: list[bytes]
     hashes: list[bytes]
 
 
@@ -356,7 +355,7 @@ class Ledger:
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
         leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return LeavingSubjects(slots[here], framed_all(leaving), list(map(self.hash, leaving)))
+        return LeavingSubjects(slots[here], list(map(self.hash, leaving)))
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
@@ -368,7 +367,7 @@ class Ledger:
     def take_out(self, leaving: LeavingSubjects) -> None:
         """Forget subjects that are enrolled, as :meth:`remove`."""
         slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
-        remove_subjects(self.database, dict(zip(slots.tolist(), leaving.ids, strict=True)))
+        write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free(slots)
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
