@@ -1,6 +1,6 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.reports._certificate_page import certificate_page as certificate_page
+from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._command_plots import COLOURS as COLOURS
 from vicinal.reports._command_plots import LEAST_LOG10 as LEAST_LOG10
 from vicinal.reports._command_plots import draw_audit as draw_audit
