@@ -72,18 +72,20 @@ def _summary_table(names: list[str]) -> str:
 
 
 def public_packages() -> list[Path]:
-    """Return the `__init__.py` of every package without an underscore, and `errors.py`."""
+    """Return the `__init__.py` of every package without an underscore, and the two modules."""
     inits = sorted((SOURCES / "vicinal").rglob("__init__.py"))
     places = [path for path in inits if "/_" not in str(path.parent.relative_to(SOURCES))]
-    return [places[0], SOURCES / "vicinal" / "errors.py", *places[1:]]
+    modules = [SOURCES / "vicinal" / f"{name}.py" for name in ("errors", "testing")]
+    return [places[0], *modules, *places[1:]]
 
 
 def exports(path: Path) -> list[str]:
-    """Return `__all__` of a module; of `errors`, all classes."""
-    for name, value, _ in _assignments(_tree(path)):
-        if name == "__all__":
-            return list(ast.literal_eval(value))
-    return sorted(node.name for node in _tree(path).body if isinstance(node, ast.ClassDef))
+    """Return `__all__` of a package; of a module, its classes and functions."""
+    if path.name == "__init__.py":
+        return list(getattr(import_module(_module(path)), "__all__", ()))
+    kinds = ast.ClassDef | ast.FunctionDef
+    names = [node.name for node in _tree(path).body if isinstance(node, kinds)]
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def summary(path: Path, name: str) -> str:
@@ -97,7 +99,8 @@ def summary(path: Path, name: str) -> str:
         if any(found == name for found, _, _ in _assignments(ast.Module([node], []))):
             following = next(body, None)
             return _plain(_constant(following)) if _constant(following) else "(a constant)"
-    for module in _origins(tree, name):
+    stub = path.with_suffix(".pyi")
+    for module in _origins(_tree(stub) if stub.is_file() else tree, name):
         submodule = _path(f"{module}.{name}")
         return _first_line(_tree(submodule)) if submodule else summary(_known(module), name)
     raise LookupError(f"{path} exports {name}, which is not there")

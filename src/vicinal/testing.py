@@ -48,6 +48,16 @@ def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, fl
     ------
     InvalidInput
         If `owner` keeps no budgets in this process: a cluster, say, or an estimator before `fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier, testing
+    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
+    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> testing.remaining_budgets(clf)[17]
+    1.0
     """
     places, units = _places_and_units(owner, audience)
     return {subject: int(units[slot]) / UNITS for subject, slot in places.items()}
@@ -61,7 +71,7 @@ def _places_and_units(owner: Any, audience: str) -> tuple[Any, Ints]:
     if not hasattr(owner, "_engine"):
         raise InvalidInput("Budgets can be read of a fitted Ind-KNN estimator or a Store.")
     account = owner._engine.shard.ledger
-    return account._roll.slot_of, account.remaining
+    return account._slot_of, account.remaining
 
 
 class _Silence(NoiseSource):
@@ -87,17 +97,39 @@ class _WeakNoise(NoiseSource):
 
 
 def no_noise() -> NoiseSource:
-    """Return a source of zeros, to see the sums that charges paid for."""
+    """Return a source of zeros, to see the sums that charges paid for.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> testing.no_noise().discrete_gaussian(100, 2)
+    array([0, 0])
+    """
     return _Silence()
 
 
 def weak_noise(divisor: int = 2) -> NoiseSource:
-    """Return exact noise at scales divided by `divisor`: a broken version, for audits to catch."""
+    """Return exact noise at scales divided by `divisor`: a broken version, for audits to catch.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> testing.weak_noise(4).exact
+    False
+    """
     return _WeakNoise(divisor)
 
 
 def seeded_noise(seed: int) -> NoiseSource:
-    """Return noise that is the same for the same seed and calls; it carries no guarantee."""
+    """Return noise that is the same for the same seed and calls; it carries no guarantee.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> one, two = testing.seeded_noise(3), testing.seeded_noise(3)
+    >>> bool((one.discrete_gaussian(9, 5) == two.discrete_gaussian(9, 5)).all())
+    True
+    """
     return randomness(seed)
 
 
@@ -106,6 +138,12 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
     """Let everything that is planned inside draw its noise from `source`.
 
     Estimators fitted and stores made or opened inside keep it afterwards. For one thread.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> with testing.noise_from(testing.no_noise()):
+    ...     pass  # what is fitted here releases its sums as they are
     """
     places = [module for module in _noise_users() if "randomness" in vars(module)]
     before = [vars(module)["randomness"] for module in places]
@@ -129,7 +167,17 @@ def _noise_users() -> list[Any]:
 
 
 def draw_from(owner: Any, source: NoiseSource) -> None:
-    """Let one fitted estimator draw from `source` instead of its own noise, from now on."""
+    """Let one fitted estimator draw from `source` instead of its own noise, from now on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier, testing
+    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
+    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> testing.draw_from(clf, testing.no_noise())
+    """
     engine = owner._engine
     engine.votes.noise = source
     if engine.count is not None:
@@ -138,7 +186,16 @@ def draw_from(owner: Any, source: NoiseSource) -> None:
 
 @dataclass(frozen=True)
 class World:
-    """Records to fit on: features (n, d), what they carry (n, ...), and subjects (n,)."""
+    """Records to fit on: features (n, d), what they carry (n, ...), and subjects (n,).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import testing
+    >>> world = testing.World(np.eye(3), np.zeros(3), np.array([1, 2, 2]))
+    >>> len(world.without(2).X)
+    1
+    """
 
     X: AnyArray
     y: AnyArray
@@ -160,7 +217,14 @@ class World:
 
 @dataclass(frozen=True)
 class ChargedBlock:
-    """A block of queries before noise: its release, and the sums it charged for. Private."""
+    """A block of queries before noise: its release, and the sums it charged for. Private.
+
+    Examples
+    --------
+    >>> from vicinal.testing import ChargedBlock
+    >>> ChargedBlock(release=None, sums=None).release is None
+    True
+    """
 
     release: Any
     sums: Ints
@@ -171,6 +235,17 @@ def charged_block(owner: Any, queries: npt.ArrayLike) -> ChargedBlock:
 
     Noise drawn by ``release.publish(sums)`` may be drawn again and again: contributions and
     charges do not depend on it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier, testing
+    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
+    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> block = testing.charged_block(clf, X[:2])
+    >>> block.release.publish(block.sums).shape
+    (2, 2)
     """
     engine = owner._engine
     integers = owner._encoded(np.asarray(queries))
@@ -181,11 +256,36 @@ def charged_block(owner: Any, queries: npt.ArrayLike) -> ChargedBlock:
 
 
 def refill(owner: Any, audience: str = DEFAULT) -> None:
-    """Break the filter: give every subject a whole budget again, uncharged."""
+    """Break the filter: give every subject a whole budget again, uncharged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier, testing
+    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
+    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> block = testing.charged_block(clf, X[:5])
+    >>> testing.refill(clf)
+    >>> set(testing.remaining_budgets(clf).values())
+    {1.0}
+    """
     _, units = _places_and_units(owner, audience)
     units[:] = UNITS
 
 
 def forget_departed(owner: Any) -> None:
-    """Break the ledger of an estimator: who left is forgotten, and comes back with all of it."""
+    """Break the ledger of an estimator: who left is forgotten, and comes back with all of it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier, testing
+    >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
+    >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
+    >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
+    >>> clf.erase([17])
+    1
+    >>> testing.forget_departed(clf)  # 17 would come back with a full budget
+    """
     owner._engine.shard.ledger._departed.clear()
