@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import goals, parts
 from benchmarks.rivals import float32_works
 from vicinal import IndKNNClassifier
-from vicinal.reports._search_benchmark import BenchmarkData, SearchBenchmark, interleaved
+from vicinal.reports import BenchmarkData, SearchBenchmark, interleaved
 
 CLASSES, BLOCK = 10, 256
 SIZES = ((50_000, 128), (50_000, 768), (500_000, 128))

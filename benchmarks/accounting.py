@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from experiments.accounting.table import as_text, table
-from vicinal.accounting._calibrate import calibrate
-from vicinal.accounting._plan import account
+from vicinal.accounting import account, calibrate
 
 COUNT = 10_000
 RUNS = 5

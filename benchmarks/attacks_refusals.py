@@ -16,10 +16,8 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import _private_knn
-from vicinal.mechanisms._interactions import Interaction, Interactions
-from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, _private_knn
+from vicinal.planning import PublicFacts
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -111,14 +109,14 @@ def _sizes() -> str:
     """Fit, and be refused after the noisy size was drawn, again and again; count the sizes."""
     told: list[int] = []
 
-    def refused(facts: _engine_factory.PublicFacts) -> None:
+    def refused(facts: PublicFacts) -> None:
         told.append(facts.n_records)
         raise InvalidInput("refused")
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
         patch("vicinal.mechanisms._interactions.REGISTRY._entries", []),
-        patch.object(_engine_factory.PublicFacts, "radius", refused),
+        patch.object(PublicFacts, "radius", refused),
     ):
         for _ in range(30):
             with suppress(InvalidInput):

@@ -16,8 +16,15 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.distributed import (
+    COORDINATOR,
+    ClusterDescription,
+    Coordinator,
+    MissingShardPolicy,
+    ShardFolder,
+    local_transports,
+    witness_of,
+)
 from vicinal.errors import VicinalError
 
 SOON = MissingShardPolicy(deadline=0.5)

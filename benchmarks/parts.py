@@ -18,11 +18,9 @@ from typing import Any
 import numpy as np
 
 from vicinal import IndKNNClassifier
-from vicinal.mechanisms._votes import BlockRelease, NoisyVotes
-from vicinal.neighbours import ExactIndex
-from vicinal.neighbours._kernels import Cosine
-from vicinal.neighbours._radius import AdaptiveRadius
-from vicinal.reports._search_benchmark import BenchmarkData
+from vicinal.mechanisms import BlockRelease, NoisyVotes
+from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex
+from vicinal.reports import BenchmarkData
 
 BLOCK, CLASSES = 256, 10
 SIZES = ((50_000, 768, 0.003), (50_000, 768, 0.01), (500_000, 128, 0.003), (500_000, 128, 0.01))

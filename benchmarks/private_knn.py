@@ -14,8 +14,8 @@ import json
 import numpy as np
 
 from vicinal.neighbours import ExactIndex
-from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
-from vicinal.reports._search_benchmark import interleaved
+from vicinal.predictors import PrivateKNNClassifier
+from vicinal.reports import interleaved
 
 RECORDS, FEATURES, QUERIES, BLOCK, CLASSES = 60_000, 324, 1_000, 250, 10
 SETTINGS = ((0.03, 300), (0.03, 800), (0.06, 300), (0.15, 300), (0.2, 300))

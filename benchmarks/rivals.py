@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex, Reference
-from vicinal.reports._search_benchmark import N_PUBLIC, BenchmarkData, Works, interleaved
+from vicinal.reports import N_PUBLIC, BenchmarkData, Works, interleaved
 
 Rows = npt.NDArray[np.float32]
 

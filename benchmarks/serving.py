@@ -25,9 +25,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import JSONResponse
 
-from vicinal.serving._decode_rows import NPY, decode_rows, npy_rows
-from vicinal.serving._keys import KeyFile
-from vicinal.serving._models import PredictRequest
+from vicinal.serving import NPY, KeyFile, PredictRequest, decode_rows, npy_rows
 from vicinal.store import Query, Store
 
 CLASSES, D = 10, 324
@@ -219,7 +217,7 @@ def profile(folder: Path, key: str) -> None:
             for name, work in one.items():
                 rows[name].append(median(work, 21))
         ring = KeyFile(folder)
-        from vicinal.serving._keys import KeyCache
+        from vicinal.serving import KeyCache
 
         found = KeyCache(ring)
         rows["look up the key"] = [median(lambda: found.find(key), 101)] * 3

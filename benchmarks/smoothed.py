@@ -14,20 +14,20 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from vicinal.smoothed import (
+    LEVELS,
     Average,
     FixedSize,
     Heterogeneous,
     Histogram,
     Vertices,
     database_delta,
+    drawn,
+    edge_profile,
     gradient_law,
+    power_of_ten,
     profile,
     smoothed_delta,
 )
-from vicinal.smoothed._average import LEVELS
-from vicinal.smoothed._edges import edge_profile
-from vicinal.smoothed._intervals import power_of_ten
-from vicinal.smoothed._smooth import drawn
 
 DC = 18586 / 335909
 Row = tuple[str, str, float]

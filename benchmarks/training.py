@@ -15,8 +15,8 @@ from unittest.mock import patch
 import numpy as np
 
 from vicinal.errors import PrivacyWarning
+from vicinal.linear import _private_model
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn import _private_model
 
 CLASSES, FEATURES, PUBLIC, BLOCK = 10, 100, 2000, 1024
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-from vicinal.reports._trials import Benchmark
+from vicinal.reports import Benchmark
 
 Vectors = npt.NDArray[np.float32]
 

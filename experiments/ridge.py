@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from vicinal.accounting._budget import budget
+from vicinal.accounting import zcdp_budget as budget
 from vicinal.mechanisms import public_draws
 
 Floats = npt.NDArray[np.float64]

@@ -10,7 +10,7 @@ from experiments.feature_cache import Vectors, cached
 from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.features import SentenceFeatures
-from vicinal.reports._trials import Benchmark, labels_of
+from vicinal.reports import Benchmark, labels_of
 
 
 def text_benchmark(

@@ -17,10 +17,15 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy.stats import beta
 
-from vicinal.accounting._composition import Composition, PricedRelease, compose
-from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._screening import Screening, ScreeningAt
-from vicinal.reports._plots import figure_bytes
+from vicinal.accounting import (
+    Composition,
+    PricedRelease,
+    Screening,
+    ScreeningAt,
+    SubsampledGaussian,
+    compose,
+)
+from vicinal.reports import figure_bytes
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5
 CLASSES = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from vicinal.accounting._plan import account
+from vicinal.accounting import account
 
 Release = dict[str, Any]
 

@@ -19,10 +19,11 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
-from vicinal.accounting._plan import Plan
+from vicinal.accounting import Plan
+from vicinal.baselines import PATEClassifier
 from vicinal.errors import PrivacyRefused
-from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
-from vicinal.reports._trials import Setting
+from vicinal.predictors import PrivateKNNClassifier
+from vicinal.reports import Setting
 
 Options = dict[str, Any]
 

@@ -13,10 +13,11 @@ from experiments.accuracy.search import ParameterGrid, Point, best_first, publis
 from experiments.spread import mean_and_spread
 from vicinal._progress import Step
 from vicinal.features import PublicMap
-from vicinal.reports._demo import DEFAULT, NOT_PRIVATE
-from vicinal.reports._outcomes import Outcome
-from vicinal.reports._trials import (
+from vicinal.reports import (
+    DEFAULT,
+    NOT_PRIVATE,
     Benchmark,
+    Outcome,
     Setting,
     Trial,
     default_outcome,

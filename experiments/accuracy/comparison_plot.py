@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.accuracy.comparison import LABELS, PUBLISHED, Row
-from vicinal.reports._demo import DEFAULT, NOT_PRIVATE
-from vicinal.reports._outcomes import Outcome
-from vicinal.reports._plots import Curve, Style, accuracy_by_epsilon
+from vicinal.reports import DEFAULT, NOT_PRIVATE, Curve, Outcome, Style, accuracy_by_epsilon
 
 
 def comparison_picture(rows: Sequence[Row], style: Style | None = None) -> bytes:

@@ -17,7 +17,7 @@ from experiments.accuracy.method_plots import Panel
 from experiments.accuracy.result_cache import Cells
 from experiments.accuracy.table import Entry
 from vicinal._progress import Step
-from vicinal.reports._trials import Benchmark, Trial
+from vicinal.reports import Benchmark, Trial
 
 SIZES = (5000, 10000, 20000, 40000, 60000)
 """Private records of the third figure, as far as a data set has them."""

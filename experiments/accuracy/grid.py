@@ -20,8 +20,7 @@ from experiments.accuracy.result_cache import Cells, Place, Score
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports._outcomes import rightness
-from vicinal.reports._trials import Benchmark, Setting, Trial, split
+from vicinal.reports import Benchmark, Setting, Trial, rightness, split
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500

@@ -14,7 +14,7 @@ from experiments.accuracy.methods import CONTENDERS
 from experiments.accuracy.table import Entry
 from experiments.spread import mean_and_spread
 from vicinal.errors import InvalidInput
-from vicinal.reports._plots import figure_bytes
+from vicinal.reports import figure_bytes
 
 _INK, _GRID = "#1f2328", "#e4e7eb"
 

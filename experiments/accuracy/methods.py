@@ -19,16 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.accuracy import calibrated
-from vicinal.accounting._budget import budget
+from vicinal.accounting import zcdp_budget as budget
+from vicinal.baselines import NoisySGDClassifier, PATEClassifier
+from vicinal.engine import expected_neighbors
 from vicinal.errors import InvalidInput, PrivacyWarning
-from vicinal.predictors import (
-    IndKNNClassifier,
-    NoisySGDClassifier,
-    PATEClassifier,
-    PrivateKNNClassifier,
-)
-from vicinal.predictors.ind_knn._planning import expected_neighbors
-from vicinal.reports._trials import Setting, Trial, plain_neighbors
+from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
+from vicinal.reports import Setting, Trial, plain_neighbors
 
 MODEL = "model"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from experiments.accuracy.comparison import Comparison
 from experiments.accuracy.search import ParameterGrid
 from vicinal.features import PublicMap
-from vicinal.reports._trials import Setting
+from vicinal.reports import Setting
 
 N_REFERENCE = 5000
 

@@ -13,8 +13,7 @@ from itertools import product, starmap
 
 from vicinal._progress import Step
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._outcomes import Outcome
-from vicinal.reports._trials import Setting, Trial
+from vicinal.reports import Outcome, Setting, Trial
 
 
 @dataclass(frozen=True, slots=True)

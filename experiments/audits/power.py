@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.audits.kept import KeptTrial, Makers, RunFolder
-from vicinal.audit import proved, try_control
-from vicinal.audit._bounds import rate_at_least, rate_at_most
+from vicinal.audit import proved, rate_at_least, rate_at_most, try_control
 
 SURE = 0.95
 """Confidence of what the tables say of a rate."""

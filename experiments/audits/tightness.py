@@ -9,8 +9,7 @@ from dataclasses import replace
 from scipy.special import ndtr, ndtri
 
 from experiments.audits.kept import Makers, RunFolder
-from vicinal.audit import AuditResult, IndKNNAudit, all_trials, carry_out
-from vicinal.audit._bounds import CHOOSING
+from vicinal.audit import CHOOSING, AuditResult, IndKNNAudit, all_trials, carry_out
 
 _STRETCH = 10_000
 

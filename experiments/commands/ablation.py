@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 from experiments.commands.options import OUT, Data, Out, Runs, images, with_notes, write_table
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, progress
+from vicinal.cli import Json, output_folder, peak_memory, progress
 
 NAME = "ablation"
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, with_notes, write_table
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, progress, write_file
+from vicinal.cli import Json, output_folder, peak_memory, progress, write_file
 
 NAME = "market-attributes"
 

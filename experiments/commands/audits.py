@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from experiments.commands.options import OUT, Out, with_notes, write_table
-from vicinal.cli._options import Epsilon, Json
-from vicinal.cli._output import output_folder
+from vicinal.cli import Epsilon, Json, output_folder
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:

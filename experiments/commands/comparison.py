@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Out, images, with_notes, write_table
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, progress, write_file
+from vicinal.cli import Json, output_folder, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
     from vicinal._progress import Begin
-    from vicinal.reports._trials import Benchmark
+    from vicinal.reports import Benchmark
 
 
 NOTE = (
@@ -73,7 +72,7 @@ def indknn_agnews(
 
 def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
     from experiments.accuracy import recipes
-    from vicinal.reports._trials import image_benchmark
+    from vicinal.reports import image_benchmark
 
     dataset = images(data)
     _reproduce(

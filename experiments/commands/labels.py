@@ -12,8 +12,7 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, progress
+from vicinal.cli import Json, output_folder, progress
 
 NAME = "indknn-labels"
 

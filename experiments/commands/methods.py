@@ -20,15 +20,14 @@ from experiments.commands.options import (
     with_notes,
     write_table,
 )
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, progress, write_file
+from vicinal.cli import Json, output_folder, progress, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
     from vicinal._progress import Begin
-    from vicinal.reports._trials import Benchmark
+    from vicinal.reports import Benchmark
 
 ACCURACY = "accuracy"
 FIGURES = "indknn-figures"
@@ -241,9 +240,9 @@ def _cells(folder: Path, name: str, *, resume: bool) -> Cells:
 
 
 def _announced(milliseconds: int) -> str:
-    from vicinal.reports import _text as words
+    from vicinal.reports import duration
 
-    expected = words.duration(milliseconds / 1000)
+    expected = duration(milliseconds / 1000)
     return f"About {expected} of processor time, besides features; --resume goes on later."
 
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vicinal.cli._output import as_json, write_file
+from vicinal.cli import as_json, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal._progress import Begin
     from vicinal.datasets import Dataset
-    from vicinal.reports._trials import Benchmark
+    from vicinal.reports import Benchmark
 
 Data = Annotated[
     Path | None,
@@ -42,7 +42,7 @@ def images(data: Path | None) -> Dataset:
 
 def benchmark(data: Path | None, begin: Begin) -> Benchmark:
     """Return HOG features of those images, of ten classes."""
-    from vicinal.reports._trials import image_benchmark
+    from vicinal.reports import image_benchmark
 
     return image_benchmark(images(data), range(10), begin)
 

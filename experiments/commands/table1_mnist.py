@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, images, with_notes, write_table
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder, peak_memory, progress
-from vicinal.cli._student import Overlapping
+from vicinal.cli import Json, Overlapping, output_folder, peak_memory, progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from experiments.commands.options import OUT, Out, Runs, result_of, with_notes, write_table
-from vicinal.cli._options import Json
-from vicinal.cli._output import output_folder
+from vicinal.cli import Json, output_folder
 from vicinal.errors import InvalidInput
 
 NAME = "tables"

@@ -18,18 +18,10 @@ from experiments.feature_cache import Vectors, cached
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
 from vicinal._progress import Begin, Step
+from vicinal.baselines import NoisySGDClassifier
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, Lite0Features, PublicMap, ScatteringFeatures
-from vicinal.predictors import NoisySGDClassifier
-from vicinal.reports._trials import (
-    Benchmark,
-    Setting,
-    Trial,
-    fitted,
-    labels_of,
-    split,
-    yardstick_outcome,
-)
+from vicinal.reports import Benchmark, Setting, Trial, fitted, labels_of, split, yardstick_outcome
 
 N_REFERENCE = 5000
 

@@ -12,7 +12,7 @@ from typing import Any
 from experiments.spread import mean_and_spread
 from vicinal._progress import Step
 from vicinal.features import PublicMap
-from vicinal.reports._trials import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports import Benchmark, Setting, Trial, fitted, split
 
 N_REFERENCE = 5000
 

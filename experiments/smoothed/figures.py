@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 
 from experiments.smoothed.tables import ELECTORAL_UNITS, POPULAR_VOTE, election_table
-from vicinal.reports._smoothed_audit import election_row
+from vicinal.reports import election_row
 from vicinal.smoothed import (
+    LEVELS,
     Average,
     FixedSize,
     Histogram,
     Hull,
     Vertices,
+    estimate,
     gradient_law,
     smoothed_delta,
 )  # fmt: skip
-from vicinal.smoothed._average import LEVELS
-from vicinal.smoothed._smooth import estimate
 
 Row = dict[str, Any]
 

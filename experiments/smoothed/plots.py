@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports._command_plots import COLOURS, LEAST_LOG10, drawn_log10, power_axes
-from vicinal.reports._plots import figure_bytes
+from vicinal.reports import COLOURS, LEAST_LOG10, drawn_log10, figure_bytes, power_axes
 
 
 def draw_lines(

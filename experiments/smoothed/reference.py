@@ -25,11 +25,12 @@ from vicinal.smoothed import (
     adjusted_utility,
     compose,
     database_delta,
+    one_sided,
     rankings,
     smoothed_delta,
+    two_sided_at,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed._theorems import one_sided, two_sided_at
 
 EXACT_TO = 1e-12
 FLOAT_TO = 1e-9

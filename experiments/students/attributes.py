@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
+from vicinal.planning import priced
 from vicinal.predictors import IndKNNMultiLabelClassifier, PrivateKNNClassifier
-from vicinal.predictors._common.plan_guarantee import priced
 
 Bools = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.float64]

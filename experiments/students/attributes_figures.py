@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from experiments.students.attributes import PRINTED, Attributes, Clipped, Point, Rows
-from vicinal.reports._plots import figure_bytes
+from vicinal.reports import figure_bytes
 
 MADE = "made features"
 _COLOURS = ("#0072b2", "#d55e00")

@@ -23,19 +23,20 @@ from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.labelling import (
     ABSTAINED,
+    FeatureExtractor,
     FileJournal,
     IndKNNLabeller,
     Labeller,
     LabellingPlan,
     LabellingTask,
+    Learner,
     Round,
+    StudentModel,
     TransferResult,
     default_plan,
     transfer,
 )
-from vicinal.labelling._labellers import FeatureExtractor, Learner, StudentModel
-from vicinal.reports._outcomes import rightness
-from vicinal.reports._trials import labels_of, split
+from vicinal.reports import labels_of, rightness, split
 
 N_PUBLIC = 5000
 

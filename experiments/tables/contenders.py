@@ -17,8 +17,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from experiments.ridge import AdaSSP
 from experiments.tables.data import DELTA, TableSplit
-from vicinal.accounting._budget import budget
-from vicinal.predictors import IndKNNClassifier, NoisySGDClassifier
+from vicinal.accounting import zcdp_budget as budget
+from vicinal.baselines import NoisySGDClassifier
+from vicinal.predictors import IndKNNClassifier
 
 Floats = npt.NDArray[np.float64]
 

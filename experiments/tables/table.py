@@ -22,7 +22,7 @@ from experiments.tables.contenders import (
     probabilities,
 )
 from experiments.tables.data import TASKS, TableSplit, TableTask
-from vicinal.reports._outcomes import auc_with_error, balanced_accuracy
+from vicinal.reports import auc_with_error, balanced_accuracy
 
 
 @dataclass(frozen=True, slots=True)

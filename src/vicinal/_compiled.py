@@ -21,6 +21,8 @@ from typing import Any
 
 import numba
 
+from vicinal._lazy import declared_exports
+
 _PACKAGE = Path(__file__).parent
 
 _IMPORT = re.compile(
@@ -77,8 +79,11 @@ def _files(module: str, names: list[str]) -> Iterator[Path]:
     if not place.is_dir():
         yield place.with_suffix(".py")
         return
+    exports, _ = declared_exports(place)
     for name in names:
-        if (place / f"{name}.py").is_file():
+        if name in exports:
+            yield from _files(exports[name], [name])
+        elif (place / f"{name}.py").is_file():
             yield place / f"{name}.py"
         elif name != "as":
             yield from (place / name if (place / name).is_dir() else place).rglob("*.py")

@@ -1,40 +1,65 @@
-"""What is imported on first use: public names, so that a package takes no time, and extras."""
+"""What is imported on first use: the names of a package, so that it takes no time, and extras."""
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from vicinal.errors import MissingExtra
 
-Attributes = Callable[[str], Any]
-Directory = Callable[[], list[str]]
+_ALL = "__all__: list[str]"
+"""Ends the public part of a stub; what stands below is for other packages of vicinal alone."""
+
+_EXPORT = re.compile(r"^from ([\w.]+) import (?:\(([^)]*)\)|([^\n(]*))", re.MULTILINE)
 
 
-def lazy_exports(
-    package: str, namespace: dict[str, Any], modules: Mapping[str, str]
-) -> tuple[Attributes, Directory]:
-    """Return `__getattr__` and `__dir__` of a package (PEP 562).
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package (PEP 562), declared by its stub.
 
-    `package`: the package's `__name__`. `namespace`: its `globals()`, where a name is kept once it
-    was used. `modules`: every public name, and the module that defines it. A module without a name
-    of its own is given by its place: ``{"errors": "vicinal.errors"}``.
+    The stub, ``__init__.pyi``, is the one place where exports are declared: type checkers read it,
+    and so does this function. `package`: the package's `__name__`.
     """
+    module = sys.modules[package]
+    exports, public = declared_exports(Path(str(module.__file__)).parent)
 
     def attribute(name: str) -> Any:
-        if name not in modules:
+        if name not in exports:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(modules[name])
-        exported = module if modules[name] == f"{package}.{name}" else getattr(module, name)
-        namespace[name] = exported
-        return exported
+        source = exports[name]
+        # A module of the package's own is declared as `from package import module`.
+        found = (
+            import_module(f"{package}.{name}")
+            if source == package
+            else getattr(import_module(source), name)
+        )
+        setattr(module, name, found)
+        return found
 
-    def directory() -> list[str]:
-        return sorted({*namespace, *modules})
+    return attribute, lambda: sorted({*vars(module), *exports}), [*public]
 
-    return attribute, directory
+
+@cache
+def declared_exports(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """Return (module of every exported name, public names, sorted), as a package's stub has them.
+
+    `folder`: of the package. Without a stub nothing is exported.
+    """
+    stub = folder / "__init__.pyi"
+    if not stub.is_file():
+        return {}, []
+    public, _, shared = stub.read_text(encoding="utf-8").partition(_ALL)
+    exports: dict[str, str] = {}
+    for part in (public, shared):
+        for module, several, one in _EXPORT.findall(part):
+            exports.update(dict.fromkeys(re.findall(r"as (\w+)", several or one), module))
+        if part is public:
+            names = sorted(exports)
+    return exports, names
 
 
 def load_when_used(package: str, *names: str) -> None:

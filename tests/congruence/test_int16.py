@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.accounting._budget import UNITS
+from vicinal.linear._kernel_map import KernelMap
 from vicinal.mechanisms import DeltaSlackAccountant, randomness
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
@@ -13,7 +14,6 @@ from vicinal.neighbours._kernels import unit_vectors
 from vicinal.neighbours.engines import _int16
 from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int16_products
 from vicinal.neighbours.engines._intrinsics import supported
-from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
 pytestmark = pytest.mark.quick
 
@@ -83,7 +83,7 @@ def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
 
 def trained_with(engine, patch):
     """Return components, sums and budgets that an engine makes of the same records."""
-    for module in ("predictors.ind_knn._kernel_map", "mechanisms._linear_model"):
+    for module in ("linear._kernel_map", "mechanisms._linear_model"):
         patch.setattr(f"vicinal.{module}.int16_products", lambda: engine)
     public, X = RNG_ROWS[:300], RNG_ROWS[300:]
     rows = unit_vectors(KernelMap.of(public, 31).components(unit_vectors(X)))

@@ -20,8 +20,8 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal import IndKNNClassifier
+from vicinal.engine._shard import Shard, summed
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
-from vicinal.predictors.ind_knn._shard import Shard, summed
 
 INDEXES = {
     "exact": "exact",

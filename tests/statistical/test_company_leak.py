@@ -16,10 +16,10 @@ from made_up import NoNoise
 from statistical.power import COMPANY_TRIALS
 from statistical.worlds import WITH, WITHOUT, VoteAttack, measure, noise_from
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import budget
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.neighbours import FLOAT32, Cosine
 from vicinal.noise import SystemNoise
-from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.planning import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

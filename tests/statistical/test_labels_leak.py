@@ -18,7 +18,7 @@ from vicinal.audit._universes import universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.planning import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

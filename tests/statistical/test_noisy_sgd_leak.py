@@ -19,11 +19,11 @@ from scipy.stats import chisquare, norm
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, worst_over_all_data
 from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.baselines._noisy_sgd import BIAS, NoisySGDClassifier
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import SystemBernoulli
-from vicinal.predictors.noisy_sgd._estimator import BIAS, NoisySGDClassifier
 
 pytestmark = pytest.mark.statistical
 

@@ -20,9 +20,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._plan import Plan
+from vicinal.baselines._pate import PATEClassifier
 from vicinal.mechanisms import _teachers
 from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.predictors.pate._estimator import PATEClassifier
 
 pytestmark = pytest.mark.statistical
 

@@ -24,7 +24,7 @@ from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._sampling import NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
-from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
+from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
 

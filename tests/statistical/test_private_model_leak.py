@@ -18,15 +18,15 @@ from scipy.special import softmax
 from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
+from vicinal.engine._shard import LocalShardBase
+from vicinal.linear import _descent, _model_rule, _private_model
+from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._model_features import ModelFeatures
+from vicinal.linear._model_rule import ModelRule
+from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _descent, _model_rule, _private_model
-from vicinal.predictors.ind_knn._kernel_map import KernelMap
-from vicinal.predictors.ind_knn._model_features import ModelFeatures
-from vicinal.predictors.ind_knn._model_rule import ModelRule
-from vicinal.predictors.ind_knn._private_model import LinearModel, ModelGate, PrivateModel
-from vicinal.predictors.ind_knn._shard import LocalShardBase
 
 pytestmark = pytest.mark.statistical
 

@@ -15,11 +15,11 @@ from made_up import clouds
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._account import StoredAccount
+from vicinal.linear import _descent
+from vicinal.linear._model_features import ModelFeatures
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.predictors.ind_knn import _descent
-from vicinal.predictors.ind_knn._model_features import ModelFeatures
 from vicinal.store import Store, _private_models
 
 pytestmark = pytest.mark.statistical

@@ -22,13 +22,13 @@ from statistical.worlds import (
     claimed_mu,
 )
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import budget
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.audit._universes import Universes, universes
+from vicinal.engine._shard import Shard
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease
 from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.predictors.ind_knn import _engine_factory
-from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.planning import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow, pytest.mark.quick]
 

@@ -29,7 +29,7 @@ from vicinal.audit._universes import Universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import randomness
 from vicinal.noise import NoiseSource
-from vicinal.predictors.ind_knn import _engine_factory
+from vicinal.planning import _engine_factory
 
 WITH, WITHOUT = True, False
 

@@ -8,9 +8,9 @@ from scipy.sparse import csr_array
 
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn import _answer_trend
-from vicinal.predictors.ind_knn._answer_trend import AnswerTrend, PublicSurroundings, refined
-from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, NumberAnswers
+from vicinal.targets import _answer_trend
+from vicinal.targets._answer_trend import AnswerTrend, PublicSurroundings, refined
+from vicinal.targets._vector_answers import LabelAnswers, NumberAnswers
 
 T, D, P = 200, 4, 300
 SLOPE = np.array([[0.4, 0.0], [-0.2, 0.1], [0.0, 0.0], [0.1, 0.3]])

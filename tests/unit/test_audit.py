@@ -12,7 +12,8 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from vicinal import Store
-from vicinal.accounting._budget import budget, gdp_delta
+from vicinal.accounting._budget import gdp_delta
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._label_only import LabelBudget
 from vicinal.audit import (
     AuditResult,

@@ -13,10 +13,12 @@ from mpmath import mp, mpf
 
 from vicinal.accounting._budget import (
     METHODS,
-    budget,
     gdp_delta,
     gdp_epsilon,
     rdp_epsilon,
+)
+from vicinal.accounting._budget import (
+    zcdp_budget as budget,
 )
 from vicinal.errors import InvalidInput
 

@@ -16,8 +16,8 @@ from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
 from vicinal.neighbours import Cosine
-from vicinal.predictors._class_decision import ClassDecision
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.targets._class_decision import ClassDecision
 
 RARE = (0.9, 0.1)
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from vicinal.cli._group import with_flags
 from vicinal.cli._main import Commands, app
 from vicinal.cli._verdicts import warn_about_reference
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
 from vicinal.reports._plan_verdict import (
     ENOUGH_LEAD,
     least_records,

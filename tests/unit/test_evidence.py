@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
-from vicinal.accounting._budget import budget
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.cli._certificate import read_audit
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput

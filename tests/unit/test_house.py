@@ -26,12 +26,12 @@ BROKEN_IMPORTS = [
     ("layers", "smoothed/_samplers.py", "from vicinal.accounting import _budget"),
     ("cycles", "reports/_text.py", "from vicinal.reports import _demo_page"),
     ("experiments", "../experiments/planning/releases.py", "from experiments.accuracy import grid"),
-    ("noise", "predictors/ind_knn/_estimator.py", "from vicinal.noise import _bernoulli"),
+    ("noise", "predictors/_ind_knn.py", "from vicinal.noise import _bernoulli"),
     ("accounting", "accounting/_gaussian.py", "import os"),
     ("product", "errors.py", "import experiments.spread"),
-    ("databases", "predictors/ind_knn/_estimator.py", "import sqlite3"),
+    ("databases", "predictors/_ind_knn.py", "import sqlite3"),
     ("torch", "neighbours/_scan.py", "import torch.nn"),
-    ("ray", "predictors/ind_knn/_estimator.py", "import ray"),
+    ("ray", "predictors/_ind_knn.py", "import ray"),
     ("web", "reports/__init__.py", "import starlette"),
 ]
 

@@ -14,7 +14,8 @@ from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
 from vicinal.accounting import _three_way_divergence, _threshold_divergence
-from vicinal.accounting._budget import UNITS, budget, unit_rate
+from vicinal.accounting._budget import UNITS, unit_rate
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._charges import label_afford, label_charge
 from vicinal.accounting._label_only import (
     LINE_GRID,

@@ -23,7 +23,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
-from vicinal.predictors.ind_knn import _model_rule
+from vicinal.linear import _model_rule
 
 C = 3
 

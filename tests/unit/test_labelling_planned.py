@@ -6,10 +6,11 @@ import pytest
 from made_up import records_and_pool
 from vicinal import labelling
 from vicinal.accounting._plan import account
+from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import FileJournal, FixedPlanLabeller, LabellingPlan, LabellingTask, Round
 from vicinal.labelling._labellers import ABSTAINED
-from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+from vicinal.predictors import PrivateKNNClassifier
 
 C = 3
 

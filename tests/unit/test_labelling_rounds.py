@@ -8,7 +8,7 @@ import pytest
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._reembedding import (
+from vicinal.predictors._reembedding import (
     SpentBudget,
     planned_queries,
     reembed,

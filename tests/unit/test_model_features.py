@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.mechanisms._gradients import WEIGHT_STEPS
-from vicinal.predictors.ind_knn._descent import PLAIN, RATE, SHORT, TRIAL, Descent
-from vicinal.predictors.ind_knn._model_features import (
+from vicinal.linear._descent import PLAIN, RATE, SHORT, TRIAL, Descent
+from vicinal.linear._model_features import (
     BIAS,
     PRODUCTS,
     ModelFeatures,
@@ -15,6 +14,7 @@ from vicinal.predictors.ind_knn._model_features import (
     scores_of,
     shrunk,
 )
+from vicinal.mechanisms._gradients import WEIGHT_STEPS
 
 D = 4
 FEATURES = ModelFeatures.planned(D)

@@ -10,12 +10,12 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from vicinal.accounting._plan import account
+from vicinal.baselines._noisy_sgd import NoisySGDClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows, gradient_grid
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource, SystemBernoulli
-from vicinal.predictors.noisy_sgd._estimator import NoisySGDClassifier
 
 UNIT, CLASSES = 1000.0, 4
 

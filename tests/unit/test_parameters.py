@@ -17,13 +17,13 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
+from vicinal.baselines._noisy_sgd_parameters import NoisySGDSettings
+from vicinal.baselines._pate_parameters import PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors._common.parameters import REQUIRED, checks, declared
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
-from vicinal.predictors.noisy_sgd._parameters import NoisySGDSettings
-from vicinal.predictors.pate._parameters import PATESettings
-from vicinal.predictors.private_knn._parameters import PrivateKNNSettings
+from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.planning._parameters import REQUIRED, checks, declared
+from vicinal.planning._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors._private_knn_parameters import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNSettings,
@@ -121,7 +121,7 @@ def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
         asked.append((len(plan["releases"]), epsilon, field, release))
         return SimpleNamespace(value=7.5)
 
-    monkeypatch.setattr("vicinal.predictors._common.plan_guarantee.calibrate", calibrate)
+    monkeypatch.setattr("vicinal.planning._plan_guarantee.calibrate", calibrate)
     shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
     screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
     assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)

@@ -16,6 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from vicinal.accounting._plan import account
+from vicinal.baselines._pate import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import fresh_key
 from vicinal.mechanisms._teachers import (
@@ -26,7 +27,6 @@ from vicinal.mechanisms._teachers import (
     teacher_of,
     teachers_of,
 )
-from vicinal.predictors.pate._estimator import PATEClassifier
 
 # ---------------------------------------------------------------- who teaches whom
 

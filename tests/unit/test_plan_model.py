@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
+from vicinal.linear import _descent, _model_rule
 from vicinal.neighbours import Cosine, int8_precision
-from vicinal.predictors.ind_knn import _descent, _model_rule, _plan_model
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
-from vicinal.predictors.ind_knn._plan_model import played_model
-from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup, simulate
+from vicinal.planning import _plan_model
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_model import played_model
+from vicinal.planning._plan_simulation import SimulationSetup, simulate
 
 N, D, CLASSES = 2000, 5, 3
 WISH = PlanRequest(N, 200, 4.0, 1e-5, CLASSES, "label", model_share=0.7)

@@ -12,14 +12,15 @@ from scipy.signal import fftconvolve
 from scipy.stats import norm
 from typer.testing import CliRunner
 
-from vicinal.accounting._budget import budget
+from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._plan import account
 from vicinal.audit._catalogue import plan_trials
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
+from vicinal.linear import _descent, _model_rule
 from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.predictors.ind_knn import IndKNNClassifier, _descent, _model_rule
+from vicinal.predictors import IndKNNClassifier
 
 DELTA = 1e-5
 FILTER, TRAINING = {"kind": "ind_knn", "epsilon": 1.0}, {"kind": "training", "sigma": 3.0}

@@ -18,6 +18,7 @@ from scipy.stats import chisquare
 from sklearn.base import clone
 
 from vicinal.accounting._plan import account
+from vicinal.baselines._pate import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
 from vicinal.mechanisms._noisy_max import FINEST, MOST_SUM, NoisyMax, steps_of_vote
@@ -33,8 +34,7 @@ from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
 from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
 from vicinal.neighbours._kernels import FLOAT32
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
-from vicinal.predictors.pate._estimator import PATEClassifier
-from vicinal.predictors.private_knn._estimator import PrivateKNNClassifier
+from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
 

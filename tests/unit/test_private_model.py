@@ -10,10 +10,11 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._plan import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors.ind_knn import _model_rule, _parameters, _private_model
-from vicinal.predictors.ind_knn._descent import longest_step
-from vicinal.predictors.ind_knn._model_features import ModelFeatures
-from vicinal.predictors.ind_knn._model_rule import ModelRule
+from vicinal.linear import _model_rule, _private_model
+from vicinal.linear._descent import longest_step
+from vicinal.linear._model_features import ModelFeatures
+from vicinal.linear._model_rule import ModelRule
+from vicinal.planning import _class_settings as _parameters
 
 N, D, CLASSES = 500, 5, 3
 

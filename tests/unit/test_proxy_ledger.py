@@ -8,10 +8,10 @@ import pytest
 from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
+from vicinal.engine._proxy_ledger import RETIRED, ProxyLedger
+from vicinal.engine._shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
-from vicinal.predictors.ind_knn._proxy_ledger import RETIRED, ProxyLedger
-from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
 
@@ -68,7 +68,7 @@ def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
 
 
 def test_many_public_points_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("vicinal.predictors.ind_knn._proxy_ledger.WATCHED", 200)
+    monkeypatch.setattr("vicinal.engine._proxy_ledger.WATCHED", 200)
     classifier = fitted()
     classifier.predict(data(3, 300)[0])
     assert len(shadow_of(classifier)) == 167

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.predictors.ind_knn import _public_model
-from vicinal.predictors.ind_knn._public_model import PublicModel
-from vicinal.predictors.ind_knn._reference_neighborhoods import (
+from vicinal.engine import _public_model
+from vicinal.engine._public_model import PublicModel
+from vicinal.engine._reference_neighborhoods import (
     LEAST,
     SHARE,
     LocatedQueries,

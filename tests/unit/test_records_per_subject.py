@@ -13,7 +13,7 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
 
 PEOPLE, EACH = 300, 4
 ONE, LABEL = clouds(0, PEOPLE, 4)

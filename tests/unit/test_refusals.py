@@ -19,12 +19,12 @@ from vicinal import (
 )
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import LINE_GRID
+from vicinal.engine._engine import QueryEngine
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._account import StoredAccount
 from vicinal.mechanisms import _interactions as module
 from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
-from vicinal.predictors.ind_knn._engine import QueryEngine
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -264,7 +264,7 @@ def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
 @counts
 def test_refused_fits_tell_one_noisy_size(monkeypatch):
     """Fails if every refused fit draws a size anew: their mean is the size."""
-    from vicinal.predictors.ind_knn import _engine_factory
+    from vicinal.planning import _engine_factory
 
     sizes = []
     radius = _engine_factory.PublicFacts.radius

@@ -105,7 +105,7 @@ def test_the_limit_on_guessing_is_that_of_randomised_response():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_gaussian_limit_is_the_sharper_one(epsilon):
-    budget = budgets.budget(epsilon, 1e-5, "gdp")
+    budget = budgets.zcdp_budget(epsilon, 1e-5, "gdp")
     assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
 
 

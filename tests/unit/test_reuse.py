@@ -11,22 +11,14 @@ from sklearn.base import clone
 from made_up import corners as data
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
+from vicinal.engine._answer_reuse import FLOOR, AnsweredNeighbours, ConfidenceGate
+from vicinal.engine._engine import UNKNOWN, observe
+from vicinal.engine._noise_planning import ASKED_SHARE, GATE_OPENS, asked_of
+from vicinal.engine._noise_schedule import GatedNoiseSchedule
+from vicinal.engine._shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease
 from vicinal.neighbours import Cosine
-from vicinal.predictors.ind_knn._answer_reuse import (
-    FLOOR,
-    AnsweredNeighbours,
-    ConfidenceGate,
-)
-from vicinal.predictors.ind_knn._engine import UNKNOWN, observe
-from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
-from vicinal.predictors.ind_knn._planning import (
-    ASKED_SHARE,
-    GATE_OPENS,
-    asked_of,
-)
-from vicinal.predictors.ind_knn._shard import Shard
 
 CLASSES, D, N = 3, 8, 2000
 

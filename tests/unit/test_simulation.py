@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
+from vicinal.engine import _noise_planning as _planning
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
-from vicinal.predictors.ind_knn import _planning
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
-from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
 from vicinal.reports import _plan_report as outlook
 
 CLASSES, D, N = 3, 8, 6000

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from store_tools import PLAN, Q, R, make, points
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
+from vicinal.engine._proxy_ledger import WHOLE
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._proxy_ledger import WHOLE
 from vicinal.store import Store, _status
 
 

@@ -17,9 +17,9 @@ from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
 from vicinal.ledger._models import read_parts
+from vicinal.linear import _model_rule
+from vicinal.linear._model_rule import ModelRule
 from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.predictors.ind_knn import _model_rule
-from vicinal.predictors.ind_knn._model_rule import ModelRule
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
+from vicinal.engine._answer_reuse import FLOOR
+from vicinal.engine._engine import QueryEngine
+from vicinal.engine._noise_schedule import GatedNoiseSchedule
 from vicinal.errors import StorageFailed
 from vicinal.ledger._answer_blocks import ReuseEntry
 from vicinal.ledger._tables import LESSONS
 from vicinal.mechanisms import NoisyVotes
-from vicinal.predictors.ind_knn._answer_reuse import FLOOR
-from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.predictors.ind_knn._noise_schedule import GatedNoiseSchedule
 from vicinal.store import Store
 
 GATE = {"reuse_predictions": "gate", "n_queries": 2000, "epsilon": 20.0}

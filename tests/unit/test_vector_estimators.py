@@ -9,8 +9,8 @@ from sklearn.base import clone
 from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.predictors.ind_knn import _target_encoding, _vector_answers
-from vicinal.predictors.ind_knn._vector_answers import NumberAnswers
+from vicinal.targets import _target_encoding, _vector_answers
+from vicinal.targets._vector_answers import NumberAnswers
 
 N, D, Q = 60, 5, 25
 

@@ -94,7 +94,7 @@ def rdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(best.fun)) * (1 + _SAFETY)
 
 
-def budget(epsilon: float, delta: float, method: str = "gdp") -> float:
+def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
     """Return the largest budget B that keeps an interaction (epsilon, delta)-DP, rounded down.
 
     `method` says how the budget is read, see the module's text.

@@ -54,7 +54,7 @@ def pld_epsilon(pairs: Sequence[tuple[Pair, int]], delta: float) -> float:
 
     The larger of both directions, rounded up.
     """
-    totals = _totals(pairs, max(delta * 1e-6, 1e-18))
+    totals = composed_losses(pairs, max(delta * 1e-6, 1e-18))
     return max(total.epsilon(delta) for total in totals) if totals else math.inf
 
 
@@ -96,7 +96,7 @@ class ComposedLoss:
         return max(0.0, root) * _SAFETY
 
 
-def _totals(pairs: Sequence[tuple[Pair, int]], tail: float) -> list[ComposedLoss]:
+def composed_losses(pairs: Sequence[tuple[Pair, int]], tail: float) -> list[ComposedLoss]:
     """Return the composed loss, in both directions unless they are equal; none if out of range."""
     merged = _merge_gaussians(pairs)
     counts = [count for _, count in merged]

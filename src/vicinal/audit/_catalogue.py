@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from vicinal import _checks
-from vicinal.accounting._plan import Plan
+from vicinal.accounting import Plan
 from vicinal.audit import _fixed_plans
 from vicinal.audit._gradients import NoisySGDTrial, PrivateModelTrial
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
@@ -15,7 +15,7 @@ from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import Progress, carry_out_all
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial
 from vicinal.errors import InvalidInput
-from vicinal.predictors.ind_knn._parameter_tables import GATE, PRIVATE
+from vicinal.planning import GATE, PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
@@ -144,7 +144,7 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
 
 
 def _epsilon_of(budget: float, delta: float) -> float:
-    from vicinal.accounting._budget import gdp_epsilon
+    from vicinal.accounting import gdp_epsilon
 
     return gdp_epsilon((2 * budget) ** 0.5, delta)
 

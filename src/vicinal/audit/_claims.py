@@ -18,15 +18,18 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from vicinal._arrays import Floats
-from vicinal.accounting import _budget
-from vicinal.accounting._gaussian import grid_slack
-from vicinal.accounting._label_only import LINE_GRID, LabelBudget
-from vicinal.accounting._plan import Plan
-from vicinal.accounting._pld import _totals
+from vicinal.accounting import (
+    LINE_GRID,
+    LabelBudget,
+    Plan,
+    composed_losses,
+    gdp_epsilon,
+    grid_slack,
+)
 from vicinal.audit._bounds import RateBounds
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._votes import SLACK_SHARE
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.mechanisms import SLACK_SHARE
+from vicinal.planning import SharedSettings
 
 _LOSSES = np.concatenate([np.linspace(0, 4, 161), np.linspace(4.1, 30, 130)])
 _BISECTIONS = 80
@@ -113,7 +116,7 @@ class GaussianClaim(Claim):
 
     def epsilon(self) -> float:
         """Return epsilon at delta less the slack."""
-        return _budget.gdp_epsilon(self.shift, self.delta - self.slack)
+        return gdp_epsilon(self.shift, self.delta - self.slack)
 
 
 @dataclass(frozen=True)
@@ -255,7 +258,7 @@ class PlanClaim(Claim):
     @cached_property
     def _deltas(self) -> tuple[Floats, Floats]:
         """Return delta at all losses of (with, without) the subject, and of (without, with)."""
-        totals = _totals(self._pairs, 1e-12)
+        totals = composed_losses(self._pairs, 1e-12)
         if not totals:
             return np.ones_like(_LOSSES), np.ones_like(_LOSSES)
         deltas = [np.array([min(1.0, t.delta(float(e))) for e in _LOSSES]) for t in totals]

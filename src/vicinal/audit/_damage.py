@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal._arrays import Bools, Ints
-from vicinal.mechanisms import NoiseSource, randomness
-from vicinal.mechanisms._sampling import BernoulliSource
+from vicinal.mechanisms import BernoulliSource, NoiseSource, randomness
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,10 @@ from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.audit._claims import PlanClaim
 from vicinal.audit._damage import Damage, Heads, damages
 from vicinal.audit._trials import AuditTrial
-from vicinal.mechanisms import public_draws
-from vicinal.mechanisms._sampling import NearestOfSample
-from vicinal.neighbours import NeighbourLists
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import Chosen
-from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+from vicinal.baselines import PATEClassifier
+from vicinal.mechanisms import NearestOfSample, public_draws
+from vicinal.neighbours import Chosen, IntegerMatrix, NeighbourLists
+from vicinal.predictors import PrivateKNNClassifier
 
 RUNS = 1 << 12
 """Runs of one data set between two looks at the clock."""

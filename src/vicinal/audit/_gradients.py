@@ -13,17 +13,20 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.audit._claims import PlanClaim, gaussian_claim
 from vicinal.audit._damage import Heads, damages
 from vicinal.audit._trials import AuditTrial
-from vicinal.mechanisms import DeltaSlackAccountant
-from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
-from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import SystemBernoulli
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    IndividualGradient,
+    NoisyGradient,
+    ReleaseCounter,
+    SubjectRows,
+    SystemBernoulli,
+)
+from vicinal.planning import IndKNNSettings
 from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 RUNS = 256
 """Subjects at risk in one release."""

@@ -30,14 +30,13 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
+from vicinal.planning import GATE, IndKNNSettings
 from vicinal.predictors import (
     IndKNNClassifier,
+    IndKNNEstimator,
     IndKNNMultiLabelClassifier,
     IndKNNRegressor,
 )
-from vicinal.predictors.ind_knn._base import IndKNNEstimator
-from vicinal.predictors.ind_knn._parameter_tables import GATE
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
 
 NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
 """What records carry where vectors are audited without a store."""

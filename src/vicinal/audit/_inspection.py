@@ -9,7 +9,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors._base import NeighborsBase
 from sklearn.pipeline import Pipeline
 
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 
 PROTECTED, UNPROTECTED, UNKNOWN = "protected", "unprotected", "unknown"
 

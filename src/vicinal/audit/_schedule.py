@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.accounting._budget import gdp_epsilon
+from vicinal.accounting import gdp_epsilon
 from vicinal.audit._bounds import LEAST, RateBounds, rate_bounds, visible_mu
 from vicinal.audit._claims import Claim
 from vicinal.audit._trials import CONFIDENCE, AuditResult, AuditTrial, ControlResult

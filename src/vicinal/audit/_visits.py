@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import AnyArray, Floats, Ints
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.audit._claims import Claim, ind_knn_claim
 from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._universes import Universes
-from vicinal.mechanisms import NoiseSource
-from vicinal.mechanisms._votes import BlockRelease
-from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors.ind_knn._base import IndKNNEstimator
+from vicinal.mechanisms import BlockRelease, NoiseSource
+from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
 
 Estimator = IndKNNEstimator[Any]
 

@@ -34,13 +34,13 @@ def account(
 ) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     load_when_used("numpy", *_UNUSED)
-    from vicinal.accounting._plan import Plan
+    from vicinal.accounting import Plan
 
     kind = picture_format(plot, "png", "svg", "pdf")
     checked = Plan.from_dict(read_plan(plan))
     price = checked.price()
     if plot is not None:
-        from vicinal.reports._command_plots import draw_costs
+        from vicinal.reports import draw_costs
 
         write_file(plot, draw_costs(checked, kind))
     typer.echo(as_json(price) if json else describe(price))
@@ -55,7 +55,7 @@ def calibrate(
 ) -> None:
     """Find the value of one field with which a plan just keeps a target; never more than it."""
     load_when_used("numpy", *_UNUSED)
-    from vicinal.accounting._calibrate import calibrate as search
+    from vicinal.accounting import calibrate as search
 
     answer = search(read_plan(plan), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}

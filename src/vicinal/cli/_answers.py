@@ -54,7 +54,7 @@ def local_file(data: str) -> Iterator[Path]:
 
 
 def _standard_input() -> bytes:
-    from vicinal.datasets._id_lists import read_whole
+    from vicinal.datasets import read_whole
 
     try:
         descriptor = sys.stdin.fileno()

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from vicinal._progress import Step
-    from vicinal.audit import AuditFinding, AuditResult, IndKNNAudit, OneRunResult
-    from vicinal.audit._catalogue import Trials
+    from vicinal.audit import AuditFinding, AuditResult, IndKNNAudit, OneRunResult, Trials
 
 CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""

@@ -11,7 +11,7 @@ from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
-    from vicinal.reports._search_benchmark import BenchmarkData
+    from vicinal.reports import BenchmarkData
 
 Row = dict[str, Any]
 
@@ -37,9 +37,9 @@ def bench(
     Indexes are compared at what they find of the records inside a radius that holds .1 % of all
     (recall). Data are made up. Nothing private is read and nothing is spent.
     """
-    from vicinal.neighbours._kernels import INT8_LIMIT, Precision
+    from vicinal.neighbours import INT8_LIMIT, Precision
     from vicinal.neighbours.engines import engine_for
-    from vicinal.reports._search_benchmark import BenchmarkData
+    from vicinal.reports import BenchmarkData
 
     engine = engine_for(Precision(limit=INT8_LIMIT)).name
     sizes = SHORT_SIZES if short else SIZES + (LARGE if large else ())
@@ -57,7 +57,7 @@ def bench(
 
 def _measured(data: BenchmarkData, blocks: tuple[int, ...], repeats: int) -> list[Row]:
     """Return one row for each size of block: ms a query by method, and recalls."""
-    from vicinal.reports._search_benchmark import TABLES, SearchBenchmark, interleaved
+    from vicinal.reports import TABLES, SearchBenchmark, interleaved
 
     tables = TABLES if data.n <= SIZES[0][0] else ()
     indexes = SearchBenchmark(data, max(256, *blocks), tables)
@@ -75,7 +75,7 @@ def _measured(data: BenchmarkData, blocks: tuple[int, ...], repeats: int) -> lis
 
 def _growth(rows: list[Row]) -> dict[str, float]:
     """Return the power of n that costs grow with, at the largest block and the smallest d."""
-    from vicinal.reports._search_benchmark import exponent
+    from vicinal.reports import exponent
 
     chosen = _largest_blocks(rows)
     if len(chosen) < 2:
@@ -109,7 +109,7 @@ def _picture(rows: list[Row]) -> bytes:
     """Draw ms a query against n for every index."""
     from matplotlib.figure import Figure
 
-    from vicinal.reports._plots import figure_bytes
+    from vicinal.reports import figure_bytes
 
     chosen = _largest_blocks(rows)
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -126,9 +126,9 @@ def _picture(rows: list[Row]) -> bytes:
 
 
 def _threads() -> int:
-    from vicinal.neighbours import _scan
+    from vicinal.neighbours import THREADS
 
-    return _scan.THREADS
+    return THREADS
 
 
 def _about() -> dict[str, Any]:

@@ -35,8 +35,7 @@ def certificate(
     from datetime import UTC, datetime
 
     from vicinal import __version__
-    from vicinal.reports._certificate_page import certificate_page
-    from vicinal.reports._deployment_certificate import deployment_certificate
+    from vicinal.reports import certificate_page, deployment_certificate
 
     audits = [read_audit(path) for path in audit or []]
     with opened_at(store, accept_loss=accept_loss) as opened:

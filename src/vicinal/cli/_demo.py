@@ -17,7 +17,7 @@ from vicinal.cli._output import as_json, output_folder, peak_memory, progress, w
 if TYPE_CHECKING:
     from vicinal._progress import Begin
     from vicinal.datasets import Dataset
-    from vicinal.reports._demo import DemoAnswers, Prepared
+    from vicinal.reports import DemoAnswers, Prepared
 
 SHIPPED = "mnist"
 
@@ -43,7 +43,7 @@ def demo(
     a fresh budget: it is for public demonstration data only.
     """
     from vicinal import _checks
-    from vicinal.reports._demo import answer, prepare
+    from vicinal.reports import answer, prepare
 
     start = time.perf_counter()
     _checks.real("epsilon", epsilon, above=0)
@@ -72,8 +72,7 @@ def _write_report(
     folder: Path, data: str, prepared: Prepared, answers: DemoAnswers, start: float, begin: Begin
 ) -> Path:
     from vicinal import __version__
-    from vicinal.reports._demo import CLASSES, compare
-    from vicinal.reports._demo_page import Page, html_page
+    from vicinal.reports import CLASSES, Page, compare, html_page
 
     guarantee, plan = answers.guarantee, answers.plan
     page = Page(
@@ -118,11 +117,11 @@ def _result(
 
 
 def _text(answers: DemoAnswers, result: dict[str, Any]) -> str:
-    from vicinal.reports import _text as words
+    from vicinal.reports import duration, gibibytes, interval, percent
 
     outcome, plan = answers.outcome, answers.plan
     memory = result["peak_memory_bytes"]
-    took = words.duration(result["seconds"])
+    took = duration(result["seconds"])
     job = (
         f"{result['data']}: {outcome.total:,} private predictions from about "
         f"{plan.n_records:,} private records (the size is estimated with noise)"
@@ -130,12 +129,12 @@ def _text(answers: DemoAnswers, result: dict[str, Any]) -> str:
     lines = [
         job,
         "",
-        f"Accuracy   {words.percent(outcome.accuracy)}, {words.interval(outcome.interval)}",
-        f"Balanced   {words.percent(answers.balanced_accuracy)}, the mean over classes",
+        f"Accuracy   {percent(outcome.accuracy)}, {interval(outcome.interval)}",
+        f"Balanced   {percent(answers.balanced_accuracy)}, the mean over classes",
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
-        f"Took       {took}" + ("" if memory is None else f", {words.gibibytes(memory)} at most"),
+        f"Took       {took}" + ("" if memory is None else f", {gibibytes(memory)} at most"),
     ]
     if result["report"] is not None:
         lines.append(f"Report     {result['report']}")

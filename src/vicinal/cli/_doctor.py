@@ -67,7 +67,7 @@ def _version(name: str) -> str | None:
 def _processor() -> dict[str, Any]:
     from llvmlite import binding
 
-    from vicinal.neighbours._scan import THREADS
+    from vicinal.neighbours import THREADS
 
     available = binding.get_host_cpu_features()
     return {
@@ -78,7 +78,7 @@ def _processor() -> dict[str, Any]:
 
 
 def _engines() -> dict[str, Any]:
-    from vicinal.neighbours._kernels import INT8_LIMIT, Precision
+    from vicinal.neighbours import INT8_LIMIT, Precision
     from vicinal.neighbours.engines import ENGINES, engine_for, proven_engines
 
     proven = proven_engines()

@@ -15,8 +15,7 @@ from vicinal.cli._shards import AcceptLoss, opened_at
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.store import Evaluation
-    from vicinal.store._noisy_figures import NoisyFigures
+    from vicinal.store import Evaluation, NoisyFigures
 
 _NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",

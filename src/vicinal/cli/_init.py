@@ -29,7 +29,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+    from vicinal.planning import PlanRequest
     from vicinal.store import StoreExtractor
 
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
@@ -54,8 +54,7 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.store import Store
-    from vicinal.store._targets import CLASSES, TargetSchema
+    from vicinal.store import CLASSES, Store, TargetSchema
 
     public = reference_options.public
     reference_options.check(data, feature_options.features)
@@ -90,7 +89,7 @@ init.command_class = PlanCommand  # type: ignore[attr-defined]
 
 
 def _request(plan: dict[str, Any]) -> PlanRequest:
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+    from vicinal.planning import PlanRequest
 
     parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
     gate = plan.get("reuse_predictions") == "gate"

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from vicinal.datasets import Dataset
     from vicinal.labelling import (
         AskedRound,
+        FeatureExtractor,
         FixedPlanLabeller,
         IndKNNLabeller,
         LabellingTask,
         ReleasedLabels,
     )
-    from vicinal.labelling._labellers import FeatureExtractor
-    from vicinal.reports._outcomes import ClassFigures
+    from vicinal.reports import ClassFigures
 
 Public = Annotated[
     Path,
@@ -145,7 +145,7 @@ def figures(
     answers: AnyArray, truth: AnyArray, names: Sequence[Any], chances: Floats32 | None = None
 ) -> ClassFigures:
     """Return how good answers about public examples are, over all and for every class."""
-    from vicinal.reports._outcomes import ClassFigures
+    from vicinal.reports import ClassFigures
 
     return ClassFigures.of(answers, truth, names, chances)
 

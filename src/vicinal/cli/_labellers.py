@@ -15,8 +15,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
     from vicinal.datasets import Dataset
-    from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Round
-    from vicinal.labelling._planned_labeller import Planned
+    from vicinal.labelling import FixedPlanLabeller, IndKNNLabeller, LabellingPlan, Planned, Round
 
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
@@ -133,8 +132,9 @@ class LabellerOptions:
     def _classifier(
         self, classes: list[Any], plan: LabellingPlan, sigma: float, part: Round
     ) -> Planned:
+        from vicinal.baselines import PATEClassifier
         from vicinal.labelling import noise_of
-        from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
+        from vicinal.predictors import PrivateKNNClassifier
 
         shared: dict[str, Any] = {
             "sigma_votes": noise_of(part, plan, sigma),

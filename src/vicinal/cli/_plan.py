@@ -17,9 +17,8 @@ from vicinal.errors import InvalidInput
 AUTO = "auto"
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-    from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
-    from vicinal.reports._plan_report import Option
+    from vicinal.planning import PlanRequest, SimulationSetup
+    from vicinal.reports import Option
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +69,7 @@ def plan(
     With public points the plan is played through on them, and beside it other releases, more and
     fewer queries, and other guarantees.
     """
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
-    from vicinal.predictors.ind_knn._vector_plan import VectorPlanRequest
+    from vicinal.planning import PlanRequest, VectorPlanRequest
 
     carried = target_options.parameters()
     if bool(carried) == (classes is not None):
@@ -100,7 +98,7 @@ def plan(
 def _plan_classes(
     wish: PlanRequest, options: ClassOptions, public: Path | None, seed: int, *, json: bool
 ) -> None:
-    from vicinal.reports import _plan_report
+    from vicinal.reports import as_text, plan_options, work
 
     kind = None if options.plot is None else _kind(options.plot, public)
     shares = numbers("class_prior", options.class_prior)
@@ -112,17 +110,17 @@ def _plan_classes(
     if wish.n_public and not wish.model_share and not wish.no_model:
         lines += linear_model_lines(wish)
     with progress(silent=json) as begin:
-        step = begin("simulation", _plan_report.work(wish))
-        choices = _plan_report.options(wish, stage, seed, step)
+        step = begin("simulation", work(wish))
+        choices = plan_options(wish, stage, seed, step)
     if options.plot is not None and kind is not None:
-        from vicinal.reports._command_plots import draw_options
+        from vicinal.reports import draw_options
 
         write_file(options.plot, draw_options(choices, kind))
     real = stage is not None and stage.real
     if json:
         typer.echo(as_json({"verdict": "\n".join(lines), **_result(choices, real)}))
     else:
-        typer.echo(f"{_plan_report.as_text(choices)}\n\n" + "\n".join(lines))
+        typer.echo(f"{as_text(choices)}\n\n" + "\n".join(lines))
 
 
 def _with_model(wish: PlanRequest, option: str) -> PlanRequest:
@@ -155,7 +153,7 @@ def _stage(public: Path, labels: str | None, classes: int) -> SimulationSetup:
 
     from vicinal.datasets import load_table
     from vicinal.neighbours import Cosine, int8_precision
-    from vicinal.predictors.ind_knn._plan_simulation import SimulationSetup
+    from vicinal.planning import SimulationSetup
 
     keyed = public.suffix.lower() == ".npz"
     data = load_table(public, None if keyed else labels)

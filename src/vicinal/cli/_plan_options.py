@@ -79,9 +79,7 @@ def default_of(name: str) -> Any:
 
 @cache
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
-    from vicinal.predictors._common.parameters import declared
-    from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-    from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+    from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings, declared
 
     tables = (IndKNNSettings, RegressorSettings, MultiLabelSettings)
     return {each.name: each for settings in tables for each in declared(settings)}
@@ -107,7 +105,7 @@ def _options(left_out: tuple[str, ...]) -> list[Any]:
 
 
 def _option(name: str) -> Any:
-    from vicinal.predictors._common.parameter_checks import Unless
+    from vicinal.planning import Unless
 
     each = _parameters()[name]
     check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")

@@ -12,8 +12,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.neighbours import Reference
-    from vicinal.predictors.ind_knn._plan_choice import PlanChoice
-    from vicinal.predictors.ind_knn._vector_plan import ExpectedError, VectorPlanRequest
+    from vicinal.planning import ExpectedError, PlanChoice, VectorPlanRequest
 
 Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
 """A name, a plan, and what to expect of it."""
@@ -49,7 +48,7 @@ class TargetOptions:
     def parameters(self) -> dict[str, Any]:
         """Return what an estimator takes of it; nothing for classes."""
         from vicinal import _checks
-        from vicinal.predictors.ind_knn._target_checks import BoundsOfTargets
+        from vicinal.targets import BoundsOfTargets
 
         parameters = self._of_one_kind()
         if self.target is not None:
@@ -109,8 +108,7 @@ def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: 
 
 
 def _options(wish: VectorPlanRequest, reference: Reference | None) -> list[Option]:
-    from vicinal.predictors.ind_knn._plan_choice import PlanChoice
-    from vicinal.predictors.ind_knn._vector_plan import expected_errors
+    from vicinal.planning import PlanChoice, expected_errors
 
     wishes = {
         "as wished": wish,

@@ -29,7 +29,7 @@ Subjects = Annotated[Path | None, typer.Option(help="File with one id a line.")]
 @app.command()
 def key(path: Annotated[Path, typer.Argument(help="A new file.")]) -> None:
     """Make the key of this installation; print its public half, to be given to who verifies."""
-    from vicinal.store._receipts import SigningKey
+    from vicinal.store import SigningKey
 
     typer.echo(SigningKey.create(path).public)
 
@@ -39,7 +39,7 @@ def erasure(
     store: StorePath, key: Key, subject: Subject = None, subjects: Subjects = None, out: Out = None
 ) -> None:
     """Sign that people are erased from a store; the receipt does not name them."""
-    from vicinal.store._receipts import SigningKey, erasure_receipt
+    from vicinal.store import SigningKey, erasure_receipt
 
     signer = SigningKey(key)
     with _opened(store) as opened:
@@ -52,7 +52,7 @@ def erasure(
 @app.command()
 def guarantee(store: StorePath, key: Key, audience: str = "default", out: Out = None) -> None:
     """Sign what an audience's answers guarantee."""
-    from vicinal.store._receipts import SigningKey, guarantee_receipt
+    from vicinal.store import SigningKey, guarantee_receipt
 
     signer = SigningKey(key)
     with _opened(store) as opened:
@@ -71,7 +71,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check a receipt's signature; with --store, that it is in force: nobody came back."""
-    from vicinal.store._receipts import check_receipt, faults_of_receipt
+    from vicinal.store import check_receipt, faults_of_receipt
 
     content = check_receipt(read_json(receipt, "receipt"), public_key)
     faults: list[str] = []

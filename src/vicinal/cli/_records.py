@@ -12,8 +12,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.store import StoreExtractor
-    from vicinal.store._targets import TargetSchema
+    from vicinal.store import StoreExtractor, TargetSchema
 
 
 @contextmanager
@@ -58,7 +57,7 @@ def target_columns(target: TargetSchema, label: str | None) -> list[str]:
 
     Raises InvalidInput with a column of labels where each target is a column of its own.
     """
-    from vicinal.store._targets import CLASSES
+    from vicinal.store import CLASSES
 
     if target.kind == CLASSES:
         return []

@@ -40,7 +40,7 @@ def election(
     in which everybody is like the voters of some row.
     """
     from vicinal import _checks
-    from vicinal.reports._smoothed_audit import audit, election_row, end_text
+    from vicinal.reports import audit, election_row, end_text
 
     kind = picture_format(plot, *_FORMATS)
     share = _checks.real("lost", lost, least=0, below=1)
@@ -77,7 +77,7 @@ def audit(
     plot: Plot = None,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    from vicinal.reports._smoothed_audit import audit as run
+    from vicinal.reports import audit as run
 
     kind = picture_format(plot, *_FORMATS)
     _show(run(read_plan(spec)), plot, kind, json=json)
@@ -97,9 +97,8 @@ def gradients(
     plot: Plot = None,
 ) -> None:
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
-    from vicinal.reports._smoothed_audit import audit as run
-    from vicinal.smoothed import gradient_law
-    from vicinal.smoothed._average import LEVELS
+    from vicinal.reports import audit as run
+    from vicinal.smoothed import LEVELS, gradient_law
 
     kind = picture_format(plot, *_FORMATS)
     result = run({
@@ -149,7 +148,7 @@ def _vote_columns(header: list[str], listing: str) -> list[str]:
 
 
 def _say(report: dict[str, Any]) -> None:
-    from vicinal.reports._smoothed_audit import audit_text
+    from vicinal.reports import audit_text
 
     typer.echo(audit_text(report))
 
@@ -165,6 +164,6 @@ def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports._command_plots import draw_audit
+        from vicinal.reports import draw_audit
 
         write_file(plot, draw_audit(report, kind))

@@ -16,7 +16,7 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray, Floats32
     from vicinal.labelling import ReleasedLabels
-    from vicinal.reports._outcomes import ClassFigures
+    from vicinal.reports import ClassFigures
     from vicinal.students import Recipe, Student
 
 Overlapping = Annotated[

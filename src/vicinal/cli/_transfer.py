@@ -17,7 +17,7 @@ from vicinal.cli._student import StudentOptions, student_figures
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
     from vicinal.labelling import LabellingPlan, TransferResult
-    from vicinal.reports._outcomes import ClassFigures
+    from vicinal.reports import ClassFigures
     from vicinal.students import Student
 
 
@@ -58,7 +58,7 @@ def transfer(
     places = options.write(final)
     figures_of = [] if truth is None else _figures(outcome, final, job.pool, truth)
     if report is not None:
-        from vicinal.reports._transfer_page import transfer_page
+        from vicinal.reports import transfer_page
 
         write_file(report, transfer_page(outcome, plan, job.pool, names, figures_of))
     result = _result(outcome, plan, time.perf_counter() - start)
@@ -102,7 +102,7 @@ def _result(outcome: TransferResult, plan: LabellingPlan, seconds: float) -> dic
 
 
 def _text(result: dict[str, Any], figures_of: list[tuple[str, ClassFigures]]) -> str:
-    from vicinal.reports._text import duration
+    from vicinal.reports import duration
 
     lines = [
         f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "

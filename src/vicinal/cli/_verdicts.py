@@ -12,7 +12,7 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal._arrays import FloatMatrix, Floats
-    from vicinal.predictors.ind_knn._plan_choice import PlanRequest
+    from vicinal.planning import PlanRequest
 
 
 def say_verdict(
@@ -27,7 +27,7 @@ def verdict_lines(
     wish: PlanRequest, names: Sequence[Any], shares: Sequence[float] | None, *, known: bool
 ) -> list[str]:
     """Return the lines of :func:`say_verdict`."""
-    from vicinal.reports._plan_verdict import rare_classes, verdict, verdict_without_records
+    from vicinal.reports import rare_classes, verdict, verdict_without_records
 
     if not known:
         return [verdict_without_records(wish)]
@@ -49,7 +49,7 @@ def say_linear_model(wish: PlanRequest) -> None:
 
 def linear_model_lines(wish: PlanRequest) -> list[str]:
     """Return the line of :func:`say_linear_model`, or none."""
-    from vicinal.reports._plan_verdict import linear_model_note
+    from vicinal.reports import linear_model_note
 
     line = linear_model_note(wish)
     return [] if line is None else [line]

@@ -46,13 +46,10 @@ from vicinal.distributed._messages import (
 )
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
-from vicinal.ledger._files import guarded, replace_file, sync_folder
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger import Ledger, Turn, guarded, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import NEXT_NUMBER, Addition, StoredRecords, write_naming
+from vicinal.neighbours import IntegerMatrix
+from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 

@@ -29,10 +29,17 @@ from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._files import guarded
-from vicinal.store import _backups
-from vicinal.store._folder import CONFIG, Folder, private_folder, read_config
-from vicinal.store._opening import LOST, OpenStore, open_folder
+from vicinal.ledger import guarded
+from vicinal.store import (
+    CONFIG,
+    LOST,
+    Folder,
+    OpenStore,
+    open_folder,
+    private_folder,
+    read_config,
+    unpack,
+)
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -138,7 +145,7 @@ def _unpacked(
     place, witness = target / part.name, witness_of(target, part.name)
     private_folder(target)
     private_folder(witness.parent)
-    _backups.unpack(part, place, None, witness, accept_loss=accept_loss)
+    unpack(part, place, None, witness, accept_loss=accept_loss)
     # A part of a cluster is no store: answering alone it would spend budgets for nothing.
     with guarded(place):
         (place / CONFIG).unlink()

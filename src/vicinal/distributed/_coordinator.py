@@ -60,21 +60,31 @@ from vicinal.errors import (
     StorageFailed,
     VicinalError,
 )
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.store import Presence, Query, Reply, Verification, _backups
-from vicinal.store._additions import ATTEMPTS, AdditionTurns
-from vicinal.store._audience_state import AudienceState
-from vicinal.store._base_store import BaseStore
-from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._folder import check_new, private_folder
-from vicinal.store._opening import OpenStore, open_folder
-from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import Addition, StoredRecords, forget_additions
-from vicinal.store._status import public_facts
-from vicinal.store._verify import verify
+from vicinal.neighbours import IntegerMatrix
+from vicinal.store import (
+    ATTEMPTS,
+    Addition,
+    AdditionTurns,
+    AudienceState,
+    BaseStore,
+    CountedRows,
+    OpenStore,
+    Presence,
+    Query,
+    Reply,
+    StagingEndedError,
+    StoredRecords,
+    Verification,
+    check_new,
+    forget_additions,
+    open_folder,
+    pack,
+    private_folder,
+    public_facts,
+    verify,
+)
 
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
@@ -351,7 +361,7 @@ class Coordinator(BaseStore):
             self._delete_votes()
             check_new(place)
             private_folder(place)
-            _backups.pack(self._parts, place / COORDINATOR)
+            pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: Backup(paths[number]))
             # Last: until then it is no backup.

@@ -20,9 +20,9 @@ from typing import Any, Self
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput, StoreDamaged
-from vicinal.ledger._files import replace_file
+from vicinal.ledger import replace_file
 from vicinal.mechanisms import fresh_key
-from vicinal.store._folder import KEY, Folder, check_of, private_folder
+from vicinal.store import KEY, Folder, check_of, private_folder
 
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"

@@ -20,9 +20,7 @@ from typing import Self
 from vicinal.distributed._folders import ClusterDescription
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import StoreOutdated
-from vicinal.ledger._chain import ChainLink
-from vicinal.ledger._database import Database
-from vicinal.ledger._tables import SHARDS
+from vicinal.ledger import SHARDS, ChainLink, Database
 from vicinal.mechanisms import fresh_key
 
 CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"

@@ -21,9 +21,8 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Ints32, Steps
 from vicinal._checks import SubjectId
-from vicinal.ledger._chain import ChainLink
-from vicinal.ledger._database import Database
-from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.ledger import ChainLink, Database
+from vicinal.neighbours import IntegerMatrix
 
 VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;

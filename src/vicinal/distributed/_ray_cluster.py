@@ -32,7 +32,7 @@ from vicinal.errors import (
     StoreDamaged,
     VicinalError,
 )
-from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.neighbours import IntegerMatrix
 from vicinal.store import StoreExtractor
 
 NAMESPACE = "vicinal"
@@ -239,7 +239,9 @@ class RayCluster:
         no query should wait for processes to start. Elsewhere a machine may be away.
         """
         offered = self._ray.cluster_resources()
-        self._transports = [self._transport(path, _place(path.name, offered)) for path in paths]
+        self._transports = [
+            self._transport(path, resources_of(path.name, offered)) for path in paths
+        ]
         if self._start_timeout is not None:
             running = [one.actor.process.remote() for one in self._transports]
             self._ray.wait(running, num_returns=len(running), timeout=self._start_timeout)
@@ -327,7 +329,7 @@ def _features(extractor: StoreExtractor, piece: Any) -> Any:
     return extractor.transform(piece)
 
 
-def _place(name: str, offered: Mapping[str, float]) -> dict[str, float]:
+def resources_of(name: str, offered: Mapping[str, float]) -> dict[str, float]:
     """Return what an actor asks of its machine: a little of what only the right one offers."""
     resource = f"vicinal-{name}"
     return {resource: _LITTLE} if resource in offered else {}

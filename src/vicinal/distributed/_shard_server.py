@@ -1,6 +1,6 @@
 """A shard with its own folder: integer tiles, budgets, and a journal of the blocks it has charged.
 
-It is the shard of one machine (:class:`vicinal.predictors.ind_knn._shard.Shard`) on the files and
+It is the shard of one machine (:class:`vicinal.engine._shard.Shard`) on the files and
 the ledger of a store. It adds no noise and gives no answers. Order of durability: the charge, and
 the votes that it pays for, are durable before the votes leave.
 """
@@ -59,16 +59,23 @@ from vicinal.errors import (
     StoreOutdated,
     VicinalError,
 )
-from vicinal.ledger._memory import ForkSafeLock
-from vicinal.ledger._protocols import Turn
-from vicinal.store import _backups, _erasure
-from vicinal.store._additions import PreparedAddition, prepare_addition
-from vicinal.store._audience_state import AudienceState, open_audience_state
-from vicinal.store._opening import OpenStore, open_folder
-from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import StoredRecords
-from vicinal.store._status import curator_facts
-from vicinal.store._verify import traces, verify
+from vicinal.ledger import ForkSafeLock, Turn
+from vicinal.store import (
+    AudienceState,
+    OpenStore,
+    PreparedAddition,
+    StagingEndedError,
+    StoredRecords,
+    curator_facts,
+    decide,
+    finish,
+    open_audience_state,
+    open_folder,
+    pack,
+    prepare_addition,
+    traces,
+    verify,
+)
 
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
@@ -190,7 +197,7 @@ class ShardServer:
                 case Facts():
                     return curator_facts(self._parts)
                 case Backup():
-                    return _backups.pack(self._parts, task.path)
+                    return pack(self._parts, task.path)
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
@@ -288,11 +295,11 @@ class ShardServer:
     def _erase(self, task: Erase) -> int:
         parts = self._parts
         self._delete_before(task.clock)  # votes of erased subjects must not outlive them
-        erased = _erasure.decide(parts.ledger, parts.shard, task.subjects)
+        erased = decide(parts.ledger, parts.shard, task.subjects)
         # Broken off from here on, it must be opened again, which finishes the erasure.
         self._failed = True
         self._note_change(task.clock)
-        _erasure.finish(parts.database, parts.record_files, parts.witness)
+        finish(parts.database, parts.record_files, parts.witness)
         if faults := list(traces(parts)):
             raise StorageFailed(" ".join(faults))
         with self._durable():

@@ -24,33 +24,38 @@ from vicinal.distributed._messages import (
     VoteRequest,
     block_name,
 )
+from vicinal.engine import Following, NextSearch, TwoRounds, summed
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.ledger._answer_blocks import AnswerBlock
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import framed_all
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._memory import ForkSafeLock
-from vicinal.ledger._tables import PARTIAL
-from vicinal.mechanisms import NoisyCount, NoisyTally, fresh_key
-from vicinal.mechanisms._votes import BlockRelease
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.parameter_checks import AUTO
-from vicinal.predictors.ind_knn._engine import NextSearch
-from vicinal.predictors.ind_knn._shard import Following, TwoRounds, summed
-from vicinal.store import Query
-from vicinal.store._audience_state import AudienceState, open_audience_state, pinned_plan
-from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._opening import OpenStore
-from vicinal.store._request_batch import RequestBatch
-from vicinal.store._store_schema import ExtractedRows, StoreSchema
+from vicinal.ledger import (
+    PARTIAL,
+    AnswerBlock,
+    Audience,
+    Database,
+    ForkSafeLock,
+    Ledger,
+    framed_all,
+)
+from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
+from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import AUTO
+from vicinal.store import (
+    AudienceState,
+    CountedRows,
+    ExtractedRows,
+    OpenStore,
+    Query,
+    RequestBatch,
+    StoreSchema,
+    open_audience_state,
+    pinned_plan,
+)
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(eq=False)
 class RemoteShards:
-    """Remote shards, charged for one audience: :class:`~vicinal.predictors.ind_knn._shard.Shards`.
+    """Remote shards, charged for one audience: :class:`~vicinal.engine._shard.Shards`.
 
     A block is named after the coordinator's clock, its place among the blocks of that clock, its
     queries, radii and noise scales. The clock goes on when answers have become durable. So a block

@@ -17,7 +17,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Ints, Ints16, Slots
 from vicinal._checks import SubjectId
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.distributed._folders import (
     COORDINATOR,
     MOST_SHARDS,
@@ -31,14 +31,7 @@ from vicinal.distributed._folders import (
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import sync_folder
-from vicinal.ledger._id_encoding import unframed
-from vicinal.ledger._subject_pages import write_all
-from vicinal.ledger._tables import (
+from vicinal.ledger import (
     ADDITIONS,
     ANALYSTS,
     ANSWERS,
@@ -46,15 +39,32 @@ from vicinal.ledger._tables import (
     HISTORY,
     LESSONS,
     MODELS,
+    NO_HEAD,
     REQUESTS,
     SHADOWS,
+    Audience,
+    Database,
+    StoredAccount,
+    exact_sum,
+    sync_folder,
+    unframed,
+    write_all,
 )
 from vicinal.mechanisms import fresh_key
-from vicinal.store._checksums import note_files, write_digests
-from vicinal.store._folder import check_new, copy_file, read_config, write_config
-from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._records import NAMING, NEXT_NUMBER
-from vicinal.store._store_schema import CELLS
+from vicinal.store import (
+    CELLS,
+    NAMING,
+    NEXT_NUMBER,
+    OpenStore,
+    check_new,
+    copy_file,
+    create_store,
+    note_files,
+    open_store,
+    read_config,
+    write_config,
+    write_digests,
+)
 
 Place = Callable[[SubjectId], int]
 _ROWS = 1 << 16

@@ -26,17 +26,12 @@ from vicinal.distributed._messages import (
     TallyRequest,
     VoteRequest,
 )
+from vicinal.engine import LocalShardBase, QueryEngine, TwoRoundQuery
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._tables import CARRIED
+from vicinal.ledger import CARRIED, Database, Ledger
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
-from vicinal.neighbours import NeighbourLists
-from vicinal.neighbours._index import MOST_HITS
-from vicinal.predictors.ind_knn._engine import QueryEngine
-from vicinal.predictors.ind_knn._shard import LocalShardBase, TwoRoundQuery
-from vicinal.store._audience_state import AudienceState
-from vicinal.store._evaluation_charges import CountedRows, charge_people
+from vicinal.neighbours import MOST_HITS, NeighbourLists
+from vicinal.store import AudienceState, CountedRows, charge_people
 
 
 class SearchedBlock:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal.features._fixed import Vectors
-from vicinal.neighbours._scan import THREADS
+from vicinal.neighbours import THREADS
 
 Array = AnyArray
 Row = TypeVar("Row")

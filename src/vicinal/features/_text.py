@@ -19,7 +19,7 @@ from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
 from vicinal.features._model_names import PACKAGED_MODEL
-from vicinal.neighbours._scan import THREADS
+from vicinal.neighbours import THREADS
 
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""

@@ -3,7 +3,7 @@
 :func:`soft_labels` says what they mean for all public examples, beside the student. A network that
 sees a thousand answers, the surest, has weak opinions of classes that overlap; it then confirms its
 own mistakes on the examples that nobody answered. Kernel ridge regression on the round's features
-(:mod:`vicinal.predictors.ind_knn._public_model`) knows less of easy classes and more of those. It
+(:mod:`vicinal.engine._public_model`) knows less of easy classes and more of those. It
 sees released answers only, all of them, and so costs nothing.
 """
 
@@ -21,10 +21,9 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
+from vicinal.engine import PublicModel, ReferenceNeighborhoods
 from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.ledger._files import replace_file
-from vicinal.predictors.ind_knn._public_model import PublicModel
-from vicinal.predictors.ind_knn._reference_neighborhoods import ReferenceNeighborhoods
+from vicinal.ledger import replace_file
 
 _FORMAT = 1
 

@@ -29,9 +29,15 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused
 from vicinal.labelling._labellers import State
-from vicinal.ledger._chain import NO_HEAD
-from vicinal.ledger._files import PRIVATE_FOLDER, Lock, guarded, replace_file
-from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
+from vicinal.ledger import (
+    NO_HEAD,
+    PRIVATE_FOLDER,
+    Lock,
+    RollbackGuard,
+    default_witness_path,
+    guarded,
+    replace_file,
+)
 from vicinal.mechanisms import fresh_key
 
 _FORMAT = 1

@@ -17,16 +17,13 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
 from vicinal._progress import Begin
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
-from vicinal.predictors import IndKNNClassifier
-from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors._common.parameter_checks import AUTO
-from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
-from vicinal.predictors.ind_knn._model_rule import ModelRule
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._reembedding import (
+from vicinal.linear import KERNEL_ARRAYS, KernelMap, ModelRule
+from vicinal.planning import AUTO, IndKNNSettings, ind_knn_guarantee
+from vicinal.predictors import (
+    IndKNNClassifier,
     SpentBudget,
     TrainedModel,
     planned_queries,

@@ -13,7 +13,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Floats32, Places
 from vicinal._progress import Begin
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling._answers import soft_labels

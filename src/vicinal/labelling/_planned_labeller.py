@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Floats, Ints
-from vicinal.accounting._guarantee import Guarantee
-from vicinal.accounting._plan import Plan as PricedPlan
+from vicinal.accounting import Guarantee
+from vicinal.accounting import Plan as PricedPlan
+from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._labellers import ABSTAINED, Answered, State, digest_of
 from vicinal.labelling._plan import LabellingPlan, Round
-from vicinal.predictors import PATEClassifier, PrivateKNNClassifier
-from vicinal.predictors._common.claims import OneOfSeveralFits
-from vicinal.predictors._common.plan_guarantee import guarantee_of, summed
+from vicinal.planning import guarantee_of, summed
+from vicinal.predictors import OneOfSeveralFits, PrivateKNNClassifier
 
 Planned = PrivateKNNClassifier | PATEClassifier
 

@@ -1,6 +1,5 @@
 """Budgets that outlive a query: who has how much left, who came and who went."""
 
-from vicinal.ledger._memory import MemoryLedger
-from vicinal.ledger._protocols import Account, Register
+from vicinal._lazy import lazy_exports
 
-__all__ = ["Account", "MemoryLedger", "Register"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -9,8 +9,8 @@ import numpy as np
 from vicinal._arrays import Slots, Units
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._memory import grown
-from vicinal.mechanisms._charging_kernels import differing
-from vicinal.neighbours._scan import THREADS, map_in_threads
+from vicinal.mechanisms import differing
+from vicinal.neighbours import THREADS, map_in_threads
 
 PAGE = 8192
 """Subjects whose units lie in one array: 64 KiB."""

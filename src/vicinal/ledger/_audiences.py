@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from vicinal._arrays import Slots
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.ledger._account import PAGE, StoredAccount, pages_of
 from vicinal.ledger._database import Database
 from vicinal.ledger._tables import AUDIENCES, CHARGES, PAGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vicinal._arrays import Bools
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.ledger._account import exact_sum
 from vicinal.ledger._audiences import Audience, charges_since_checkpoint
 from vicinal.ledger._database import Database

@@ -13,7 +13,7 @@ import numpy as np
 
 from vicinal._arrays import Slots, Units
 from vicinal._checks import SubjectId
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.ledger._slot_table import SlotTable

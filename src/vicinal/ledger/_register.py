@@ -13,7 +13,7 @@ import numpy as np
 
 from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._audiences import Audience, load_audiences
 from vicinal.ledger._database import Database

@@ -8,7 +8,7 @@ import numpy as np
 
 from vicinal._arrays import Units
 from vicinal._checks import SubjectId
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._departed import Standing, mark_evaluated
 from vicinal.ledger._ledger import Ledger

@@ -28,7 +28,7 @@ from vicinal.mechanisms._charging_kernels import (
 )
 from vicinal.mechanisms._record_vectors import RecordVectors
 from vicinal.mechanisms._subject_table import SubjectTable
-from vicinal.neighbours import NeighbourLists, _scan
+from vicinal.neighbours import THREADS, NeighbourLists, map_in_threads
 
 _TILE = 1 << 15
 """Rows whose labels, subjects and budgets fit a core's cache beside the hits."""
@@ -57,7 +57,7 @@ def charge_neighbours(
         targets = VectorArrays(targets.starts, targets.coordinates, targets.values)
         single, several = charge_vectors, charge_vectors_of_several
     budgets = SubjectArrays(subjects.slots, subjects.records, subjects.remaining)
-    threads = max(1, min(_scan.THREADS, len(neighbours.rows) // _ALONE))
+    threads = max(1, min(THREADS, len(neighbours.rows) // _ALONE))
     bounds = tile_bounds(neighbours, len(subjects.slots), threads)
 
     def charged(kernel: Callable[..., Any], part: Steps, *share: object) -> tuple[Any, Steps]:
@@ -68,10 +68,10 @@ def charge_neighbours(
         return charges, sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
-    results = _scan.map_in_threads(lambda part: charged(single, part), parts)
+    results = map_in_threads(lambda part: charged(single, part), parts)
     if any(left_out for (_, _, left_out), _ in results):
         shares = [(number, threads) for number in range(threads)]
-        results += _scan.map_in_threads(lambda share: charged(several, bounds, share), shares)
+        results += map_in_threads(lambda share: charged(several, bounds, share), shares)
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
     return np.sum([sums for _, sums in results], axis=0), spent
 

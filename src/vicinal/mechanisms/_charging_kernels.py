@@ -16,11 +16,10 @@ import numpy as np
 from vicinal._arrays import Bools, Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
-from vicinal.accounting._budget import MAX_NORM
-from vicinal.accounting._charges import afford, charge, label_afford, label_charge
+from vicinal.accounting import MAX_NORM, afford, charge, label_afford, label_charge
 from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.mechanisms._sorting import sort_ascending
-from vicinal.neighbours._kernels import LEVELS
+from vicinal.neighbours import LEVELS
 
 LOW = (1 << 24) - 1
 """What of a charge is summed by itself, so that sums of charges cannot overflow."""

@@ -10,8 +10,7 @@ import math
 import numpy as np
 
 from vicinal._arrays import Bools, Floats, Ints
-from vicinal.accounting._budget import unit_rate
-from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting import grid_slack, unit_rate
 from vicinal.mechanisms._counting_kernels import charge_counts, charge_sizes
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid

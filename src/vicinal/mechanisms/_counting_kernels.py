@@ -6,7 +6,7 @@ Queries are taken in order, as in :mod:`vicinal.mechanisms._charging_kernels`.
 from __future__ import annotations
 
 from vicinal._compiled import compiled
-from vicinal.accounting._charges import charge
+from vicinal.accounting import charge
 from vicinal.mechanisms._charging_kernels import EVERYBODY, LOW, hits_by_subject, run_end
 
 

@@ -19,12 +19,10 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._compiled import compiled
-from vicinal.accounting._budget import MAX_SCALE, UNITS, unit_rate
-from vicinal.accounting._charges import charge
+from vicinal.accounting import MAX_SCALE, UNITS, charge, unit_rate
 from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
 from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
-from vicinal.neighbours import _scan
-from vicinal.neighbours.engines._int16 import MOST_TOGETHER, Int16Matrix, int16_products
+from vicinal.neighbours import MOST_TOGETHER, THREADS, Int16Matrix, int16_products, map_in_threads
 from vicinal.noise import NoiseSource
 
 Floats = npt.NDArray[np.float64]
@@ -130,8 +128,8 @@ class GradientRelease:
         whole, step = _whole(weights)
         right = gradient._products.prepared(whole)
         per_score = step / gradient.unit
-        tasks = np.array_split(np.arange(0, len(gradient.single), _CHUNK), _scan.THREADS)
-        parts = _scan.map_in_threads(
+        tasks = np.array_split(np.arange(0, len(gradient.single), _CHUNK), THREADS)
+        parts = map_in_threads(
             lambda starts: self._single_sums(starts, right, per_score, remaining),
             [task for task in tasks if len(task)],
         )

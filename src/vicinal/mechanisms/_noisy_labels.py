@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal._arrays import Floats, Steps
-from vicinal.accounting._label_only import LINE_GRID, ChargeTable
+from vicinal.accounting import LINE_GRID, ChargeTable
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._votes import BlockRelease, VoteGrid, VoteMechanism

@@ -15,9 +15,7 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource, NearestOfSample
 from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
-from vicinal.neighbours import FLOAT32, RBF
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import PoissonKNN, candidates_of
+from vicinal.neighbours import FLOAT32, RBF, IntegerMatrix, PoissonKNN, candidates_of
 
 _MOST_HITS = 1 << 22
 """Candidates of a block of queries that are held at a time, or so."""

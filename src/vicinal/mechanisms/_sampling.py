@@ -13,9 +13,15 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import Bools, Ints32, Places
-from vicinal.neighbours import NeighbourLists, _scan
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.neighbours._poisson_knn import NOBODY, Chosen, PoissonKNN
+from vicinal.neighbours import (
+    NOBODY,
+    THREADS,
+    Chosen,
+    IntegerMatrix,
+    NeighbourLists,
+    PoissonKNN,
+    map_in_threads,
+)
 from vicinal.noise import bernoulli, poisson_sample
 
 
@@ -94,7 +100,7 @@ class NearestOfSample:
         One independent draw for every pair of query and subject. A subject stands there with its
         nearest record; ``NOBODY`` fills up where the sample was smaller than k.
         """
-        pieces = 1 if self._source.ordered else min(_scan.THREADS, len(queries))
+        pieces = 1 if self._source.ordered else min(THREADS, len(queries))
         edges = [piece * len(queries) // max(pieces, 1) for piece in range(pieces + 1)]
 
         def drawn(between: tuple[int, int]) -> Chosen:
@@ -105,7 +111,7 @@ class NearestOfSample:
             return self._of_candidates(some, candidates.of(*between))
 
         parts = list(pairwise(edges)) or [(0, 0)]
-        return np.concatenate(_scan.map_in_threads(drawn, parts))
+        return np.concatenate(map_in_threads(drawn, parts))
 
     def _of_candidates(self, queries: IntegerMatrix, candidates: NeighbourLists) -> Chosen:
         """Draw for candidates, and for all others where the sample holds fewer than k of them."""

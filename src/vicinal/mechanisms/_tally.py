@@ -13,9 +13,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import Floats, Steps, Units
-from vicinal.accounting._budget import UNITS, unit_rate
-from vicinal.accounting._charges import charge
-from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting import UNITS, charge, grid_slack, unit_rate
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 

@@ -12,7 +12,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Bools, Ints32, Steps
 from vicinal._compiled import compiled
-from vicinal.neighbours._poisson_knn import Chosen
+from vicinal.neighbours import Chosen
 
 
 class VoteEncoding(ABC):

@@ -15,8 +15,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Steps
-from vicinal.accounting._budget import MAX_NORM, MAX_SCALE, unit_rate
-from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting import MAX_NORM, MAX_SCALE, grid_slack, unit_rate
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms._charging import charge_neighbours
 from vicinal.mechanisms._charging_kernels import KernelWeights, VotePrices

@@ -4,40 +4,6 @@ Nothing here knows labels, budgets or noise. What a record contributes to a sear
 record, the query and public values, never on which other records are present.
 """
 
-from vicinal.neighbours._centroids import CentroidCells, PublicCentroids, learn_cells
-from vicinal.neighbours._index import ExactIndex, Index, IndexFactory
-from vicinal.neighbours._kernels import (
-    FLOAT32,
-    INTEGER_NORM,
-    RBF,
-    Cosine,
-    Kernel,
-    Precision,
-    int8_precision,
-)
-from vicinal.neighbours._lsh import HyperplaneLSH
-from vicinal.neighbours._radius import LEAST_COUNT, AdaptiveRadius, FixedRadius, Radius, Reference
-from vicinal.neighbours._scan import NeighbourLists
+from vicinal._lazy import lazy_exports
 
-__all__ = [
-    "FLOAT32",
-    "INTEGER_NORM",
-    "LEAST_COUNT",
-    "RBF",
-    "AdaptiveRadius",
-    "CentroidCells",
-    "Cosine",
-    "ExactIndex",
-    "FixedRadius",
-    "HyperplaneLSH",
-    "Index",
-    "IndexFactory",
-    "Kernel",
-    "NeighbourLists",
-    "Precision",
-    "PublicCentroids",
-    "Radius",
-    "Reference",
-    "int8_precision",
-    "learn_cells",
-]
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -3,16 +3,6 @@
 Only `vicinal.mechanisms` may import this package.
 """
 
-from vicinal.noise._bernoulli import bernoulli, bernoulli_probability
-from vicinal.noise._poisson_sample import poisson_sample
-from vicinal.noise._source import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
+from vicinal._lazy import lazy_exports
 
-__all__ = [
-    "NoiseSource",
-    "SimulatedNoise",
-    "SystemNoise",
-    "bernoulli",
-    "bernoulli_probability",
-    "fresh_key",
-    "poisson_sample",
-]
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

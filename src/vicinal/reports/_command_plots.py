@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from vicinal.accounting._plan import Plan
+from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
 from vicinal.reports._outcomes import wilson_interval
 from vicinal.reports._plan_report import Option

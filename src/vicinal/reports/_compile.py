@@ -30,9 +30,8 @@ def compile_votes() -> None:
 
     One subject has several records. So few rows are never cut into tiles by themselves.
     """
-    from vicinal.mechanisms._charging import tile_bounds
-    from vicinal.neighbours import NeighbourLists
-    from vicinal.neighbours._scan import merge_tiles
+    from vicinal.mechanisms import tile_bounds
+    from vicinal.neighbours import NeighbourLists, merge_tiles
     from vicinal.predictors import IndKNNClassifier
 
     rows, labels = _made_up(0)
@@ -64,8 +63,8 @@ def compile_published() -> None:
 
 def compile_model() -> None:
     """Compile the training of a private model, and components of a kernel."""
+    from vicinal.linear import KernelMap
     from vicinal.predictors import IndKNNClassifier
-    from vicinal.predictors.ind_knn._kernel_map import KernelMap
 
     rows, labels = _made_up(3)
     public, _ = _made_up(1)

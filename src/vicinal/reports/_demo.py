@@ -9,7 +9,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Floats
 from vicinal._progress import Begin, Step
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap

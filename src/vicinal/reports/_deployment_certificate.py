@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from vicinal.accounting._budget import budget
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.accounting import zcdp_budget as budget
+from vicinal.mechanisms import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit
 
 NOT_STATED = "not stated by the operator"

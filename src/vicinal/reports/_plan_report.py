@@ -9,9 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vicinal._progress import Step
-from vicinal.accounting._plan import Plan
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
-from vicinal.predictors.ind_knn._plan_simulation import SimulationResult, SimulationSetup, simulate
+from vicinal.accounting import Plan
+from vicinal.planning import PlanChoice, PlanRequest, SimulationResult, SimulationSetup, simulate
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -76,7 +75,7 @@ def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
     return {AS_WISHED: wish, **{name: other for name, other in others.items() if other != wish}}
 
 
-def options(
+def plan_options(
     wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
     """Plan every wish, as a classifier would, and simulate it where there are public points."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from vicinal.predictors.ind_knn._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning import PlanChoice, PlanRequest
 
 ENOUGH_LEAD = 5.0
 """A plan can work if a unanimous vote leads by this many standard deviations of the noise.

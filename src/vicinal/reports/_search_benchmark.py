@@ -17,12 +17,18 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import Floats32, Ints8
-from vicinal.neighbours import _scan
-from vicinal.neighbours._centroids import PublicCentroids, learn_cells
-from vicinal.neighbours._index import ExactIndex, Index
-from vicinal.neighbours._kernels import Cosine, int8_precision
-from vicinal.neighbours._lsh import HyperplaneLSH
-from vicinal.neighbours._radius import AdaptiveRadius, Reference
+from vicinal.neighbours import (
+    AdaptiveRadius,
+    Cosine,
+    ExactIndex,
+    HyperplaneLSH,
+    Index,
+    PublicCentroids,
+    Reference,
+    int8_precision,
+    learn_cells,
+    map_in_threads,
+)
 
 Works = dict[str, Callable[[], object]]
 
@@ -171,13 +177,13 @@ class SearchBenchmark:
 
 
 def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
-    from vicinal.neighbours.engines._products import TorchEngine
+    from vicinal.neighbours import TorchEngine
 
     engine = TorchEngine()
     block = engine.prepare(queries, np.zeros(len(queries), dtype=np.int64), 1)
 
     def product() -> None:
-        for _ in _scan.map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):
+        for _ in map_in_threads(lambda tile: engine.multiply(block.packed, tile), tiles):
             pass
 
     return product

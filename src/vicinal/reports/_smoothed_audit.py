@@ -12,6 +12,7 @@ from typing import Any
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.smoothed import (
+    LOG_10,
     WARNINGS,
     Average,
     FixedSize,
@@ -20,9 +21,12 @@ from vicinal.smoothed import (
     Hull,
     Interval,
     KNNVotes,
+    Mechanism,
     NamedMechanism,
     Poisson,
+    Population,
     RadiusVotes,
+    Sampler,
     Vertices,
     Winner,
     WithReplacement,
@@ -30,14 +34,11 @@ from vicinal.smoothed import (
     bounds,
     compose,
     database_delta,
+    power_of_ten,
     quantiles,
     smoothed_delta,
     worst_case_delta,
 )  # fmt: skip
-from vicinal.smoothed._intervals import LOG_10, power_of_ten
-from vicinal.smoothed._mechanism import Mechanism
-from vicinal.smoothed._populations import Population
-from vicinal.smoothed._samplers import Sampler
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
 _NEEDED = {"mechanism", "population", "n", "epsilons"}

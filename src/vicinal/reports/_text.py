@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 
 from vicinal import _checks
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 
 
 def guess_limit(epsilon: float, delta: float) -> float:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import AnyArray
-from vicinal.labelling import ABSTAINED, LabellingPlan, TransferResult
-from vicinal.labelling._journal import AskedRound
+from vicinal.labelling import ABSTAINED, AskedRound, LabellingPlan, TransferResult
 from vicinal.reports import _text as words
 from vicinal.reports._html import Markup, document, image, table, tag
 from vicinal.reports._outcomes import ClassFigures, FigureInterval

@@ -7,8 +7,6 @@ milliseconds share one block and one commit. It is a Starlette application on uv
 says what it does not stop. Serving needs the extra `serve`; keys and settings do not.
 """
 
-from vicinal.serving._keys import ApiKey, KeyFile
-from vicinal.serving._server import serve
-from vicinal.serving._settings import ServiceSettings
+from vicinal._lazy import lazy_exports
 
-__all__ = ["ApiKey", "KeyFile", "ServiceSettings", "serve"]
+__getattr__, __dir__, __all__ = lazy_exports(__name__)

@@ -39,7 +39,7 @@ from vicinal.serving._routes import (
 )
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
-from vicinal.store._base_store import BaseStore
+from vicinal.store import BaseStore
 
 _DESCRIPTION = """\
 Differentially private predictions by nearest neighbours. Every new answer is charged, durably, to

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from vicinal.features import TableSchema
 from vicinal.serving._models import RowsBody
 from vicinal.serving._problems import Problem, of_validation
-from vicinal.store._base_store import BaseStore
+from vicinal.store import BaseStore
 
 AnyBody = TypeVar("AnyBody", bound=RowsBody)
 

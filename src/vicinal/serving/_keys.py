@@ -20,9 +20,9 @@ from pathlib import Path
 from vicinal import _checks
 from vicinal.distributed import is_cluster
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFailed
-from vicinal.ledger._files import PRIVATE_FILE, guarded, replace_file
-from vicinal.mechanisms._randomness import fresh_key
-from vicinal.store._requests import checked_name
+from vicinal.ledger import PRIVATE_FILE, guarded, replace_file
+from vicinal.mechanisms import fresh_key
+from vicinal.store import checked_name
 
 CURATOR = "curator"
 ROLES = ("analyst", CURATOR)

@@ -24,9 +24,7 @@ from vicinal.serving._limits import JSON
 from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
-from vicinal.store import Presence, Query
-from vicinal.store._base_store import BaseStore
-from vicinal.store._targets import CLASSES
+from vicinal.store import CLASSES, BaseStore, Presence, Query
 
 LONGEST_KEY = 200
 

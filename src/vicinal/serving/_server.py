@@ -18,8 +18,7 @@ import numpy as np
 
 from vicinal.errors import InvalidInput, MissingExtra, VicinalError
 from vicinal.serving._settings import ServiceSettings
-from vicinal.store import Query, Store
-from vicinal.store._base_store import BaseStore
+from vicinal.store import BaseStore, Query, Store
 
 if TYPE_CHECKING:
     import uvicorn

@@ -28,8 +28,7 @@ from vicinal.serving._metrics import Metrics
 from vicinal.serving._problems import Problem, busy, of_error
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._usage_log import UsageLog
-from vicinal.store import Query, Reply
-from vicinal.store._base_store import BaseStore
+from vicinal.store import BaseStore, Query, Reply
 
 _SHORT_BODY = 32 << 10
 """Bytes that the event loop decodes itself: a millisecond, which is what a thread would cost."""

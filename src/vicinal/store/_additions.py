@@ -13,10 +13,8 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from vicinal._checks import SubjectId
-from vicinal.ledger._memory import ForkSafeLock
-from vicinal.ledger._protocols import Turn
-from vicinal.ledger._register import Enrollment
-from vicinal.predictors.ind_knn._shard_indexes import PreparedRecords
+from vicinal.engine import PreparedRecords
+from vicinal.ledger import Enrollment, ForkSafeLock, Turn
 from vicinal.store._checksums import put_digests
 from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import StagingEndedError, tiles_from

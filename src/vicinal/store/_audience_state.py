@@ -10,26 +10,24 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import Floats, Ints, Places, Shares
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
+from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput
-from vicinal.ledger._answer_blocks import AnswerBlock, bytes_of
-from vicinal.ledger._answers import AnswerLog
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._database import Database
-from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger import AnswerBlock, AnswerLog, Audience, Database, ForkSafeLock, bytes_of
+from vicinal.linear import ModelRule
 from vicinal.mechanisms import DeltaSlackAccountant
-from vicinal.neighbours import RBF
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common.guarantee_text import ind_knn_guarantee
-from vicinal.predictors._common.parameter_checks import AUTO
-from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine
-from vicinal.predictors.ind_knn._engine_factory import PlannedEngine, engine_on, slack_meter
-from vicinal.predictors.ind_knn._model_rule import ModelRule
-from vicinal.predictors.ind_knn._parameter_tables import GATE, NEIGHBORS
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._proxy_ledger import ProxyLedger
-from vicinal.predictors.ind_knn._shard import Shard, SharedShard
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.neighbours import RBF, IntegerMatrix
+from vicinal.planning import (
+    AUTO,
+    GATE,
+    NEIGHBORS,
+    IndKNNSettings,
+    PlannedEngine,
+    SharedSettings,
+    engine_on,
+    ind_knn_guarantee,
+    slack_meter,
+)
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay, mask_unasked

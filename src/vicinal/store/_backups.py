@@ -6,12 +6,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import guarded, sync_folder
-from vicinal.ledger._ledger import create_tables
-from vicinal.ledger._rollback_guard import RollbackGuard, default_witness_path
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import TABLES
+from vicinal.ledger import (
+    TABLES,
+    Database,
+    RollbackGuard,
+    SQLiteDatabase,
+    create_tables,
+    default_witness_path,
+    guarded,
+    sync_folder,
+)
 from vicinal.store._folder import (
     KEY,
     LEDGER,

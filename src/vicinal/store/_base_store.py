@@ -13,13 +13,11 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger._answers import digests_of
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock, digests_of
 from vicinal.mechanisms import NoisyTally
-from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.neighbours import IntegerMatrix
 from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
 from vicinal.store._evaluation import SHARE, LabelledRows, evaluate

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._memory import ForkSafeLock
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
+from vicinal.ledger import ForkSafeLock
+from vicinal.planning import IndKNNSettings
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,

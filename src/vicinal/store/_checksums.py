@@ -11,9 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vicinal.errors import StoreDamaged
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import guarded
-from vicinal.ledger._tables import FILES, TILES
+from vicinal.ledger import FILES, TILES, Database, guarded
 from vicinal.store._extractors import MAP
 from vicinal.store._folder import KEY
 from vicinal.store._record_files import RecordFiles, tiles_of

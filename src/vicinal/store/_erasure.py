@@ -27,12 +27,9 @@ import numpy as np
 
 from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
-from vicinal.ledger._database import Database
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._rollback_guard import RollbackGuard
-from vicinal.ledger._tables import META
-from vicinal.neighbours._scan import fill_holes
-from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.engine import Shard
+from vicinal.ledger import META, Database, Ledger, RollbackGuard
+from vicinal.neighbours import fill_holes
 from vicinal.store._checksums import write_digests
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from
 from vicinal.store._records import forget_additions

@@ -20,12 +20,10 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger._answers import DIGEST, digests_of
-from vicinal.ledger._id_encoding import check_length
+from vicinal.ledger import DIGEST, check_length, digests_of
 from vicinal.mechanisms import NoisyTally, TallyPlan
-from vicinal.predictors._common import inputs
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings
+from vicinal.predictors import checked_subjects
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
 from vicinal.store._noisy_figures import NoisyFigures, known
@@ -183,7 +181,7 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
             "The 'subject' parameter must say whose each row is: people pay for being evaluated, "
             "and pay from one budget wherever they appear."
         )
-    ids: list[Any] = inputs.subjects(subjects, size)
+    ids: list[Any] = checked_subjects(subjects, size)
     check_length(ids)
     check_naming(parts.database, by_holder=True)
     return ids

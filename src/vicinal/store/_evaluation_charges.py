@@ -10,10 +10,7 @@ import numpy as np
 
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._hashed_slots import NOBODY
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._visitors import keep_visitors, visitor_units
+from vicinal.ledger import NOBODY, Audience, Ledger, keep_visitors, visitor_units
 from vicinal.mechanisms import NoisyTally, TallyPlan
 
 

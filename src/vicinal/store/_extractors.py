@@ -16,8 +16,8 @@ from vicinal import _checks, features
 from vicinal._arrays import AnyArray
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed
-from vicinal.features._model_names import LITE0, MINILM, PACKAGED_MODEL
-from vicinal.ledger._files import guarded
+from vicinal.features import LITE0, MINILM, PACKAGED_MODEL
+from vicinal.ledger import guarded
 from vicinal.store._folder import copy_file
 
 
@@ -91,14 +91,14 @@ class StoreExtractor:
         """Refuse kinds that there are not, and options that a kind does not have."""
         _checks.choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
-            from vicinal.features._table_features import as_schema
+            from vicinal.features import as_schema
 
             schema = as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
         packaged = self.kind == "image" and self.options.get("model", LITE0) == LITE0
         if packaged and self.options.get("weights") is None:
-            from vicinal.features._lite0 import packaged_weights
+            from vicinal.features import packaged_weights
 
             object.__setattr__(
                 self, "options", {**self.options, "weights": str(packaged_weights())}

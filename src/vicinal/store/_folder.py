@@ -14,11 +14,16 @@ from urllib.parse import unquote
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, replace_file
-from vicinal.ledger._postgres import PostgresDatabase
-from vicinal.ledger._rollback_guard import default_witness_path
-from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    Database,
+    PostgresDatabase,
+    SQLiteDatabase,
+    default_witness_path,
+    guarded,
+    replace_file,
+)
 from vicinal.mechanisms import fresh_key
 
 LEDGER = "ledger.db"

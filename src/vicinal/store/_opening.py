@@ -9,17 +9,22 @@ from pathlib import Path
 from typing import Self
 
 from vicinal import _checks
+from vicinal.engine import Shard
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
-from vicinal.ledger._chain import NO_HEAD, descends
-from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._database import Database
-from vicinal.ledger._files import Lock
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
-from vicinal.ledger._tables import FORMAT
+from vicinal.ledger import (
+    FORMAT,
+    NO_HEAD,
+    Database,
+    Ledger,
+    Lock,
+    RollbackGuard,
+    WitnessState,
+    budget_faults,
+    descends,
+    free_slots,
+)
 from vicinal.neighbours import IndexFactory
-from vicinal.predictors.ind_knn._index_options import first_index
-from vicinal.predictors.ind_knn._shard import Shard
+from vicinal.planning import first_index
 from vicinal.store import _erasure
 from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder

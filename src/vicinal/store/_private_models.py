@@ -13,26 +13,27 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import FloatMatrix, Floats
+from vicinal.engine import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger._answer_blocks import bytes_of, text_of
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._models import PUT, read_parts, write_parts
-from vicinal.mechanisms import randomness
-from vicinal.neighbours import Kernel
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._engine_factory import kernel_for, settled_model, slack_meter
-from vicinal.predictors.ind_knn._index_options import first_index
-from vicinal.predictors.ind_knn._kernel_map import KERNEL_ARRAYS, KernelMap
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._private_model import (
+from vicinal.ledger import PUT, Audience, bytes_of, read_parts, text_of, write_parts
+from vicinal.linear import (
+    KERNEL_ARRAYS,
+    KernelMap,
     LinearModel,
     PrivateModel,
     resolved,
     without_model,
 )
-from vicinal.predictors.ind_knn._shard import SharedShard
-from vicinal.predictors.ind_knn._shard_indexes import MappedIndex
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
+from vicinal.mechanisms import randomness
+from vicinal.neighbours import IntegerMatrix, Kernel
+from vicinal.planning import (
+    IndKNNSettings,
+    SharedSettings,
+    first_index,
+    kernel_for,
+    settled_model,
+    slack_meter,
+)
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 

@@ -17,10 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._chain import descends
-from vicinal.ledger._departed import Standing
-from vicinal.ledger._files import PRIVATE_FILE, guarded
-from vicinal.ledger._ledger import Ledger
+from vicinal.ledger import PRIVATE_FILE, Ledger, Standing, descends, guarded
 from vicinal.store._opening import OpenStore
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
-from vicinal.ledger._files import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
+from vicinal.ledger import PRIVATE_FILE, PRIVATE_FOLDER, guarded, sync_folder
 
 TILE = 8192
 """Rows that share a digest."""

@@ -17,14 +17,10 @@ import numpy.typing as npt
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
-from vicinal.ledger._answers import request_name
-from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import check_length, framed_all
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._tables import ADDITIONS
-from vicinal.mechanisms._record_vectors import RecordTargets
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors._common import inputs
+from vicinal.ledger import ADDITIONS, Database, Ledger, check_length, framed_all, request_name
+from vicinal.mechanisms import RecordTargets
+from vicinal.neighbours import IntegerMatrix
+from vicinal.predictors import check_subjects_given, checked_subjects
 from vicinal.store._store_schema import StoreSchema
 
 NAMING = "subjects"
@@ -42,7 +38,7 @@ def write_naming(database: Database, *, by_holder: bool) -> None:
 
 def check_naming(database: Database, *, by_holder: bool) -> None:
     """Raise InvalidInput if records come with ids where they had none before, or without."""
-    inputs.check_subjects_given(by_holder, before=database.get(NAMING) == GIVEN)
+    check_subjects_given(by_holder, before=database.get(NAMING) == GIVEN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +65,7 @@ class StoredRecords:
         Raises InvalidInput if labels or subjects are unusable.
         """
         targets = schema.targets(y, len(X))
-        ids: list[Any] | None = None if subjects is None else inputs.subjects(subjects, len(X))
+        ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
         check_length(ids or ())
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)

@@ -9,13 +9,12 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Places
 from vicinal.errors import InvalidInput
-from vicinal.neighbours._kernels import IntegerMatrix
-from vicinal.predictors.ind_knn._answer_trend import check_enough
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._vector_answers import LabelAnswers, answers_of
+from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import IndKNNSettings
 from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
 from vicinal.store._requests import LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
+from vicinal.targets import LabelAnswers, answers_of, check_enough
 
 _QUARTILES = (0.25, 0.5, 0.75)
 

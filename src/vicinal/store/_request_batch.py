@@ -10,10 +10,17 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Ints, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
-from vicinal.ledger._answer_blocks import AnswerBlock, ReuseEntry, StoredRequest
-from vicinal.ledger._answers import KnownRequest, digests_of, request_name, stored_requests
-from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._ledger import Ledger
+from vicinal.ledger import (
+    Analyst,
+    AnswerBlock,
+    KnownRequest,
+    Ledger,
+    ReuseEntry,
+    StoredRequest,
+    digests_of,
+    request_name,
+    stored_requests,
+)
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._replies import stored_answers
 from vicinal.store._requests import Query, Reply, checked_name

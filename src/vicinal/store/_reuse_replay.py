@@ -14,10 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from vicinal._arrays import AnyArray, Floats, Places
-from vicinal.ledger._answer_blocks import ReuseEntry, bytes_of
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._database import Database
-from vicinal.predictors.ind_knn._engine import QueryAnswers, QueryEngine, observe
+from vicinal.engine import QueryAnswers, QueryEngine, observe
+from vicinal.ledger import Audience, Database, ReuseEntry, bytes_of
 from vicinal.store._store_schema import StoreSchema
 
 

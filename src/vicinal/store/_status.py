@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from vicinal._checks import SubjectId
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
+from vicinal.engine import QUANTILES
 from vicinal.errors import InvalidInput
-from vicinal.ledger._audiences import Analyst
-from vicinal.ledger._departed import EVALUATED, Standing
-from vicinal.ledger._ledger import Ledger
-from vicinal.predictors.ind_knn._proxy_ledger import QUANTILES
+from vicinal.ledger import EVALUATED, Analyst, Ledger, Standing
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore

@@ -17,10 +17,9 @@ from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
-from vicinal.ledger._audiences import Audience
-from vicinal.ledger._memory import ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
-from vicinal.neighbours._kernels import IntegerMatrix
+from vicinal.neighbours import IntegerMatrix
 from vicinal.store import _backups, _erasure
 from vicinal.store._additions import (
     ATTEMPTS,

@@ -15,10 +15,11 @@ import numpy.typing as npt
 
 from vicinal._arrays import FloatMatrix
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._files import guarded, replace_file
-from vicinal.mechanisms._record_vectors import RecordTargets
+from vicinal.ledger import guarded, replace_file
+from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
     RBF,
+    CentroidCells,
     Cosine,
     IndexFactory,
     Kernel,
@@ -28,15 +29,13 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.neighbours._centroids import CentroidCells
-from vicinal.predictors._common import inputs
-from vicinal.predictors.ind_knn._engine_factory import kernel_for
-from vicinal.predictors.ind_knn._index_options import CENTROIDS, first_index, options_of
+from vicinal.planning import CENTROIDS, first_index, kernel_for, options_of
+from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
 from vicinal.store._extractors import StoreExtractor
 from vicinal.store._targets import TargetSchema
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._base import IndKNNEstimator
+    from vicinal.predictors import IndKNNEstimator
 
 
 CELLS = "cells.npz"
@@ -150,7 +149,7 @@ class StoreSchema:
         if _plain(rows) and rows.shape[1] == self.n_features:
             return rows  # type: ignore[no-any-return]
         try:
-            return inputs.features(self.form, rows)
+            return checked_features(self.form, rows)
         except TypeError as error:
             raise InvalidInput(str(error)) from None
 
@@ -209,11 +208,11 @@ def new_schema(
     target = TargetSchema.of(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
     settings = target.settings(options)
-    inputs.refuse_same_memory(X, public)
+    refuse_same_memory(X, public)
     features = extractor.transform(X)
     if not _plain(features):
-        features = inputs.features(target.estimator(options), features, reset=True)
-    reference = None if public is None else inputs.reference(public, features)
+        features = checked_features(target.estimator(options), features, reset=True)
+    reference = None if public is None else checked_reference(public, features)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)

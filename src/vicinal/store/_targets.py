@@ -13,14 +13,18 @@ import numpy as np
 from vicinal import predictors
 from vicinal._arrays import AnyArray, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._record_vectors import UNIT, RecordTargets, RecordVectors
-from vicinal.predictors._common.parameters import REQUIRED, declared
-from vicinal.predictors.ind_knn._parameters import IndKNNSettings
-from vicinal.predictors.ind_knn._shared_settings import SharedSettings
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.mechanisms import UNIT, RecordTargets, RecordVectors
+from vicinal.planning import (
+    REQUIRED,
+    IndKNNSettings,
+    MultiLabelSettings,
+    RegressorSettings,
+    SharedSettings,
+    declared,
+)
 
 if TYPE_CHECKING:
-    from vicinal.predictors.ind_knn._base import IndKNNEstimator
+    from vicinal.predictors import IndKNNEstimator
 
 CLASSES, NUMBERS, LABELS = "classes", "bounds", "labels"
 """Kinds of targets, each by the parameter that declares it."""

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Bools, Floats, Places
-from vicinal.predictors._common import inputs
-from vicinal.predictors.ind_knn import _target_encoding
-from vicinal.predictors.ind_knn._parameter_tables import LOG
-from vicinal.predictors.ind_knn._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.planning import LOG, MultiLabelSettings, RegressorSettings
+from vicinal.predictors import label_sets
 from vicinal.store._noisy_figures import NoisyFigures
+from vicinal.targets import numbers
 
 LARGEST_ERROR = 0.25
 """Of the distance between the bounds: errors beyond count as this large."""
@@ -171,7 +170,7 @@ class ReleasedNumbers:
     def checked(self, y: npt.ArrayLike | None, size: int) -> Floats:
         """Return true numbers (size, p), cut to the bounds, or raise InvalidInput. Private."""
         settings, bounds = self.settings, self.settings.scaled_bounds
-        scaled = _target_encoding.numbers(y, size, settings.bounds, log=settings.scale == LOG)
+        scaled = numbers(y, size, settings.bounds, log=settings.scale == LOG)
         return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
 
     @property
@@ -219,7 +218,7 @@ class ReleasedLabelSets:
 
     def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return true labels, bool (size, c), or raise InvalidInput. Private."""
-        return inputs.label_sets(y, (size, len(self.labels)))
+        return label_sets(y, (size, len(self.labels)))
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -12,12 +12,18 @@ import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
-from vicinal.ledger._answers import DIGEST
-from vicinal.ledger._audiences import charges_since_checkpoint, load_audiences
-from vicinal.ledger._chain import chain_faults
-from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._id_encoding import OPENING, first_framed_id, framed
-from vicinal.ledger._ledger import Ledger
+from vicinal.ledger import (
+    DIGEST,
+    OPENING,
+    Ledger,
+    budget_faults,
+    chain_faults,
+    charges_since_checkpoint,
+    first_framed_id,
+    framed,
+    free_slots,
+    load_audiences,
+)
 from vicinal.store._checksums import record_file_faults
 from vicinal.store._opening import OpenStore, goes_on_from
 

@@ -1,6 +1,6 @@
 """A network for vectors: components of a kernel of the public examples, and a linear head.
 
-It sees what a private model of many features sees (:mod:`vicinal.predictors.ind_knn._kernel_map`),
+It sees what a private model of many features sees (:mod:`vicinal.linear._kernel_map`),
 and learns that model's probabilities of all public examples: five thousand rows without noise for
 four hundred weights a class. So it answers as the model does, without having seen its weights.
 All layers but the head follow from the public examples; the head's loss is convex.
@@ -19,8 +19,8 @@ from torch.nn import functional
 from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.neighbours._kernels import FLOAT32, unit_vectors
-from vicinal.predictors.ind_knn._kernel_map import BITS, KernelMap
+from vicinal.linear import BITS, KernelMap
+from vicinal.neighbours import FLOAT32, unit_vectors
 from vicinal.students._networks import Likeness, Network, UnitLength
 from vicinal.students._optimizers import UncompiledLBFGS
 

@@ -15,11 +15,10 @@ from torch import Tensor
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Places
 from vicinal._progress import Begin
-from vicinal.accounting._guarantee import Guarantee
+from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
-from vicinal.labelling._answers import checked_soft_labels
-from vicinal.labelling._labellers import SoftLabels
+from vicinal.labelling import SoftLabels, checked_soft_labels
 from vicinal.students import _files
 from vicinal.students._exact import ranges
 from vicinal.students._kernel_network import (

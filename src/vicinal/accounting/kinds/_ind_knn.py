@@ -78,7 +78,7 @@ class PlannedIndKNN(PlannedRelease):
         if self.release == "label":
             label = LabelFilter.from_epsilon(*self._guarantee())
             return label.budget / label.order
-        return _budget.budget(*self._guarantee(), "gdp")
+        return _budget.zcdp_budget(*self._guarantee(), "gdp")
 
     def parts(self, delta: float) -> list[dict[str, Any]]:
         """Return the training and what it leaves for answers, if there is a training.

@@ -1,0 +1,35 @@
+from vicinal.accounting._calibrate import CalibratedPlan as CalibratedPlan
+from vicinal.accounting._calibrate import calibrate as calibrate
+from vicinal.accounting._events import to_event as to_event
+from vicinal.accounting._guarantee import Guarantee as Guarantee
+from vicinal.accounting._plan import Plan as Plan
+from vicinal.accounting._plan import account as account
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
+from vicinal.accounting._budget import MAX_NORM as MAX_NORM
+from vicinal.accounting._budget import MAX_SCALE as MAX_SCALE
+from vicinal.accounting._budget import METHODS as METHODS
+from vicinal.accounting._budget import UNITS as UNITS
+from vicinal.accounting._budget import gdp_epsilon as gdp_epsilon
+from vicinal.accounting._budget import unit_rate as unit_rate
+from vicinal.accounting._budget import zcdp_budget as zcdp_budget
+from vicinal.accounting._charges import afford as afford
+from vicinal.accounting._charges import charge as charge
+from vicinal.accounting._charges import label_afford as label_afford
+from vicinal.accounting._charges import label_charge as label_charge
+from vicinal.accounting._composition import Composition as Composition
+from vicinal.accounting._composition import PricedRelease as PricedRelease
+from vicinal.accounting._composition import compose as compose
+from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
+from vicinal.accounting._gaussian import grid_slack as grid_slack
+from vicinal.accounting._label_only import LINE_GRID as LINE_GRID
+from vicinal.accounting._label_only import ChargeTable as ChargeTable
+from vicinal.accounting._label_only import LabelBudget as LabelBudget
+from vicinal.accounting._label_only import charge_table as charge_table
+from vicinal.accounting._label_only import label_budget as label_budget
+from vicinal.accounting._pate import PrivateMaxima as PrivateMaxima
+from vicinal.accounting._plan import NEIGHBOURING as NEIGHBOURING
+from vicinal.accounting._pld import composed_losses as composed_losses
+from vicinal.accounting._screening import Screening as Screening
+from vicinal.accounting._screening import ScreeningAt as ScreeningAt

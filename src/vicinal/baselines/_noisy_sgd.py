@@ -1,0 +1,151 @@
+"""NoisySGD: a linear softmax classifier trained with clipped gradients and noise.
+
+Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, *Deep Learning with
+Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
+from vicinal.baselines._noisy_sgd_parameters import (
+    ENOUGH_FEATURES,
+    NoisySGDParameters,
+    NoisySGDSettings,
+)
+from vicinal.mechanisms import SubjectRows
+from vicinal.neighbours import FLOAT32, unit_vectors
+from vicinal.planning import documented
+from vicinal.predictors import FitInputs, FixedPlanEstimator, checked_features, release
+
+BIAS = 0.3
+"""A feature that every record has besides its own, which are of length 1."""
+
+
+@documented
+class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
+    r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
+
+    In every step each subject is in the batch by an independent coin of probability gamma; its
+    gradient, summed over its records, is clipped to norm `clip`, and Gaussian noise is added to the
+    sum. The noise is calibrated so that all steps together keep (epsilon, delta). The trained
+    weights can be published, and the classifier copied, stored and asked without limit.
+
+    Features are scaled to length 1, each record by itself. The defaults fit features of
+    :class:`vicinal.features.PublicMap`, and need no tuning; tuning on private records would cost
+    privacy that nobody accounts for.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    coef_, intercept_ : float64 (c, d), (c,)
+        Weights on features of length 1, averaged over the second half of the steps; public.
+    noise_multiplier_ : float
+        Noise over the clipping bound.
+    n_records_ : float
+        The number of subjects that the mean was taken by; public.
+    n_features_in_ : int
+        Number of features.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import NoisySGDClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 2000)
+    >>> X = rng.normal(size=(2000, 4)) + 2.0 * y[:, None]
+    >>> clf = NoisySGDClassifier([0, 1], epsilon=1.0, n_records=2000)
+    >>> clf.fit(X, y).predict(X[:3]).shape  # fit spends all of the budget, predict nothing
+    (3,)
+    """
+
+    _plans = NoisySGDSettings
+    _also_public = ("the public rows that features are standardised by", "the trained weights")
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Train on private records; the whole budget is spent here.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Private features, any float type, finite.
+        y : array (n,)
+            Private labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record. Without it every record is a
+            subject.
+        public : array (m, d), optional
+            Public, unlabelled rows; features are centred by their mean and divided by their
+            standard deviation, before they are scaled to length 1. Leave it out for features that
+            are standardised already.
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed or spent; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
+        """
+        return self._fit(X, y, subjects, public)
+
+    def _start(self, settings: NoisySGDSettings, records: FitInputs, targets: AnyArray) -> None:
+        n_features = records.features.shape[1]
+        self._center, self._spread = _standard(records.reference, n_features)
+        rows = SubjectRows(self._rows(records.features), targets, *records.slots)
+        release(self)
+        # The process remembers it; the model is free of it, and may be copied.
+        del self._interaction
+        self.noise_multiplier_ = settings.noise_multiplier
+        self.n_records_, weights = settings.training(rows, self._unit(n_features)).publish()
+        self.coef_, self.intercept_ = weights[:-1].T.copy(), BIAS * weights[-1]
+
+    def _draws(self) -> dict[int, float]:
+        return self._planned().draws(vars(self).get("n_features_in_", ENOUGH_FEATURES))
+
+    def _rows(self, features: FloatMatrix) -> Floats32:
+        """Return integer rows, float32 (n, d + 1): every row by itself."""
+        rows = unit_vectors((features - self._center) / self._spread)
+        bias = round(BIAS * self._unit(rows.shape[1]))
+        return np.hstack([rows, np.full((len(rows), 1), bias, dtype=np.float32)])
+
+    @staticmethod
+    def _unit(n_features: int) -> float:
+        return FLOAT32.scale(n_features)
+
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
+        """Return the scores of all classes, float64 (q, c); costs nothing."""
+        check_is_fitted(self)
+        rows = self._rows(checked_features(self, X))[:, :-1].astype(np.float64)
+        return np.asarray(rows @ self.coef_.T / self._unit(rows.shape[1]) + self.intercept_)
+
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
+        """Return the model's probabilities of all classes, float64 (q, c); costs nothing."""
+        scores = self.decision_function(X)
+        grown = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return np.asarray(grown / grown.sum(axis=1, keepdims=True))
+
+    def predict(self, X: npt.ArrayLike) -> AnyArray:
+        """Return labels, (q,); costs nothing."""
+        scores = self.decision_function(X)
+        return np.asarray(self.classes_[scores.argmax(axis=1)])
+
+
+def _standard(public: FloatMatrix | None, n_features: int) -> tuple[Floats, Floats]:
+    """Return what to take off features, and what to divide them by, from public rows."""
+    if public is None:
+        return np.zeros(n_features), np.ones(n_features)
+    rows = public.astype(np.float64)
+    spread = rows.std(axis=0)
+    return rows.mean(axis=0), np.where(spread > 0, spread, 1.0)

@@ -1,0 +1,336 @@
+"""From queries to answers: one way down, one way up, in either order of execution."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vicinal._arrays import AnyArray, Bools, Floats, Places, Steps
+from vicinal.engine._noise_schedule import NoiseSchedule
+from vicinal.engine._proxy_ledger import ProxyLedger
+from vicinal.engine._shard import Shards, TwoRounds
+from vicinal.ledger import ForkSafeLock
+from vicinal.linear import ModelGate
+from vicinal.mechanisms import (
+    BlockRelease,
+    DeltaSlackAccountant,
+    Interaction,
+    NoisyCount,
+    VoteMechanism,
+)
+from vicinal.neighbours import LEAST_COUNT, IntegerMatrix, Radius
+from vicinal.targets import ClassDecision
+
+BLOCK = 256
+"""Queries answered together. With a private count, larger blocks would spend every count of the
+block before its first vote, and lose accuracy once budgets run out."""
+
+Progress = Callable[[int], None]
+Released = tuple[AnyArray, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswers:
+    """What leaves for a batch of queries.
+
+    - `labels`, int64 (q,): positions of classes.
+    - `votes`, float64 (q, c) or None: noisy votes, where votes leave; NaN for queries that were not
+      asked, or what a private model puts in their place.
+    - `asked`, bool (q,): whether private records were asked. Where not, the answer was made of
+      earlier ones, for nothing.
+    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; NaN for
+      queries not asked, or beside a private model what it would have been.
+    - `probabilities`, float64 (q, c) or None: beside a private model, where votes leave: its
+      probabilities, and where private records were asked what their votes make of them. Without a
+      model they follow from the votes.
+    """
+
+    labels: Places
+    votes: Floats | None
+    asked: Bools
+    noise: Floats
+    probabilities: Floats | None = None
+
+    @classmethod
+    def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
+        """Return the answers to consecutive queries as one."""
+        votes = [part.votes for part in parts if part.votes is not None]
+        chances = [part.probabilities for part in parts if part.probabilities is not None]
+        return cls(
+            np.concatenate([part.labels for part in parts]),
+            np.concatenate(votes) if votes else None,
+            np.concatenate([part.asked for part in parts]),
+            np.concatenate([part.noise for part in parts]),
+            np.concatenate(chances) if chances else None,
+        )
+
+
+UNKNOWN = -1
+"""Where :meth:`AnswerReuse.reusable` has no answer of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublicVotes:
+    """Public votes for a block of queries, which join the private ones behind a private count.
+
+    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
+    earlier answers took part.
+    """
+
+    votes: Steps
+    counts: Places
+
+    def of(self, part: slice) -> PublicVotes:
+        """Return the support of consecutive queries."""
+        return PublicVotes(self.votes[part], self.counts[part])
+
+
+class AnswerReuse(ABC):
+    """What earlier answers do for later queries.
+
+    ``block`` queries at most are answered between two lessons, so that answers are put to use.
+    """
+
+    block: int
+    unsure: float | None = None
+    """Share of public points that it would ask about; None where nothing tells."""
+    asking: bool = True
+    """Whether private records are worth asking, see ``NoiseSchedule.worthwhile``."""
+
+    @abstractmethod
+    def reusable(self, queries: IntegerMatrix) -> Places:
+        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
+
+    def support(
+        self,
+        queries: IntegerMatrix,  # noqa: ARG002 (only answered neighbours vote)
+        thresholds: Places,  # noqa: ARG002
+    ) -> PublicVotes | None:
+        """Return the public votes on queries inside their radii; None for none at all."""
+        return None
+
+    @abstractmethod
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Take in queries that were asked, and the answers that were released."""
+
+
+def observe(
+    reuse: AnswerReuse,
+    schedule: NoiseSchedule,
+    queries: IntegerMatrix,
+    queried: Bools,
+    labels: Places,
+) -> None:
+    """Update reuse and schedule by the answers of a block, and by which of it were asked."""
+    if reuse.asking:
+        reuse.learn(queries[queried], labels[queried])
+    schedule.update(len(queries), int(queried.sum()), reuse.unsure)
+    reuse.asking = schedule.worthwhile
+
+
+class NoReuse(AnswerReuse):
+    """Makes nothing of earlier answers."""
+
+    block = BLOCK
+
+    def reusable(self, queries: IntegerMatrix) -> Places:
+        """Return `UNKNOWN` throughout."""
+        return np.full(len(queries), UNKNOWN, dtype=np.int64)
+
+    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEngine:
+    """Everything that a fitted classifier answers with; scales and radii are public.
+
+    - `shard`: the private records and the accounts that answers are charged to: one shard, or
+      several.
+    - `radius`: which records take part.
+    - `votes`: the mechanism whose noisy votes, or labels, are the answer.
+    - `count`: the paper's private count; None if counts are public estimates.
+    - `schedule`: sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    - `reuse`: what earlier answers do for later queries.
+    - `slack`: what the grid of counts and votes costs.
+    - `decision`: how noisy votes become labels and probabilities.
+    - `plain`: whether the class with the most votes always wins, so that nothing has to decide.
+    - `least_noise`: no vote ever has a smaller noise scale, whatever is counted.
+    - `sequential`: whether queries are answered one by one where counts are private.
+    - `interaction`: the claim on the records; None where none is needed, or the store remembers.
+    - `model_gate`: the private model whose scores join the votes.
+    - `proxies`: public points that are charged along, where there is a public reference and count.
+    - `lock`: held by whoever touches the records or their budgets.
+    """
+
+    shard: Shards
+    radius: Radius
+    votes: VoteMechanism
+    count: NoisyCount | None
+    schedule: NoiseSchedule
+    reuse: AnswerReuse
+    slack: DeltaSlackAccountant
+    decision: ClassDecision
+    least_noise: float
+    sequential: bool = False
+    interaction: Interaction | None = None
+    model_gate: ModelGate | None = None
+    proxies: ProxyLedger | None = None
+    lock: ForkSafeLock = field(default_factory=ForkSafeLock)
+    plain: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plain", self.decision.plain)
+
+    def answer(
+        self,
+        queries: IntegerMatrix,
+        *,
+        progress: Progress | None = None,
+        prior: Floats | None = None,
+    ) -> QueryAnswers:
+        """Answer all queries, a block at a time; earlier answers are learnt between blocks.
+
+        `prior`, float64 (q, c), is what the model of :attr:`model_gate` adds to the votes,
+        in units of their noise; public.
+
+        Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
+        does not fit. It is taken at the smallest count, so that no noisy count decides whether it
+        does.
+        """
+        self.slack.check(len(queries) * self._slack_of_one())
+        if self.interaction is not None:
+            self.interaction.release()
+        parts = []
+        coming = NextSearch(self, queries[:0])
+        for start in range(0, len(queries), self.reuse.block):
+            block, later = np.split(queries[start:], [self.reuse.block])
+            thresholds, coming = coming.thresholds, NextSearch(self, later)
+            self.shard.expect(coming if len(later) else None)
+            if prior is None:
+                parts.append(self._answer_block(block, thresholds))
+            else:
+                part = prior[start : start + self.reuse.block]
+                parts.append(self._answer_with_model(block, part))
+            if progress is not None:
+                progress(len(block))
+        return QueryAnswers.joined(parts)
+
+    def _slack_of_one(self) -> float:
+        """Return the most that the grid can cost in one answer; follows from the plan alone."""
+        counted = 0.0 if self.count is None else self.count.slack
+        return counted + self.votes.slack(self.least_noise)
+
+    def _answer_block(self, block: IntegerMatrix, thresholds: Places | None) -> QueryAnswers:
+        labels = self.reuse.reusable(block)
+        queried = labels == UNKNOWN
+        votes, noise = self._ask(block[queried], thresholds)
+        everything = None
+        if self.votes.label_only:
+            labels[queried] = votes
+        else:
+            labels[queried] = (
+                votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
+            )
+            everything = np.full((len(block), self.votes.n_classes), np.nan)
+            everything[queried] = votes
+        observe(self.reuse, self.schedule, block, queried, labels)
+        scales = np.full(len(block), np.nan)
+        scales[queried] = noise
+        return QueryAnswers(labels, everything, queried, scales)
+
+    def _answer_with_model(self, block: IntegerMatrix, prior: Floats) -> QueryAnswers:
+        """Ask where the model is unsure; its scores join the votes, or stand alone."""
+        assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
+        queried = self.model_gate.to_ask(prior)
+        noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
+        chances = self.model_gate.model.shares(prior)
+        prior = self.model_gate.model.emphasised(prior, noise, self.radius.expected(block))
+        votes = prior * noise[:, None]
+        labels = np.asarray(prior.argmax(axis=1))
+        released, noise[queried] = self._ask(block[queried], prior=prior[queried])
+        if self.votes.label_only:
+            labels[queried] = released
+        else:
+            alone = released - votes[queried]
+            chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
+            votes[queried] = released
+            labels[queried] = released.argmax(axis=1)
+            labels = labels if self.plain else self.decision.chosen(chances)
+        if self.votes.label_only:
+            return QueryAnswers(labels, None, queried, noise)
+        return QueryAnswers(labels, votes, queried, noise, chances)
+
+    def _ask(
+        self, block: IntegerMatrix, thresholds: Places | None = None, prior: Floats | None = None
+    ) -> Released:
+        """Return votes (q, c), or positions of labels (q,), and the noise in them (q,).
+
+        `thresholds` are those of the block, if they are known already.
+        """
+        if not len(block):
+            shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
+            return np.zeros(shape), np.zeros(0)
+        if thresholds is None:
+            thresholds = self.radius.thresholds(block)
+        if self.count is None:
+            release = self._priced(self.radius.expected(block))
+            if self.proxies is not None:
+                self.proxies.charge(release, block, thresholds)
+            sums = self.shard.charge_and_sum(release, block, thresholds)
+            if prior is not None:
+                # Public: it moves no one's contribution.
+                sums = sums + np.rint(prior * release.scales[:, None]).astype(np.int64)
+            return release.publish(sums), release.noise
+        support = self.reuse.support(block, thresholds)
+        released = [
+            self._counted(rounds, support and support.of(rounds.queries), self.count)
+            for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
+        ]
+        votes, noise = zip(*released, strict=True)
+        return np.concatenate(votes), np.concatenate(noise)
+
+    def _counted(
+        self, rounds: TwoRounds, support: PublicVotes | None, counter: NoisyCount
+    ) -> Released:
+        """Release the private counts of queries, then their votes, from those who paid for both."""
+        counter.price(rounds.queries.stop - rounds.queries.start)
+        counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
+        release = self._priced(counts if support is None else counts + support.counts)
+        sums = rounds.charge_and_sum(release)
+        total = sums if support is None else sums + support.votes
+        return release.publish(total), release.noise
+
+    def _priced(self, counts: Floats) -> BlockRelease:
+        """Return one release for all queries; nothing that was counted can get it refused."""
+        noise = np.minimum(self.schedule.multiplier * np.sqrt(counts), self.votes.grid.largest)
+        return self.votes.release(noise)
+
+
+@dataclass(slots=True)
+class NextSearch:
+    """What an engine has searched first of some queries, found out when it is asked for.
+
+    `engine`: which answers them later. `queries`, int8 or float32 (q, d): integer features.
+    `thresholds`, int64 (b,) or None: radii of the first block, once they were asked for.
+    """
+
+    engine: QueryEngine
+    queries: IntegerMatrix
+    thresholds: Places | None = None
+
+    def __call__(self) -> tuple[IntegerMatrix, Places] | None:
+        """Return the first block and its radii; None where it follows from other answers.
+
+        Or where it is searched once for two rounds: then it is over when votes are asked for.
+        """
+        engine = self.engine
+        follows = engine.count is not None or engine.model_gate is not None
+        if follows or not isinstance(engine.reuse, NoReuse):
+            return None
+        block = self.queries[: engine.reuse.block]
+        self.thresholds = engine.radius.thresholds(block)
+        return block, self.thresholds

@@ -1,0 +1,22 @@
+from vicinal.features._hog import HOGFeatures as HOGFeatures
+from vicinal.features._image import ImageFeatures as ImageFeatures
+from vicinal.features._lite0 import Lite0Features as Lite0Features
+from vicinal.features._minilm import MiniLMFeatures as MiniLMFeatures
+from vicinal.features._onnx import OnnxFeatures as OnnxFeatures
+from vicinal.features._public_map import PublicMap as PublicMap
+from vicinal.features._scattering import ScatteringFeatures as ScatteringFeatures
+from vicinal.features._table_check import Misfit as Misfit
+from vicinal.features._table_check import check_table as check_table
+from vicinal.features._table_drafts import draft_schema as draft_schema
+from vicinal.features._table_features import TableFeatures as TableFeatures
+from vicinal.features._table_made_up import rows_from_schema as rows_from_schema
+from vicinal.features._table_schema import TableSchema as TableSchema
+from vicinal.features._text import SentenceFeatures as SentenceFeatures
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
+from vicinal.features._lite0 import packaged_weights as packaged_weights
+from vicinal.features._model_names import LITE0 as LITE0
+from vicinal.features._model_names import MINILM as MINILM
+from vicinal.features._model_names import PACKAGED_MODEL as PACKAGED_MODEL
+from vicinal.features._table_features import as_schema as as_schema

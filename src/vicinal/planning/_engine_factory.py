@@ -1,0 +1,343 @@
+"""From checked settings to an engine: plan from public facts, and fill the first shard."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from vicinal._arrays import FloatMatrix
+from vicinal._checks import SubjectId
+from vicinal.engine import (
+    BLOCK,
+    COUNT_SHARE,
+    GATE_HEADROOM,
+    HEADROOM,
+    AnsweredNeighbours,
+    AnswerReuse,
+    ConfidenceGate,
+    GatedNoiseSchedule,
+    NoiseSchedule,
+    NoReuse,
+    ProxyLedger,
+    QueryEngine,
+    Shard,
+    SharedShard,
+    count_noise,
+    fitting_neighbors,
+    planned_multiplier,
+    reference_usage,
+)
+from vicinal.ledger import Account, MemoryLedger
+from vicinal.linear import ModelGate, PrivateModel, resolved, train
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    Interaction,
+    NoiseSource,
+    NoisyCount,
+    NoisyLabels,
+    NoisyVotes,
+    RecordTargets,
+    SubjectTable,
+    VoteGrid,
+    VoteMechanism,
+    noisy_size,
+    randomness,
+    size_noise,
+)
+from vicinal.neighbours import (
+    FLOAT32,
+    RBF,
+    AdaptiveRadius,
+    Cosine,
+    FixedRadius,
+    Kernel,
+    PublicCentroids,
+    Radius,
+    Reference,
+    int8_precision,
+    learn_cells,
+)
+from vicinal.planning._index_options import CENTROIDS, first_index, options_of
+from vicinal.planning._parameter_tables import GATE, NEIGHBORS
+from vicinal.planning._shared_settings import AnySettings, SharedSettings
+from vicinal.targets import ClassDecision
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedEngine:
+    """A ready engine, with the public facts it was planned from."""
+
+    engine: QueryEngine
+    n_records: int
+    n_neighbors: int | None
+    settings: SharedSettings
+
+    @property
+    def model(self) -> PrivateModel | None:
+        """The private model, if one was trained."""
+        gate = self.engine.model_gate
+        return None if gate is None else gate.model
+
+
+def plan_engine(
+    settings: SharedSettings,
+    X: FloatMatrix,
+    targets: RecordTargets,
+    subjects: Sequence[SubjectId],
+    public: FloatMatrix | None,
+    interaction: Interaction | None = None,
+) -> PlannedEngine:
+    """Return an engine that holds the records, planned from public facts only.
+
+    The one look at private data is the size: declared, or estimated with noise and charged.
+    """
+    slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
+    ledger, model = MemoryLedger(), None
+    kernel = kernel_for(settings, public)  # refuses what is missing, before anything is drawn
+    n_public = 0 if public is None else len(public)
+    if settings.may_train(n_public) and public is not None:
+        slots = ledger.enroll(subjects)
+        table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
+        settings, model = settled_model(
+            settings, X, table, ledger, public, noise, slack, interaction
+        )
+    else:
+        settings = resolved(settings, X.shape[1], n_public)
+    if model is not None:
+        X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
+        kernel = kernel_for(settings, public)
+    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
+    shard.ledger = ledger
+    shard.add(kernel.encode(X), targets, subjects)
+    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
+
+
+def settled_model(
+    settings: AnySettings,
+    X: FloatMatrix,
+    subjects: SubjectTable,
+    account: Account,
+    public: FloatMatrix,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
+    interaction: Interaction | None = None,
+) -> tuple[AnySettings, PrivateModel | None]:
+    """Return settings with size and share settled, and the model that the subjects have paid for.
+
+    `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
+    `subjects.remaining` is its own. The settings have the number of records, declared or estimated,
+    and a share, 0 for none; then there is no model.
+    """
+    if settings.n_records is None:
+        size = _estimated_size(settings, subjects, account, noise, slack, interaction)
+        settings = settings.changed(n_records=size)
+    settings = resolved(settings, X.shape[1], len(public))
+    if not settings.trained_share:
+        return settings, None
+    if interaction is not None:
+        interaction.release()
+    model = train(settings, X, subjects, account, public, noise, slack)
+    return settings, model
+
+
+def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
+    """Return the meter of what the grid costs; only votes in GDP need one."""
+    needed = settings.accounting == "gdp" and not settings.label_only
+    return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
+
+
+def engine_on(
+    shard: Shard | SharedShard,
+    kernel: Kernel,
+    settings: SharedSettings,
+    n_features: int,
+    public: FloatMatrix | None,
+    slack: DeltaSlackAccountant,
+    interaction: Interaction | None = None,
+    noise: NoiseSource | None = None,
+    model: PrivateModel | None = None,
+) -> PlannedEngine:
+    """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
+    reference = None if public is None else Reference(kernel, kernel.encode(public))
+    noise = noise or randomness(settings.simulation_seed)
+    n_records = settings.n_records or _estimated_size(
+        settings, shard.subject_table, shard.ledger, noise, slack, interaction
+    )
+    budget_share = 1.0
+    if model is not None:
+        budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
+    facts = PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
+    k, radius = facts.radius()
+    if settings.index["kind"] == CENTROIDS:
+        cells = learn_cells(facts.points, radius, **options_of(settings.index))
+        shard.replace_index(partial(PublicCentroids, cells=cells))
+    if settings.kernel == "rbf" and settings.bandwidth is None:
+        # The shard and the radius go by similarities, which the bandwidth does not change.
+        kernel = _tuned_rbf(kernel, radius, facts.points)
+        facts = replace(facts, kernel=kernel, reference=Reference(kernel, facts.points.points))
+    count = settings.typical_count(k)
+    schedule = facts.noise_schedule(radius, count)
+    proxies = None
+    if facts.reference is not None and not settings.private_count:
+        proxies = ProxyLedger(facts.reference, radius, settings.subject_use)
+        if model is not None:
+            proxies.start(model.used)
+    least = schedule.least * math.sqrt(settings.least_count(k))
+    decision = facts.decision(radius, count)
+    votes = facts.votes(least, decision, noise, slack)
+    counter = _count(settings, noise, slack) if settings.private_count else None
+    gate = None if model is None else ModelGate(model, settings.n_asked)
+    engine = QueryEngine(
+        shard, radius, votes, counter, schedule, facts.answer_reuse(votes), slack, decision, least,
+        settings.sequential, interaction, gate, proxies,
+    )  # fmt: skip
+    return PlannedEngine(engine, n_records, k, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class PublicFacts:
+    """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
+
+    settings: SharedSettings
+    kernel: Kernel
+    n_features: int
+    n_records: int
+    reference: Reference | None
+    budget_share: float
+
+    @property
+    def points(self) -> Reference:
+        """The public reference, where something needs one."""
+        assert self.reference is not None  # noqa: S101 (checked by check_kernel)
+        return self.reference
+
+    def radius(self) -> tuple[int | None, Radius]:
+        """Return the number of neighbours to expect, if it is the same for all, and the radius."""
+        settings, n_records = self.settings, self.n_records
+        if settings.min_similarity is not None:
+            fixed = settings.min_similarity, self.n_features, self.reference, n_records
+            return None, FixedRadius(self.kernel, *fixed)
+        least = math.ceil(n_records / len(self.points))
+        k = settings.n_neighbors or fitting_neighbors(
+            self.points,
+            n_records,
+            settings.n_asked,
+            self.budget_share * settings.affordable(),
+            settings.n_groups,
+            settings.neighbors_per_noise,
+        )
+        if k < least:
+            warnings.warn(
+                f"The public reference is too small to tell a radius of {k} neighbours; taking "
+                f"{least}. Pass more reference points as 'public'.",
+                UserWarning,
+                stacklevel=4,
+            )
+            k = least
+        return k, AdaptiveRadius(self.points, k, n_records)
+
+    def noise_schedule(self, radius: Radius, count: float) -> NoiseSchedule:
+        """Return the noise of every block, at a `count` that scales are quoted at."""
+        settings, budget_share = self.settings, self.budget_share
+        if settings.noise_multiplier is not None:
+            return NoiseSchedule(settings.noise_multiplier)
+        if settings.private_count:
+            expected = float(radius.expected(self.points.points).mean())
+            budget_share -= min(0.5, COUNT_SHARE * expected / self.n_records)
+        multiplier = planned_multiplier(
+            reference_usage(self.points, radius, self.n_features),
+            self.n_records,
+            settings.n_asked,
+            count,
+            lambda shift: budget_share * settings.affordable(shift),
+        )
+        if settings.reuse == GATE:
+            unit = multiplier**2 / settings.n_asked * GATE_HEADROOM / HEADROOM
+            return GatedNoiseSchedule(unit, settings.n_queries)
+        return NoiseSchedule(multiplier)
+
+    def decision(self, radius: Radius, count: float) -> ClassDecision:
+        """Return how votes become labels; the votes to expect are measured on public points."""
+
+        def total() -> float:
+            if self.reference is None:
+                return count
+            usage = reference_usage(self.reference, radius, self.n_features)
+            return count * math.sqrt(usage.weight)
+
+        return ClassDecision(self.settings.class_shares, self.settings.class_costs, total)
+
+    def votes(
+        self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
+    ) -> VoteMechanism:
+        """Return what makes answers, on a grid that fits the least noise scale."""
+        settings, width = self.settings, self.settings.n_coordinates
+        grid = VoteGrid.fitting(least, settings.n_queries, width, settings.grid_delta)
+        sizes = self.kernel, self.n_features, width
+        if settings.label_only:
+            scores = None if decision.plain else decision.scores
+            return NoisyLabels(*sizes, settings.charges, grid, noise, scores)
+        return NoisyVotes(*sizes, settings.spendable, grid, noise, slack)
+
+    def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
+        """Return what earlier answers do for later ones."""
+        settings, kernel, n_features = self.settings, self.kernel, self.n_features
+        if settings.reuse == GATE:
+            points = None if self.reference is None else self.reference.points
+            return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
+        if settings.reuse == NEIGHBORS:
+            block = 1 if settings.sequential else BLOCK
+            return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
+        return NoReuse()
+
+
+def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
+    """Return the kernel whose integers records are stored in; checks what it needs."""
+    settings.check_kernel(has_public=public is not None)
+    if settings.kernel == "cosine":
+        return Cosine(FLOAT32 if public is None else int8_precision(public))
+    bound = settings.norm_bound
+    if bound is None:
+        assert public is not None  # noqa: S101 (checked by check_kernel)
+        bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
+    # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
+    precision = FLOAT32 if public is None else int8_precision(public, bound)
+    return RBF(settings.bandwidth or 1.0, bound, precision)
+
+
+def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
+    """Return the RBF kernel whose bandwidth is the median radius around public points."""
+    assert isinstance(kernel, RBF)  # noqa: S101 (narrows the type: see the only caller)
+    squares = -np.median(radius.thresholds(reference.points))
+    bandwidth = math.sqrt(max(float(squares), 1.0)) * kernel.unit(reference.points.shape[1])
+    return RBF(bandwidth, kernel.bound, kernel.precision)
+
+
+def _estimated_size(
+    settings: SharedSettings,
+    subjects: SubjectTable,
+    account: Account,
+    noise: NoiseSource,
+    slack: DeltaSlackAccountant,
+    interaction: Interaction | None,
+) -> int:
+    budget = settings.spendable
+    grid = VoteGrid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
+    estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
+    account.note_charged_total(spent)
+    if interaction is not None:
+        # The same subjects with the same budget: the charge pays for the size released first.
+        estimate = interaction.first_size(estimate)
+    return max(1, round(estimate))
+
+
+def _count(settings: SharedSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+    budget = settings.spendable
+    sigma = count_noise(settings.n_queries, budget)
+    grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
+    return NoisyCount(sigma, budget, grid, noise, slack)

@@ -1,0 +1,274 @@
+"""The parameters of the Ind-KNN estimators, each declared once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vicinal import _checks
+from vicinal._arrays import AnyArray
+from vicinal.accounting import METHODS
+from vicinal.planning._index_options import EXACT, IndexOptions
+from vicinal.planning._parameter_checks import (
+    AUTO,
+    SEED,
+    Check,
+    Choice,
+    ClassNames,
+    Integer,
+    InteractionCount,
+    Real,
+    Unless,
+)
+from vicinal.planning._parameters import Auto, ClassesParameter, Given, parameter, table
+from vicinal.targets import BoundsOfTargets, ClassNumbers, TargetBounds
+
+ADAPTIVE = "adaptive"
+NEIGHBORS = "neighbors"
+GATE = "gate"
+NO_REUSE = "none"
+PUBLIC = "public"
+PRIVATE = "private"
+BALANCED = "balanced"
+LOG = "log"
+LINEAR = "linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse(Check):
+    """Which use is made of earlier answers."""
+
+    type_name = f'False, "{GATE}" or "{NEIGHBORS}"'
+    refused: ClassVar[tuple[object, ...]] = ("memory", True, 1, None)
+    option_type = f"{NO_REUSE} or {GATE}"
+
+    def parsed(self, text: str) -> bool | str:
+        """Return False for "none"."""
+        return False if text == NO_REUSE else text
+
+    def __call__(self, name: str, value: object) -> str:
+        """Return a word."""
+        return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
+
+
+@table
+class IndKNNParameters:
+    """What every Ind-KNN estimator takes."""
+
+    epsilon: float = parameter(
+        Real(above=0),
+        default=1.0,
+        kw_only=False,
+        doc="""Bound on the privacy loss. The guarantee is for a subject over all answers since
+        ``fit``; add/remove-one-subject.""",
+    )
+    delta: float = parameter(
+        Real(above=0, below=1),
+        default=1e-5,
+        kw_only=False,
+        doc="Chance that the bound does not hold.",
+    )
+    n_queries: int = parameter(
+        Integer(least=1),
+        default=1000,
+        kw_only=False,
+        doc="""T, how many answers to plan for. More can be asked; they become noisier as budgets
+        run out.""",
+    )
+    n_neighbors: Auto[int] = parameter(
+        Unless(AUTO, Integer(least=1)),
+        default=AUTO,
+        doc="k, the records expected in an adaptive radius.",
+    )
+    noise_multiplier: Auto[float] = parameter(
+        Unless(AUTO, Real(above=0)),
+        default=AUTO,
+        doc="""sigma2: the noise on each sum (of a class's votes, say) has scale sigma2 sqrt(K), K
+        the count. "auto" takes what the plan can afford, from public facts.""",
+    )
+    kernel: str = parameter(
+        Choice(("cosine", "rbf")), default="cosine", doc="Weight of a neighbour."
+    )
+    min_similarity: Auto[float] = parameter(
+        Unless(ADAPTIVE, Real(least=-1, most=1)),
+        default=ADAPTIVE,
+        doc="""Least kernel value of a neighbour. "adaptive": as near as the k n-th share of the
+        public reference.""",
+    )
+    neighbor_count: str = parameter(
+        Choice((PUBLIC, PRIVATE)),
+        default=PUBLIC,
+        doc="Whether K is estimated from public facts, or released with noise at a charge.",
+    )
+    accounting: str = parameter(
+        Choice(METHODS),
+        default="gdp",
+        doc="""How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`. Labels
+        alone are charged at one Renyi order whatever is given here.""",
+    )
+    index: Given[str | Mapping[str, Any], dict[str, Any]] = parameter(
+        IndexOptions(),
+        default=EXACT,
+        doc="""How neighbours are found. Exhaustively; by hashing with random hyperplanes (ZZGW23:
+        30 tables of 8 bits); or in lists around centroids learnt from `public`. Options go into a
+        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
+        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.""",
+    )
+    execution: str = parameter(
+        Choice(("block", "sequential")),
+        default="block",
+        doc="Order of work. With a public count both give the same answers, bit for bit.",
+    )
+    n_records: int | None = parameter(
+        Unless(None, Integer(least=1)),
+        default=None,
+        doc="""Public size of the data. Without it the size is estimated once with noise, for .05 %
+        of each record's budget.""",
+    )
+    records_per_subject: float = parameter(
+        Real(least=1, most=1e6),
+        default=1.0,
+        doc="""Public mean number of records of a subject, who has one budget for all of them: noise
+        is planned for that. Declared wrongly it costs accuracy, never privacy.""",
+    )
+    bandwidth: Auto[float] = parameter(
+        Unless(AUTO, Real(above=0)),
+        default=AUTO,
+        doc="""nu of the RBF kernel. "auto" is the median radius around public points (adaptive
+        radius).""",
+    )
+    norm_bound: Auto[float] = parameter(
+        Unless(AUTO, Real(above=0)),
+        default=AUTO,
+        doc="""Largest norm of a feature vector under the RBF kernel (longer ones are pulled back).
+        "auto" is the largest norm in the public reference.""",
+    )
+    interactions: Given[int | str, int] = parameter(
+        InteractionCount(),
+        default=1,
+        doc="""How many interactions with the same subjects share the budget, each of which gets an
+        equal part; the guarantee then covers all of them together. A further one is refused.
+        "public": the records need no protection, nothing is counted, and the guarantee is void.""",
+    )
+    simulation_seed: int | None = parameter(
+        SEED, default=None, doc="Makes noise repeatable for experiments, and the guarantee void."
+    )
+
+
+@table
+class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
+    """What the classifier takes besides."""
+
+    release: str = parameter(
+        Choice(("votes", "label")),
+        default="votes",
+        doc="""What leaves: all noisy votes, which tell how sure an answer is, or the label alone,
+        which costs less (for 10 classes the same budget goes 1.2 to 1.5 times as far, for 2 classes
+        2.2 to 2.7 times), see :mod:`vicinal.accounting._label_only`.""",
+    )
+    class_prior: Given[Iterable[float] | None, tuple[float, ...] | None] = parameter(
+        ClassNumbers(),
+        default=None,
+        doc="""How common each class is in the population, in the order of `classes`, adding up to
+        1. Public: never count private labels. Noisy votes are drawn towards these shares.""",
+    )
+    cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
+        ClassNumbers(BALANCED),
+        default=None,
+        doc="""What it costs to miss a record of each class, in the order of `classes`: the label is
+        the class of the largest cost times probability. "balanced": the inverse of `class_prior`.
+        With release="label", shares or costs that differ take part of the saving away: the budget
+        goes 1.2 to 1.5 times as far as with votes.""",
+    )
+    reuse_predictions: Given[bool | str, str] = parameter(
+        Reuse(),
+        default=False,
+        doc="""What answers already given do for later queries; they are public, so it costs
+        nothing. "gate": a model of them answers where it is sure, and only the others are asked;
+        the noise follows the questions still expected, and answers go on after `n_queries`.
+        "neighbors" is for the published algorithm, see :meth:`zhu2023`.""",
+    )
+    model_share: Auto[float] = parameter(
+        Unless(AUTO, Real(least=0, below=1)),
+        default=AUTO,
+        doc="""The largest share of a budget that trains a linear model on the private records in
+        `fit`, 0 <= share < 1; each subject pays for the length of its own gradients only. The model
+        is public from then on: it gives a metric in which neighbours agree more, its scores join
+        the votes, only queries that it is unsure of are put to the vote, and it answers when
+        budgets are spent. From 64 features and 1,500 public rows on it is linear in components of a
+        kernel of these rows. "auto": a share where public facts say that it helps, else none, see
+        :mod:`vicinal.linear._private_model`; the guarantee says which. 0: no model, so
+        that nothing of who is erased stays but answers given. Erasing somebody does not change a
+        trained model, and who comes later is not in it.""",
+    )
+    model_refreshes: int = parameter(
+        Integer(least=0, most=1000),
+        default=0,
+        doc="""How many more times a store may train the private model, on the people who are there
+        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
+        `model_share`.""",
+    )
+
+
+@table
+class _Bounds:
+    bounds: Given[Sequence[float] | Mapping[str, Sequence[float]], TargetBounds] = parameter(
+        BoundsOfTargets(),
+        kw_only=False,
+        doc="""(low, high) between which the numbers lie: public, and an input, never read off the
+        private numbers. What lies beyond is cut to them. For several targets a mapping of their
+        names to such pairs; the columns of `y` follow its order. A target in (0, 1) may be a yes or
+        no.""",
+    )
+
+
+@table
+class RegressorParameters(IndKNNParameters, _Bounds):
+    """What the regressor takes."""
+
+    scale: str = parameter(
+        Choice((LINEAR, LOG)),
+        default=LINEAR,
+        doc="""How numbers are averaged. "log" averages logarithms, for numbers with heavy tails;
+        answers are geometric means.""",
+    )
+    typical_range: Given[
+        Sequence[float] | Mapping[str, Sequence[float]] | None, TargetBounds | None
+    ] = parameter(
+        Unless(None, BoundsOfTargets()),
+        default=None,
+        doc="""(low, high) inside the bounds, between which most numbers lie; for several targets a
+        mapping, as `bounds`. Public, and an input. Noise is planned for numbers in it, so a narrow
+        one gives less noise. Numbers beyond it are not cut; their subjects pay more for an answer,
+        and take part in fewer. Declared wrongly it costs accuracy, never privacy. None: the
+        bounds.""",
+    )
+    n_thresholds: int | None = parameter(
+        Unless(None, Integer(least=2, most=1000)),
+        default=None,
+        doc="""J: each record tells on which side of J public thresholds its number lies, rather
+        than the number, which is what quantiles and histograms are made of. Means then are rounded
+        to (high - low) / J within a record, and no noisier.""",
+    )
+
+
+@table
+class _Labels:
+    labels: Given[Iterable[Any], AnyArray] = parameter(
+        ClassNames(), kw_only=False, doc="The names of all labels. Public, and an input."
+    )
+
+
+@table
+class MultiLabelParameters(IndKNNParameters, _Labels):
+    """What the classifier of several labels takes."""
+
+    tau: float | None = parameter(
+        Unless(None, Real(above=0, most=1e6)),
+        default=None,
+        doc="""A record's 0/1 vector is cut to length sqrt(tau) and divided by it (the
+        tau-approximation of Zhu et al. 2020): for labels of which a record has few. Without it a
+        record tells of every label whether it is there or not, which is better where most records
+        have several.""",
+    )

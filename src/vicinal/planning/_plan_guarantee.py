@@ -1,0 +1,154 @@
+"""What plans of fixed length cost, and what they guarantee: priced before the first release."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any
+
+from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate
+from vicinal.accounting import Plan as CheckedPlan
+from vicinal.planning._guarantee_text import RECORDS, SYSTEM, only_release
+
+PROTECTED = "features, labels and presence of every record, over all answers since fit together"
+
+PUBLIC = ("the queries", "the class names", "all parameters", "all answers given")
+
+
+GRID_SHARE = 5e-11
+"""Share of delta that whole steps of noise may cost: less than the accounting rounds up by."""
+
+_PER_DRAW = 1 / 6
+
+METHODS = {
+    "pld": "privacy loss distributions, composed numerically and rounded up",
+    "rdp": "Renyi DP, converted by Balle et al. 2020",
+    "gdp": "Gaussian DP",
+    "rdp_mironov": "Renyi DP, converted by Mironov 2017",
+}
+"""The accounting's methods in words."""
+
+Plan = dict[str, Any]
+
+
+def priced(plan: Plan) -> dict[str, Any]:
+    """Return what ``vicinal account`` says of `plan`, without the lower bound's certificate."""
+    price: dict[str, Any] = json.loads(_priced(json.dumps(plan, sort_keys=True)))
+    return price
+
+
+@lru_cache(maxsize=64)
+def _priced(plan: str) -> str:
+    return json.dumps(account(json.loads(plan)))
+
+
+def summed(draws: Iterable[tuple[int, float]]) -> dict[int, float]:
+    """Return how many draws there are at each scale."""
+    total: dict[int, float] = {}
+    for scale, count in draws:
+        total[scale] = total.get(scale, 0.0) + count
+    return total
+
+
+def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
+    """Return what the grid of the noise adds to delta.
+
+    `epsilon`: the guarantee's, under noise from the real line. `draws`: how many draws of noise are
+    made at each scale in steps. Each draw changes probabilities by at most 1 / (6 scale^2)
+    (mechanisms/screening.md), all of them together by v, say, so (epsilon, delta + (1 + e^epsilon)
+    v) holds.
+    """
+    change = _PER_DRAW * math.fsum(count / float(scale) ** 2 for scale, count in draws.items())
+    return change * (1 + math.exp(min(epsilon, 700.0)))
+
+
+def _room(plan: Plan, price: dict[str, Any]) -> float:
+    """Return the share of delta that is certainly inside what the accounting rounds up by.
+
+    It makes delta larger by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by a
+    relative 1e-10, which makes delta larger by (alpha - 1) D 1e-10; its own errors are below 1e-11.
+    """
+    if not price["method"].startswith("rdp"):
+        return GRID_SHARE
+    total = CheckedPlan.from_dict(plan).composition()
+    order = total.best_order(price["delta"])
+    return GRID_SHARE * min(1.0, (order - 1) * float(total.rdp(order)[0]))
+
+
+def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float]) -> float:
+    """Return the plan's delta, with what the grid adds unless the accounting has room for it."""
+    delta: float = price["delta"]
+    cost = grid_cost(price["epsilon"], draws)
+    if cost <= _room(plan, price) * delta:
+        return delta
+    return min(1.0, math.nextafter(delta + cost, 1.0))
+
+
+def several(plan: Plan, interactions: int) -> Plan:
+    """Return the plan of all interactions that share a guarantee: each carries out `plan`."""
+    times = max(1, interactions)
+    releases = [
+        {**release, **{name: times * release[name] for name in _NUMBERS if name in release}}
+        for release in plan["releases"]
+    ]
+    return {**plan, "releases": releases}
+
+
+_NUMBERS = ("count", "answered")
+
+
+def guarantee_of(
+    plan: Plan,
+    draws: dict[int, float],
+    *,
+    simulated: bool,
+    interactions: int = 1,
+    public: tuple[str, ...],
+    assumed: tuple[str, ...] = (),
+) -> Guarantee:
+    """Return the guarantee of all releases of `plan`; its epsilon is that of ``vicinal account``.
+
+    - `plan`: the JSON of a plan, for all interactions together.
+    - `draws`: see :func:`grid_cost`; of one interaction.
+    - `simulated`: whether randomness came from a seed, which voids the guarantee.
+    - `interactions`: how many interactions share the guarantee; 0 if the records are public, which
+      voids it.
+    - `public`, `assumed`: what is public, and assumed, besides what always is.
+    """
+    price = priced(plan)
+    void = simulated or interactions == 0
+    draws = {scale: max(1, interactions) * count for scale, count in draws.items()}
+    return Guarantee(
+        epsilon=math.inf if void else price["epsilon"],
+        delta=1.0 if void else _delta_with_grid(plan, price, draws),
+        neighbouring=NEIGHBOURING,
+        protected=(PROTECTED,),
+        public=(*PUBLIC, *public),
+        method=METHODS[price["method"]],
+        assumptions=(
+            *price["assumptions"],
+            *RECORDS,
+            *SYSTEM,
+            only_release(interactions),
+            *assumed,
+        ),
+        holds=not void,
+        public_records=interactions == 0,
+    )
+
+
+def affordable_noise(plan: Plan, epsilon: float, noise: str, release: int = -1) -> float:
+    """Return the least value of the field `noise`, of a release, that keeps `epsilon`.
+
+    `plan`: the JSON of a plan, for all interactions together. `epsilon`: the target at the plan's
+    delta. The plan never costs more, and hardly less. Raises PrivacyRefused if no value keeps it.
+    """
+    place = release % len(plan["releases"])
+    return _affordable(json.dumps(plan, sort_keys=True), epsilon, noise, place)
+
+
+@lru_cache(maxsize=64)
+def _affordable(plan: str, epsilon: float, noise: str, release: int) -> float:
+    return float(calibrate(json.loads(plan), epsilon, noise, release).value)

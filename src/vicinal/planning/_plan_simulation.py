@@ -1,0 +1,314 @@
+"""A plan played through on public points, which are records and queries at once; seeded.
+
+Every public point stands for n / m records. It has a budget, is charged for its share of the
+questions, votes with its public label (or, where there are none, with the cluster it falls into),
+and is left out of its own query. What comes out is what noise and used-up budgets do to
+answers, not how good the features are: *agreement* is the share of answers that equal those of
+the same neighbours without noise and with all budgets. Accuracy is known only where labels are
+given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+from vicinal._arrays import Bools, Floats, Places
+from vicinal.engine import (
+    RETIRED,
+    UNKNOWN,
+    AnswerReuse,
+    ConfidenceGate,
+    GatedNoiseSchedule,
+    NoiseSchedule,
+    NoReuse,
+    observe,
+)
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import (
+    AdaptiveRadius,
+    ExactIndex,
+    IntegerMatrix,
+    Kernel,
+    NeighbourLists,
+    Reference,
+    learn_cells,
+)
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_model import PlayedModel, played_model
+
+STAND_INS = 25
+"""Public points that vote in a question, at least: fewer would say little about who is around."""
+
+LEAST_POINTS = 100
+"""Fewer public points are not enough for a simulation."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationResult:
+    """What a plan may expect, on public points.
+
+    - `agreement`, `at_end`: share of answers that noise and used-up budgets leave as they are: of
+      all, and of the last quarter.
+    - `accuracy`, `plain_accuracy`: share of answers that are right, and without noise; None where
+      no labels are given.
+    - `asked`: share of queries that private records are asked.
+    - `used`, `retired`: mean share of budgets used at the end, and share of points whose budget is
+      spent.
+    - `answers`: simulated answers, on which all of this rests.
+    """
+
+    agreement: float
+    at_end: float
+    accuracy: float | None
+    plain_accuracy: float | None
+    asked: float
+    used: float
+    retired: float
+    answers: int
+
+    @classmethod
+    def mean(cls, several: Sequence[Self]) -> Self:
+        """Return the mean of outlooks on one plan."""
+        means: dict[str, Any] = {
+            name: None if None in values else float(np.mean(values))
+            for name, values in (
+                (field.name, [getattr(one, field.name) for one in several]) for field in fields(cls)
+            )
+        }
+        return cls(**{**means, "answers": sum(one.answers for one in several)})
+
+    @property
+    def error(self) -> float:
+        """The standard error of the agreement, from the number of answers alone."""
+        return math.sqrt(
+            max(self.agreement * (1 - self.agreement), 0.25 / self.answers) / self.answers
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SimulationSetup:
+    """Public points that plans are played through on.
+
+    - `reference`: the points (m, d) as integers, with the kernel.
+    - `labels`, int64 (m,): the class of every point, or the cluster that plays it.
+    - `n_classes`: number of classes.
+    - `real`: whether the labels are real, so that accuracy means something.
+    - `model`: a private model beside the votes, in whose metric the points are.
+    """
+
+    reference: Reference
+    labels: Places
+    n_classes: int
+    real: bool
+    model: PlayedModel | None = None
+
+    def beside_model(self, wish: PlanRequest, seed: int) -> SimulationSetup:
+        """Return the points beside the model of a plan with one; their labels must be real."""
+        model = played_model(self.reference.points, self.labels, wish, seed)
+        return replace(self, reference=model.reference, model=model)
+
+    @classmethod
+    def of(
+        cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places | None = None
+    ) -> SimulationSetup:
+        """Return a stage; clusters of the points play the classes where no labels are given.
+
+        Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
+        fit them.
+        """
+        if len(points) < LEAST_POINTS:
+            raise InvalidInput(
+                f"The public points must be at least {LEAST_POINTS} for a simulation. "
+                f"Got {len(points)}."
+            )
+        reference = Reference(kernel, points)
+        if labels is None:
+            radius = AdaptiveRadius(reference, STAND_INS, len(points))
+            cells = learn_cells(reference, radius, cells=min(n_classes, len(points) // 16))
+            return cls(reference, cells.of(points).astype(np.int64), n_classes, real=False)
+        if labels.shape != (len(points),) or labels.min() < 0 or labels.max() >= n_classes:
+            raise InvalidInput(
+                f"The labels must be one for each of {len(points)} public points, each a position "
+                f"below {n_classes}."
+            )
+        return cls(reference, labels.astype(np.int64), n_classes, real=True)
+
+
+def simulate(
+    stage: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
+) -> SimulationResult:
+    """Play a plan through once; the same seed gives the same outlook.
+
+    Where more answers are planned than there are points, or than `most`, each answer stands for
+    several and is charged as many times.
+    """
+    run = _Run(stage, choice, seed, most)
+    order = run.queries
+    for start in range(0, len(order), run.reuse.block):
+        run.answer(order[start : start + run.reuse.block])
+    return run.result()
+
+
+class _Run:
+    """One pass through the queries."""
+
+    def __init__(
+        self, stage: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
+    ) -> None:
+        size = len(stage.reference)
+        generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
+        n_queries = min(choice.request.n_queries, size, most or size)
+        self.queries = generator.permutation(size)[:n_queries]
+        self._stage, self._choice, self._generator = stage, choice, generator
+        self._near = _public_voters(stage.reference, choice)
+        self._each = choice.request.n_queries / n_queries
+        self._budgets = np.ones(size)
+        self._answers = np.full(size, UNKNOWN, dtype=np.int64)
+        self._plain = np.full(size, UNKNOWN, dtype=np.int64)
+        self._n_asked = 0
+        self.reuse, self._schedule = _habits(stage, choice, n_queries)
+
+    def answer(self, block: Places) -> None:
+        """Answer a block of points as the classifier would."""
+        points = self._stage.reference.points[block]
+        labels = self._model_labels(block)
+        queried = labels == UNKNOWN
+        near = self._near.of(block)
+        plain = self._sums(near, near.weights)
+        noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
+        scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
+        noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
+        model, unnoised = self._stage.model, labels.copy()
+        if model is not None:
+            joined = scale * float(model.rule.emphasis(scale, self._choice.n_neighbors))
+            plain += joined * model.prior[block]
+            noisy += joined * model.prior[block[queried]]
+        labels[queried] = noisy.argmax(axis=1)
+        # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
+        unnoised = np.where(queried | (model is None), plain.argmax(axis=1), unnoised)
+        self._plain[block], self._answers[block] = unnoised, labels
+        self._n_asked += int(queried.sum())
+        observe(self.reuse, self._schedule, points, queried, labels)
+
+    def _model_labels(self, block: Places) -> Places:
+        """Return answers that need not be asked for, or `UNKNOWN`."""
+        model = self._stage.model
+        if model is None:
+            return self.reuse.reusable(self._stage.reference.points[block])
+        remaining = self._choice.n_asked / self._each - self._n_asked
+        unsure = ~model.sure[block]
+        queried = unsure & (np.cumsum(unsure) <= remaining)
+        return np.where(queried, UNKNOWN, model.prior[block].argmax(axis=1))
+
+    def _charged(self, near: _Voters) -> Floats:
+        """Charge who takes part; return what each can afford to contribute."""
+        noise = 2 * self._schedule.multiplier**2 * self._choice.n_neighbors * self._choice.budget
+        prices = np.square(near.weights) / noise * near.share * self._each
+        budgets = self._budgets[near.rows]
+        np.subtract.at(self._budgets, near.rows, np.minimum(prices, budgets))
+        np.maximum(self._budgets, 0.0, out=self._budgets)
+        return np.asarray(near.weights * np.sqrt(np.minimum(1.0, budgets / prices)))
+
+    def _sums(self, near: _Voters, weights: Floats) -> Floats:
+        """Return votes (q, c), k of them for every question."""
+        c = self._stage.n_classes
+        places = near.queries * c + self._stage.labels[near.rows]
+        sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)
+        return np.asarray(sums.reshape(near.size, c))
+
+    def result(self) -> SimulationResult:
+        """Sum up."""
+        order = self.queries
+        same = self._answers[order] == self._plain[order]
+        truth = self._stage.labels[order]
+        real = self._stage.real
+        return SimulationResult(
+            agreement=float(same.mean()),
+            at_end=float(same[-max(1, len(order) // 4) :].mean()),
+            accuracy=float((self._answers[order] == truth).mean()) if real else None,
+            plain_accuracy=float((self._plain[order] == truth).mean()) if real else None,
+            asked=self._n_asked / len(order),
+            used=float(1 - self._budgets.mean()),
+            retired=float((self._budgets <= 1 - RETIRED).mean()),
+            answers=len(order),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Voters:
+    """Who votes in some queries: hits as query, point and kernel weight.
+
+    Each hit stands for `records` records, and for the share `share` of what a record there takes
+    part in.
+    """
+
+    queries: Places
+    rows: Places
+    weights: Floats
+    size: int
+    records: float
+    share: float
+
+    def of(self, block: Places) -> _Voters:
+        """Return the voters of the points in `block`, numbered from 0."""
+        number = np.full(self.size, UNKNOWN, dtype=np.int64)
+        number[block] = np.arange(len(block))
+        return self._renumbered(number, len(block))
+
+    def where(self, queried: Bools) -> _Voters:
+        """Return the voters of the queries that are asked."""
+        number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
+        return self._renumbered(number, int(queried.sum()))
+
+    def _renumbered(self, number: Places, size: int) -> _Voters:
+        queries = number[self.queries]
+        remaining = queries != UNKNOWN
+        return _Voters(
+            queries[remaining],
+            self.rows[remaining],
+            self.weights[remaining],
+            size,
+            self.records,
+            self.share,
+        )
+
+
+def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
+    """Return the other points around every point."""
+    size, k = len(reference), choice.n_neighbors
+    rank = k * size / choice.request.n_records
+    voters = min(size - 1, max(STAND_INS, round(rank)))
+    near = _around(reference, voters)
+    queries = np.repeat(np.arange(size), np.diff(near.starts))
+    other = queries != near.rows
+    kernel = reference.kernel
+    table = kernel.table(reference.points.shape[1])
+    weights = np.maximum(table[kernel.levels(near.similarities[other])], 1e-9)
+    rows = near.rows[other].astype(np.int64)
+    return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
+
+
+def _around(reference: Reference, voters: int) -> NeighbourLists:
+    index = ExactIndex(reference.kernel, reference.points.shape[1])
+    index.add(reference.points)
+    # A point is nearest to itself.
+    return index.search(reference.points, reference.largest(reference.points, voters + 1))
+
+
+def _habits(
+    stage: SimulationSetup, choice: PlanChoice, n_queries: int
+) -> tuple[AnswerReuse, NoiseSchedule]:
+    """Return what becomes of earlier answers, and the noise."""
+    if not choice.request.gate:
+        return NoReuse(), NoiseSchedule(choice.multiplier)
+    kernel = stage.reference.kernel
+    scale = kernel.precision.scale(stage.reference.points.shape[1])
+    unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)
+    return ConfidenceGate(scale, stage.n_classes, stage.reference.points), GatedNoiseSchedule(
+        unit, n_queries
+    )

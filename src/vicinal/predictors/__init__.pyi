@@ -1,0 +1,34 @@
+from vicinal.predictors._ind_knn import IndKNNClassifier as IndKNNClassifier
+from vicinal.predictors._multi_label import IndKNNMultiLabelClassifier as IndKNNMultiLabelClassifier
+from vicinal.predictors._private_knn import PrivateKNNClassifier as PrivateKNNClassifier
+from vicinal.predictors._regressor import IndKNNRegressor as IndKNNRegressor
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
+from vicinal.predictors._claims import OneOfSeveralFits as OneOfSeveralFits
+from vicinal.predictors._claims import release as release
+from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
+from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters
+from vicinal.predictors._fixed_plan import AnsweringSettings as AnsweringSettings
+from vicinal.predictors._fixed_plan import FixedPlanClassifier as FixedPlanClassifier
+from vicinal.predictors._fixed_plan import FixedPlanEstimator as FixedPlanEstimator
+from vicinal.predictors._fixed_plan import FixedPlanParameters as FixedPlanParameters
+from vicinal.predictors._fixed_plan import FixedPlanSettings as FixedPlanSettings
+from vicinal.predictors._fixed_plan import check_abstention as check_abstention
+from vicinal.predictors._fixed_plan import check_answers as check_answers
+from vicinal.predictors._fixed_plan import check_one_noise as check_one_noise
+from vicinal.predictors._ind_knn_base import IndKNNEstimator as IndKNNEstimator
+from vicinal.predictors._inputs import FitInputs as FitInputs
+from vicinal.predictors._inputs import check_subjects_given as check_subjects_given
+from vicinal.predictors._inputs import checked_features as checked_features
+from vicinal.predictors._inputs import checked_reference as checked_reference
+from vicinal.predictors._inputs import checked_subjects as checked_subjects
+from vicinal.predictors._inputs import label_sets as label_sets
+from vicinal.predictors._inputs import labels as labels
+from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
+from vicinal.predictors._reembedding import SpentBudget as SpentBudget
+from vicinal.predictors._reembedding import TrainedModel as TrainedModel
+from vicinal.predictors._reembedding import planned_queries as planned_queries
+from vicinal.predictors._reembedding import reembed as reembed
+from vicinal.predictors._reembedding import resume as resume
+from vicinal.predictors._reembedding import spent_budget as spent_budget

@@ -1,0 +1,318 @@
+"""Ind-KNN: private prediction with a budget for every person.
+
+Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!" Private Kernelized
+Nearest Neighbors with Individual Renyi Filter*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats
+from vicinal.engine import QueryAnswers
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.planning import (
+    GATE,
+    NEIGHBORS,
+    IndKNNClassifierParameters,
+    IndKNNSettings,
+    PlannedEngine,
+    documented,
+)
+from vicinal.predictors import _inputs as inputs
+from vicinal.predictors._ind_knn_base import IndKNNEstimator
+from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
+
+ABSTAIN = -1
+"""The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
+
+
+@documented
+class IndKNNClassifier(
+    ClassifierMixin, IndKNNEstimator[IndKNNSettings], IndKNNClassifierParameters
+):
+    r"""Answers queries from private records; every subject has a budget of its own.
+
+    The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
+    its records contributed, contributes less when its budget runs out, then nothing (it retires).
+    Everything that leaves is a noisy vote. Whoever sees all answers learns about any one subject
+    no more than (epsilon, delta) allows, however many queries are asked.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        Class names as declared.
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    model_share_ : float
+        The share that trained a model; 0 if there is none.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Notes
+    -----
+    ``fit`` starts new budgets: fitting again on the same subjects is a second interaction, whose
+    loss adds to the first. It is refused in the process that made the first, unless `interactions`
+    declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
+    model, `fit` itself is the first release, whether anything is asked or not.
+
+    With a private model, ``decision_function`` gives votes joined with the model's scores; where
+    the model answers alone, its scores in units of the votes. Confidence and abstention follow, and
+    labels, if there are no class shares and costs. ``predict_proba`` weighs the model's own
+    probabilities against the votes, so that now and then another class is ahead there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(0, 2, 4000)
+    >>> X = rng.normal(size=(4000, 5)) + 3.0 * y[:, None]
+    >>> public = rng.normal(1.5, 2.0, size=(500, 5))
+    >>> clf = IndKNNClassifier(["no", "yes"], epsilon=1.0, n_queries=100, n_records=4000)
+    >>> labels = np.array(["no", "yes"])[y]
+    >>> clf.fit(X, labels, public=public).predict([[3.0] * 5, [0.0] * 5]).shape
+    (2,)
+    >>> clf.erase([17])  # one record went, and its subject's budget stays spent
+    1
+    """
+
+    _plans = IndKNNSettings
+
+    @classmethod
+    def zhu2023(
+        cls,
+        classes: Iterable[Any],
+        epsilon: float = 1.0,
+        delta: float = 1e-5,
+        n_queries: int = 1000,
+        *,
+        tau: float,
+        noise_multiplier: float,
+        kernel: str = "cosine",
+        bandwidth: float = float(np.exp(1.5)),
+        norm_bound: float | str = "auto",
+        execution: str = "sequential",
+        reuse_predictions: bool = False,
+        simulation_seed: int | None = None,
+    ) -> Self:
+        r"""Return the published algorithm: ZZGW23 Algorithm 3, with its mistakes corrected.
+
+        Fixed radius `tau`; the count K = max(#selected + N(0, sigma1^2), 30) is released at
+        sigma1 = sqrt(T / (6 B)); weights min(kappa, sigma2 sqrt(2 K z)); noise sigma2 sqrt(K).
+
+        Corrected against the printed texts and the authors' code:
+
+        1. Alg. 4, line 12 mixes units (the charge is min(kappa^2 / (2 sigma2^2 K), z)), and line
+           15 must sum the clipped weight, not kappa.
+        2. The theorem's proof charges the count 1 / (2 sigma1^2 K); it is 1 / (2 sigma1^2).
+        3. The code tests the budget before the count's charge and overspends, answers label 0
+           without noise when nobody is near, and with hashing lets a negative budget become a NaN
+           that wins the argmax. Here all cases take the same path.
+        4. The code centres features by the private mean, calibrates B by the Gaussian formula
+           while the paper says RDP (here: RDP), seeds the noise with 0, and divides the RBF's
+           exponent by e^1.5 where the paper's nu = e^1.5 gives e^3 (here: the paper's nu).
+        5. sigma1 = sqrt(T / (6 B)) charges 3 B / T a selection, not "half of the budget".
+
+        With `reuse_predictions` answered queries vote from then on, with the released label, and
+        count towards K: they are public, so it costs nothing (ZZGW23, 3.1).
+
+        Other parameters are those of the class; `tau` is the radius as a kernel value.
+        """
+        return cls(
+            classes, epsilon, delta, n_queries,
+            noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
+            neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
+            bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
+            reuse_predictions=_checks.boolean("reuse_predictions", reuse_predictions) and NEIGHBORS,
+        )  # fmt: skip
+
+    def _install(
+        self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
+    ) -> None:
+        super()._install(assembled, settings, records)
+        self.classes_ = settings.classes
+
+    def decision_function(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> Floats:
+        """Return noisy votes, float64 (q, c), one column for each of ``classes_``.
+
+        Spends budget like :meth:`predict`: ask once, and derive labels and confidence from the
+        votes. `progress` is called with the number of queries just answered.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("The noisy votes")
+        votes = self.query(X, progress=progress).votes
+        assert votes is not None  # noqa: S101 (votes leave: just checked)
+        return votes
+
+    def predict_proba(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> Floats:
+        """Return the probability of every class, float64 (q, c); rows sum to 1.
+
+        Spends budget like :meth:`predict`. What is known before, `class_prior`, is weighed against
+        the noisy votes and their noise (:mod:`vicinal.targets._class_decision`).
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("Probabilities")
+        return self.probabilities(self.query(X, progress=progress))
+
+    def probabilities(self, answers: QueryAnswers) -> Floats:
+        """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
+        check_is_fitted(self)
+        self._check_votes_leave("Probabilities")
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        if answers.probabilities is not None:
+            return answers.probabilities
+        return self._engine.decision.probabilities(answers.votes, answers.noise)
+
+    def model_probabilities(self, X: npt.ArrayLike) -> Floats | None:
+        """Return what the private model alone says, float64 (q, c); None without a model.
+
+        Costs nothing, however often: training has paid for the model's weights, they are released,
+        and no record is read here. Rows sum to 1.
+        """
+        check_is_fitted(self)
+        queries = inputs.checked_features(self, X)
+        return None if self._model is None else self._model.shares(self._model.prior(queries))
+
+    def _check_votes_leave(self, noun: str) -> None:
+        if self._settings.label_only:
+            raise PrivacyRefused(
+                f"{noun} cannot be given with release='label': only labels are paid for. Fit "
+                "with release='votes'."
+            )
+        if self._settings.reuse_predictions == GATE:
+            raise InvalidInput(
+                f"{noun} cannot be given with reuse_predictions='gate': most queries are not put "
+                "to the vote. Use predict or query, or fit without the gate."
+            )
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        abstain_below: float | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> AnyArray:
+        """Return labels, (q,); spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        abstain_below : float, optional
+            Give no answer (-1, or None for string classes) where the best class leads the next by
+            less than this many standard deviations of the noise on the lead; see
+            :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
+            release="label".
+        progress : callable, optional
+            Called with the number of queries just answered.
+        """
+        check_is_fitted(self)
+        if abstain_below is None:
+            return np.asarray(self.classes_[self.query(X, progress=progress).labels])
+        least = _checks.real("abstain_below", abstain_below, least=0)
+        self._check_votes_leave("Abstentions")
+        integer_names = self.classes_.dtype.kind in "iu"
+        if integer_names and ABSTAIN in self.classes_:
+            raise InvalidInput(
+                "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
+                "an abstention. Rename the class."
+            )
+        answers = self.query(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        labels = self.classes_[answers.labels]
+        labels = labels.astype(np.int64) if integer_names else labels.astype(object)
+        leads = self.confidence(answers.votes, answers.noise)
+        labels[leads < least] = ABSTAIN if integer_names else None
+        return np.asarray(labels)
+
+    def describe(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> list[NeighborhoodSummary]:
+        """Return the shares of all classes around each query, with errors; spends budget.
+
+        Raises
+        ------
+        PrivacyRefused
+            With release="label": the votes are not paid for.
+        InvalidInput
+            Behind a gate or beside a private model, whose answers are not votes alone.
+        """
+        check_is_fitted(self)
+        self._check_votes_leave("Shares of classes")
+        if self._model is not None:
+            raise InvalidInput(
+                "Shares of classes cannot be given with a private model: its scores join the "
+                "votes. Fit with model_share=0."
+            )
+        answers = self.query(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
+        shares = self.probabilities(answers)
+        errors = share_errors(shares, answers.votes, answers.noise)
+        names = self.classes_.tolist()
+        return [
+            NeighborhoodSummary(
+                NoisyEstimate(float(votes.sum()), float(noise * np.sqrt(len(names)))),
+                shares={
+                    name: NoisyEstimate(float(share), float(error))
+                    for name, share, error in zip(names, row, row_errors, strict=True)
+                },
+            )
+            for votes, noise, row, row_errors in zip(
+                answers.votes, answers.noise, shares, errors, strict=True
+            )
+        ]
+
+    def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
+        """Return the lead of the best class over the next, (q,), in noise standard deviations.
+
+        Post-processing of noisy votes: costs nothing.
+
+        Parameters
+        ----------
+        votes : float (q, c)
+            As :meth:`decision_function` or :meth:`query` returned them; NaN stays NaN.
+        noise : float (q,), optional
+            The noise in them, as :meth:`query` returned it. Not needed where it is the same in all
+            answers: with public counts, without reuse, at the planned noise.
+
+        Raises
+        ------
+        InvalidInput
+            If `noise` is needed.
+        """
+        check_is_fitted(self)
+        if noise is None:
+            if not self._settings.even_noise:
+                raise InvalidInput(
+                    "The noise differs from answer to answer here. Take votes and noise from "
+                    "query(), and pass both."
+                )
+            noise = self.noise_multiplier_ * np.sqrt(
+                self._settings.typical_count(self.n_neighbors_)
+            )
+        leads = np.diff(np.sort(np.asarray(votes, dtype=np.float64), axis=1)[:, -2:])[:, 0]
+        return np.asarray(leads / (np.sqrt(2.0) * np.asarray(noise, dtype=np.float64)))

@@ -1,0 +1,274 @@
+"""What all Ind-KNN estimators share: records, budgets, queries, and what they guarantee."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, Self, TypeVar
+
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal._arrays import FloatMatrix
+from vicinal.accounting import Guarantee
+from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import (
+    GATE,
+    IndKNNParameters,
+    PlannedEngine,
+    SharedSettings,
+    ind_knn_guarantee,
+    plan_engine,
+)
+from vicinal.predictors import _claims as claims
+from vicinal.predictors import _inputs as inputs
+from vicinal.predictors._guarantee_display import GuaranteeDisplay
+from vicinal.targets import PublicSurroundings, check_enough
+
+_LOOKED_AT = 256
+"""Queries that are compared with the public reference, to warn where they are unlike it."""
+
+
+Plans = TypeVar("Plans", bound=SharedSettings)
+
+
+class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
+    """Answers queries from private records; every subject has a budget of its own.
+
+    A subclass says of what class its settings are, and what it makes of the noisy sums that leave.
+    """
+
+    _plans: type[Plans]
+    _settings: Plans
+
+    def fit(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        public: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Take in private records and plan from public facts.
+
+        Parameters
+        ----------
+        X : array (n, d)
+            Private features, any float type, finite.
+        y : array (n,)
+            What the records carry, private: labels, each one of `classes`.
+        subjects : array (n,), optional
+            Integer or string id of the subject behind each record; the guarantee is for a subject
+            with all its records. The number 5 and the text "5" are one id, see
+            :func:`vicinal._checks.subject_id`. Without it every record is a subject, its id its row
+            number.
+        public : array (m, d), optional
+            Public, unlabelled reference points; needed for everything that is "adaptive",
+            "public" or "auto".
+
+        Raises
+        ------
+        InvalidInput
+            Before anything is changed; the message names the argument and the fix.
+        PrivacyRefused
+            If records took part in an earlier interaction of this process.
+        """
+        with inputs.unchanged_if_refused(self):
+            self._take_in(X, y, subjects, public)
+        return self
+
+    def _take_in(
+        self,
+        X: npt.ArrayLike,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None,
+        public: npt.ArrayLike | None,
+    ) -> None:
+        settings = self._plans.of(self)
+        records = inputs.records(self, X, subjects, public)
+        targets = settings.targets(y, len(records))
+        claimed = claims.claim(self, settings, records, targets)
+        assembled = plan_engine(
+            settings, records.features, targets, records.names, records.reference, claimed
+        )
+        if settings.trained_share is None:
+            settled = assembled.settings
+            settings = settings.changed(
+                model_share=settled.trained_share, settled_against_model=settled.why_no_model
+            )
+        self._install(assembled, settings, records)
+        self.n_answers_ = 0
+
+    def _install(
+        self, assembled: PlannedEngine, settings: Plans, records: inputs.FitInputs
+    ) -> None:
+        self._engine, self._settings = assembled.engine, settings
+        self._model = assembled.model
+        self.model_share_ = (settings.trained_share or 0.0) if self._model else 0.0
+        # Behind a gate or beside a model, noise is set such that budgets last.
+        lasting = settings.reuse == GATE or assembled.model is not None
+        self._planned_answers = None if lasting else settings.n_queries
+        self._next_number = len(records) if records.ids is None else 0
+        self._subjects_given = records.ids is not None
+        self.n_records_ = assembled.n_records
+        self.n_neighbors_ = assembled.n_neighbors
+        self.noise_multiplier_ = assembled.engine.schedule.multiplier
+        self.budget_ = assembled.engine.votes.budget
+
+    def add(
+        self, X: npt.ArrayLike, y: npt.ArrayLike, subjects: npt.ArrayLike | None = None
+    ) -> Self:
+        """Add records; a subject that is known, or was before it left, keeps what it has left.
+
+        Arguments as in :meth:`fit`, with `subjects` exactly if they were given there. Without,
+        every record is a new subject, whose id continues the row numbers. The radius and the noise
+        stay as planned.
+        """
+        check_is_fitted(self)
+        X = inputs.checked_features(self, X)
+        targets = self._settings.targets(y, len(X))
+        inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
+        ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
+        records = inputs.FitInputs(X, ids, None)
+        claims.extend(self._interaction, records, targets, self._settings.class_names)
+        with self._engine.lock:
+            integers = self._encoded(X)
+            self._shard.add(integers, targets, ids or self._new_numbers(len(X)))
+        return self
+
+    def erase(self, subjects: npt.ArrayLike) -> int:
+        """Erase all records of `subjects`; return how many records went.
+
+        Features, labels and ids are overwritten. What stays is a keyed hash of each id with what
+        was left of its budget, so that coming back does not refill it. Answers already given stay
+        as they are, and so do the weights of a private model. Ids that are not there are passed
+        over.
+        """
+        check_is_fitted(self)
+        ids = _checks.subject_ids("subjects", subjects)
+        with self._engine.lock:
+            return self._shard.erase(ids)
+
+    def query(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> QueryAnswers:
+        """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
+
+        They hold positions in ``classes_``, the noisy votes where these leave, and which queries
+        were asked of private records: where not, the answer cost nothing.
+        """
+        check_is_fitted(self)
+        queries = inputs.checked_features(self, X)
+        engine = self._engine
+        with engine.lock:
+            self._warn_beyond_plan(len(queries))
+            rows, prior = (queries, None) if self._model is None else self._model.mapped(queries)
+            integers = engine.votes.kernel.encode(rows)
+            self._warn_of_far_queries(integers)
+            answers = engine.answer(integers, progress=progress, prior=prior)
+            self.n_answers_ += len(queries)
+        return answers
+
+    def budget_usage(self) -> BudgetUsage:
+        """Return a public estimate of how much of their budgets people have used.
+
+        It is made of public points that are charged as records are, so anybody may see it; the
+        true budgets are private. It is about people who have been there since ``fit``: who comes
+        later has used less.
+
+        Raises
+        ------
+        InvalidInput
+            Without a public reference, or with private counts.
+        """
+        check_is_fitted(self)
+        proxies = self._proxies("Budget usage is estimated")
+        with self._engine.lock:
+            return proxies.budget_usage()
+
+    def _proxies(self, noun: str) -> ProxyLedger:
+        proxies = self._engine.proxies
+        if proxies is None:
+            raise InvalidInput(
+                f"{noun} on the public reference, with public counts. Pass 'public' to fit, and "
+                "neighbor_count='public'."
+            )
+        return proxies
+
+    def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
+        """Return what a trend through the answers to these queries is fitted to; public.
+
+        Raises InvalidInput before anything is asked, without a public reference or with too few
+        queries.
+        """
+        check_is_fitted(self)
+        proxies, queries = self._proxies("A trend is fitted"), inputs.checked_features(self, X)
+        check_enough(len(queries))
+        votes = self._engine.votes
+        with self._engine.lock:
+            return proxies.surroundings(self._encoded(queries), votes.kernel, votes.weights)
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee; ``str()`` of it reads as a paragraph."""
+        check_is_fitted(self)
+        return ind_knn_guarantee(self._settings)
+
+    def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
+        """Return integer features, in the metric of the private model if there is one."""
+        rows = X if self._model is None else self._model.features(X)
+        return self._engine.votes.kernel.encode(rows)
+
+    @property
+    def _shard(self) -> Shard:
+        """The records and budgets, which are this classifier's own."""
+        shard = self._engine.shard
+        assert isinstance(shard, Shard)  # noqa: S101 (assemble made it)
+        return shard
+
+    def _new_numbers(self, size: int) -> list[_checks.SubjectId]:
+        """Return ids for new subjects: the next numbers that nobody has, or had."""
+        numbers: list[_checks.SubjectId] = []
+        while len(numbers) < size:
+            if self._next_number not in self._shard.ledger:
+                numbers.append(self._next_number)
+            self._next_number += 1
+        return numbers
+
+    def _warn_of_far_queries(self, queries: IntegerMatrix) -> None:
+        """Warn, when the first are asked, if queries lie elsewhere than the public set."""
+        if self.n_answers_ == 0 and not self._engine.radius.covers(queries[:_LOOKED_AT]):
+            warnings.warn(
+                "The queries do not look like the public reference set: they are further from it "
+                "than its own points are. Radius and noise were planned for other queries, so "
+                "answers may be poor and budgets gone early. Take a public set that is like the "
+                "queries, past ones for example.",
+                UserWarning,
+                stacklevel=4,
+            )
+
+    def _warn_beyond_plan(self, size: int) -> None:
+        """Warn once that budgets will run out."""
+        planned = self._planned_answers
+        if planned is not None and self.n_answers_ <= planned < self.n_answers_ + size:
+            warnings.warn(
+                f"More answers are asked for than the {planned} that were "
+                "planned. The guarantee holds, but answers turn into noise as budgets run out; "
+                "plan with a larger 'n_queries'.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to copy budgets: two copies could each spend them."""
+        if hasattr(self, "_engine"):
+            _refuse_copy()
+        return dict(super().__getstate__())
+
+
+def _refuse_copy() -> NoReturn:
+    raise PrivacyRefused(
+        "A fitted classifier cannot be copied or pickled: every copy could spend the same budgets "
+        "again. Copy it before fit (sklearn.base.clone), or share the one object."
+    )

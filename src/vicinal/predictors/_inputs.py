@@ -1,0 +1,230 @@
+"""Checks of what callers hand to an estimator, before anything is changed or spent.
+
+scikit-learn does the checking, and is imported when there is something to check. There is one
+difference: none of its messages that quote values of the data gets through, because a traceback may
+end up in a log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal import _checks
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints32
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import Interaction
+
+if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
+
+@contextmanager
+def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
+    """Put all attributes of `estimator` back if the body raises; one of its claims goes."""
+    before = dict(vars(estimator))
+    earlier = before.get("_interaction")
+    try:
+        yield
+    except BaseException:
+        _withdraw(vars(estimator).get("_interaction"), earlier)
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+    _withdraw(earlier, vars(estimator).get("_interaction"))
+
+
+def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
+    """Withdraw a claim that an estimator holds no more."""
+    if claimed is not None and claimed is not other:
+        claimed.withdraw()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FitInputs:
+    """What ``fit`` was given besides labels, checked.
+
+    `features`, float (n, d): private, finite. `ids`: the subject of every record; None where every
+    record is a subject of its own. `reference`, float (m, d) or None: public rows.
+    """
+
+    features: FloatMatrix
+    ids: list[_checks.SubjectId] | None
+    reference: FloatMatrix | None
+
+    def __len__(self) -> int:
+        """Return n."""
+        return len(self.features)
+
+    @property
+    def names(self) -> Sequence[_checks.SubjectId]:
+        """One subject for each record; its row number where it is one of its own."""
+        return range(len(self)) if self.ids is None else self.ids
+
+    @property
+    def slots(self) -> tuple[Ints32, int]:
+        """The subject of every record, int32 (n,), and their number."""
+        place = {name: slot for slot, name in enumerate(dict.fromkeys(self.names))}
+        return np.array([place[name] for name in self.names], dtype=np.int32), len(place)
+
+
+def records(
+    estimator: BaseEstimator,
+    X: npt.ArrayLike,
+    ids: npt.ArrayLike | None = None,
+    public: npt.ArrayLike | None = None,
+) -> FitInputs:
+    """Check the arguments of a ``fit``; the estimator takes note of the features' shape and names.
+
+    Raises InvalidInput, TypeError naming the first bad argument.
+    """
+    rows = checked_features(estimator, X, reset=True)
+    refuse_same_memory(X, public)
+    return FitInputs(
+        rows,
+        None if ids is None else checked_subjects(ids, len(rows)),
+        None if public is None else checked_reference(public, rows),
+    )
+
+
+def checked_features(
+    estimator: BaseEstimator, X: npt.ArrayLike, *, reset: bool = False
+) -> FloatMatrix:
+    """Return a finite float matrix (n, d) in C order; `reset` records its shape and names.
+
+    Raises InvalidInput, TypeError in scikit-learn's words, less everything that quotes values.
+    """
+    from sklearn.utils.validation import validate_data
+
+    try:
+        checked = validate_data(
+            estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
+        )
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(_without_values(str(error))) from None
+    except TypeError as error:
+        raise TypeError(_without_values(str(error))) from None
+    return np.asarray(checked)
+
+
+def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
+    """Return the class index of every label, int32 (n,)."""
+    if y is None:
+        raise InvalidInput(
+            "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
+            "but the target y is None."
+        )
+    column = _column(y)
+    if _not_names(column):
+        raise InvalidInput(
+            "The 'y' parameter must hold integers or strings. Unknown label type: other objects."
+        )
+    if len(column) != size:
+        raise InvalidInput(
+            "The 'y' parameter must hold one label for each record. It has another length than X."
+        )
+    return _checks.label_indices(column, classes)
+
+
+def _column(y: npt.ArrayLike) -> AnyArray:
+    """Return labels as an array (n,), without scikit-learn where they are one already."""
+    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU":
+        return y
+    from sklearn.utils.validation import column_or_1d
+
+    try:
+        return np.asarray(column_or_1d(y, warn=True))
+    except ValueError as error:
+        raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
+
+
+def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
+    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
+    table = np.asarray(y)
+    plain = table.shape == shape and table.dtype.kind in "biuf"
+    if not plain or not np.isin(table, (0, 1)).all():
+        raise InvalidInput(
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
+            "a column for each label."
+        )
+    return table.astype(np.bool_)
+
+
+def checked_subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
+    """Return one id for each record."""
+    listed = _checks.subject_ids("subjects", ids)
+    if len(listed) != size:
+        raise InvalidInput(
+            f"The 'subjects' parameter must hold one id for each of {size} records. "
+            f"Got {len(listed)}."
+        )
+    return listed
+
+
+def check_subjects_given(now: bool, *, before: bool) -> None:
+    """Raise InvalidInput if records come with ids where earlier ones had none, or without."""
+    if before and not now:
+        raise InvalidInput(
+            "The 'subjects' parameter must be given: the records before came with subject ids, and "
+            "without them people who are known would be new ones with new budgets."
+        )
+    if now and not before:
+        raise InvalidInput(
+            "The 'subjects' parameter must be left out: the records before came without subject "
+            "ids, each a subject of its own, so nobody can be recognised by an id."
+        )
+
+
+def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
+    """Return the public reference set (m, d), in the form of the private features."""
+    points = np.asarray(public)
+    if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
+        raise InvalidInput(
+            f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
+            f"Got {points.shape}."
+        )
+    if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
+        raise InvalidInput("The 'public' parameter must hold finite numbers only.")
+    return np.ascontiguousarray(points, dtype=X.dtype)
+
+
+def refuse_same_memory(X: object, public: object) -> None:
+    """Raise if the public reference is a part of the array of private records.
+
+    Only where the numbers lie is looked at, never what they are: rows that coincide are no
+    fault, and whether any do is private.
+    """
+    arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
+    if np.shares_memory(X, public) if arrays else X is public:
+        raise InvalidInput(
+            "The 'public' parameter must not be a part of the private records, for it is not "
+            "protected. Take reference points from another source."
+        )
+
+
+def _not_names(column: AnyArray) -> bool:
+    """Tell whether a column holds anything but integers, whole floats, and strings."""
+    if column.dtype.kind == "f":
+        return not (column % 1 == 0).all()
+    if column.dtype.kind == "O":
+        return not all(isinstance(label, str | Integral) for label in column)
+    return column.dtype.kind not in "iubU"
+
+
+def _without_values(message: str) -> str:
+    """Return the first line of a message, cut before it quotes a value of the data."""
+    first = message.split("\n", 1)[0]
+    if conversion := re.match(r"could not convert \w+ to \w+", first):
+        return f"The features must be numbers: {conversion[0]}."
+    if "got 1D array" in message:
+        return first.rstrip(":") + ". Reshape your data to (n, d)."
+    if "got scalar array" in message:
+        return first.rstrip(":") + ". Pass an array of shape (n, d)."
+    return first

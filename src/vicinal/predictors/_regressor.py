@@ -1,0 +1,135 @@
+"""Numbers: private averages, and quantiles, over the neighbours of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal.planning import RegressorParameters, RegressorSettings, documented
+from vicinal.predictors._ind_knn_base import IndKNNEstimator
+from vicinal.targets import NeighborhoodSummary, NoisyEstimate, NumberAnswers, checked_levels
+
+
+@documented
+class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], RegressorParameters):
+    r"""Predicts numbers from private records; every subject has a budget of its own.
+
+    A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
+    by the bounds. Noise goes on both sums, and the answer is their ratio. A subject is charged for
+    the length of exactly what its records added, as in :class:`~vicinal.IndKNNClassifier`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(4000, 3)), rng.normal(size=(500, 3))
+    >>> y = np.abs(X[:, 0])
+    >>> model = IndKNNRegressor(bounds=(0, 3), epsilon=4.0, n_queries=20, simulation_seed=0)
+    >>> mean, error = model.fit(X, y, public=public).predict(public[:20], return_std=True)
+    >>> mean.shape, bool((error > 0).all())
+    ((20,), True)
+    """
+
+    _plans = RegressorSettings
+
+    def __sklearn_tags__(self) -> Tags:
+        """Several targets are declared with `bounds`."""
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        trend: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Any:
+        """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        return_std : bool
+            Return the standard error of each prediction, too: what the noise does to it, which is
+            known. How unlike each other the neighbours are is told by quantiles.
+        quantiles : sequence of float, optional
+            Levels between 0 and 1 at which to return the neighbours' quantiles, too, (q, levels),
+            or (q, p, levels). Needs `n_thresholds`, and costs nothing more.
+        trend : bool
+            Fit a linear trend to the answers of this call, and give each by it as far as the known
+            noise asks for that; it also corrects for neighbours that do not lie around their query.
+            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
+            then depends on the others of its call.
+        progress : callable, optional
+            Called with the number of queries just answered.
+
+        Returns
+        -------
+        ndarray, or tuple of them
+            Predictions, then errors, then quantiles, as asked for.
+        """
+        check_is_fitted(self)
+        levels = None if quantiles is None else checked_levels(self._settings, quantiles)
+        around = self._surroundings(X) if _checks.boolean("trend", trend) else None
+        answers = self._answers(X, progress)
+        if around is not None:
+            answers = answers.along_trend(around)
+        columns = [answers.means, answers.errors] if return_std else [answers.means]
+        if levels is not None:
+            columns.append(answers.quantiles(levels))
+        if self._settings.bounds.names is None:
+            columns = [each[:, 0] for each in columns]
+        return columns[0] if len(columns) == 1 else tuple(columns)
+
+    def describe(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> list[NeighborhoodSummary]:
+        """Return means, and histograms with `n_thresholds`, around each query; spends budget."""
+        answers = self._answers(X, progress)
+        weight, weight_error = answers.averages.weight, answers.averages.weight_error
+        names = self._settings.bounds.names or ("mean",)
+        shares = None if self._settings.n_thresholds is None else answers.shares_below()
+        return [
+            NeighborhoodSummary(
+                NoisyEstimate(float(weight[i]), float(weight_error[i])),
+                means={
+                    name: NoisyEstimate(float(answers.means[i, j]), float(answers.errors[i, j]))
+                    for j, name in enumerate(names)
+                },
+                histograms={}
+                if shares is None
+                else {
+                    name: (answers.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
+                    for j, name in enumerate(names)
+                },
+            )
+            for i in range(len(weight))
+        ]
+
+    def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> NumberAnswers:
+        check_is_fitted(self)
+        answers = self.query(X, progress=progress)
+        assert answers.votes is not None  # noqa: S101 (sums leave)
+        return NumberAnswers.of(self._settings, answers.votes, answers.noise)
