@@ -54,6 +54,13 @@ def units(store, person, audience="default"):
     return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
 
 
+def framed_ids(database):
+    """Return the framed id at every slot that somebody has."""
+    rows = [row for part in database.scan("subject_pages") for row in part]
+    pairs = [(np.frombuffer(slots, "<i4").tolist(), ids.split(b">")) for *_, slots, ids in rows]
+    return {slot: one + b">" for slots, ids in pairs for slot, one in zip(slots, ids, strict=False)}
+
+
 def files_with(folder: Path, needle: bytes) -> list[str]:
     """Return the names of all files below `folder` that hold `needle`."""
     found = (path for path in folder.rglob("*") if path.is_file())

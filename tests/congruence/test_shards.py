@@ -118,7 +118,7 @@ def left_of(shards):
     return {
         person: int(shard.ledger.remaining[shard.ledger.slots([person])[0]])
         for shard in shards
-        for person in shard.ledger._roll.slot_of
+        for person in shard.ledger._slot_of
     }
 
 

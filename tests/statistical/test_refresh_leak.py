@@ -14,7 +14,7 @@ import pytest
 from made_up import clouds
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._audiences import StoredAccount
 from vicinal.linear import _descent
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.mechanisms import _linear_model, randomness

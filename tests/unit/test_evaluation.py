@@ -15,7 +15,7 @@ from vicinal import Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._departed import Standing
+from vicinal.ledger._register import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
 from vicinal.store import Presence
 from vicinal.store._evaluation import Evaluation, binned_auc
@@ -64,7 +64,7 @@ def silenced(store, monkeypatch):
 
 def budgets(store, subjects):
     state = store._audience_states["default"]
-    slots = store._parts.ledger.slot_table.slots_of(subjects)
+    slots = store._parts.ledger.slot_table.find(subjects)
     return state.audience.account.remaining[slots].copy()
 
 

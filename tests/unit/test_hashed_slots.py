@@ -32,8 +32,14 @@ def one_hash(ids):
     return np.zeros(len(ids), dtype=np.uint64)
 
 
+def assign(table, ids):
+    assignment = table.assignment(ids)
+    table.become(assignment)
+    return assignment.slots
+
+
 def come(table, database, subjects):
-    slots = table.assign(ids := framed_all(subjects))
+    slots = assign(table, ids := framed_all(subjects))
     write_subjects(database, dict(zip(slots.tolist(), ids, strict=True)))
     return slots
 
@@ -61,21 +67,18 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, asked):
                 else:
                     go(table, database, subjects)
                     expected = {one: at for one, at in expected.items() if one not in subjects}
-                assert dict(table.slot_of) == expected
+                assert table.slot_of == expected
             for present in (table, HashedSlotTable(database, table.size)):
                 check(present, expected, asked)
 
 
 def check(table, expected, asked):
     assert table.find(asked).tolist() == [expected.get(one, NOBODY) for one in asked]
-    assert [table.slot(one) for one in asked] == [expected.get(one, NOBODY) for one in asked]
     assert table.present(asked).tolist() == sorted({expected[a] for a in asked if a in expected})
-    assert dict(table.slot_of.items()) == expected
-    assert list(table.slot_of.values()) == [table.slot_of[one] for one in table.slot_of]
+    assert list(table.slot_of.items()) == sorted(expected.items(), key=lambda one: one[1])
     assert sorted(table.taken.tolist()) == sorted(expected.values())
     assert np.flatnonzero(~table.unused()).tolist() == sorted(expected.values())
-    assert len(table) == len(table.slot_of) == len(expected)
-    assert all((one in table.slot_of) == (one in expected) for one in asked)
+    assert len(table) == len(expected)
 
 
 def test_slots_are_given_out_in_order_and_again(database):
@@ -85,7 +88,7 @@ def test_slots_are_given_out_in_order_and_again(database):
         assert come(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
         go(table, database, ["b", "nobody"])
         assert come(table, database, ["d", "e"]).tolist() == [3, 1]
-        assert HashedSlotTable(database, 6).assign([b"<id:sx>"]).tolist() == [4]
+        assert assign(HashedSlotTable(database, 6), [b"<id:sx>"]).tolist() == [4]
 
 
 def test_an_id_too_long_to_be_stored_is_not_here(database):
@@ -95,11 +98,6 @@ def test_an_id_too_long_to_be_stored_is_not_here(database):
         come(table, database, ["a"])
         asked = ["x" * MOST_BYTES, "a"]
         assert table.find(asked).tolist() == [NOBODY, 0]
-        assert asked[0] not in table.slot_of
-        with pytest.raises(KeyError):
-            table.slots_of(asked)
-        with pytest.raises(KeyError):
-            table.slot_of[asked[0]]
 
 
 def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypatch):
@@ -114,4 +112,3 @@ def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypa
     assert len(statements) == 1
     kept = [value for value in vars(table).values() if isinstance(value, np.ndarray)]
     assert sum(array.nbytes for array in kept) == 8 * len(people)
-    assert not table._recent

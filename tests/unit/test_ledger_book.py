@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _account, _audiences
-from vicinal.ledger._account import PAGE, StoredAccount, exact_sum
-from vicinal.ledger._answer_blocks import AnswerBlock
-from vicinal.ledger._conservation import budget_faults, free_slots
-from vicinal.ledger._departed import Standing
+from vicinal.ledger import MemoryLedger, _audiences
+from vicinal.ledger._answers import AnswerBlock
+from vicinal.ledger._audiences import PAGE, StoredAccount, budget_faults, exact_sum
 from vicinal.ledger._id_encoding import (
     MOST_BYTES,
     first_framed_id,
@@ -22,7 +20,7 @@ from vicinal.ledger._id_encoding import (
     unframed,
 )
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._slot_table import SlotTable
+from vicinal.ledger._register import Standing
 from vicinal.ledger._sqlite import SQLiteDatabase
 
 pytestmark = pytest.mark.quick
@@ -76,12 +74,13 @@ def test_sums_do_not_overflow(numbers):
     assert exact_sum(np.array(numbers, dtype=np.int64)) == sum(numbers)
 
 
-def test_a_roll_gives_freed_slots_out_again():
-    roll = SlotTable()
-    assert sorted(roll.assign_slots(["a", "b", "c"])) == [0, 1, 2]
-    ((_, slot),) = roll.free_slots(["b", "nobody"])
-    assert roll.assign_slots(["d"]) == [slot]
-    assert roll.size == 3
+def test_freed_slots_are_given_out_again():
+    ledger = MemoryLedger()
+    assert sorted(ledger.enroll(["a", "b", "c"])) == [0, 1, 2]
+    (slot,) = ledger.slots(["b", "nobody"])
+    ledger.remove(["b", "nobody"])
+    assert ledger.enroll(["d"]) == [slot]
+    assert ledger.size == 3
 
 
 def account(units=(50, 60, 70)):
@@ -103,7 +102,7 @@ def test_charges_are_what_differs():
 @pytest.mark.parametrize("size", [1, 7, 8, 100])
 def test_threads_find_every_charge_once(monkeypatch, size):
     """Fails if a piece of the budgets is compared twice, or by nobody."""
-    monkeypatch.setattr(_account, "_COMPARED", 3)
+    monkeypatch.setattr(_audiences, "_COMPARED", 3)
     stored = account(range(size, 2 * size))
     assert not len(stored.charges().slots)
     charged = np.arange(0, size, 3)
@@ -205,7 +204,7 @@ def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
     book = reopened(book, tmp_path / "db")
     audience = book.audiences["one"]
     assert audience.account.remaining.tolist() == before
-    assert not list(budget_faults(book.database, audience, free_slots(book)))
+    assert not list(budget_faults(book.database, audience, book.slot_table.unused()))
     with book.change("erase"):
         book.remove(["second"])
     assert not book.database.read("SELECT seq FROM charges")

@@ -21,7 +21,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import LINE_GRID
 from vicinal.engine._engine import QueryEngine
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._account import StoredAccount
+from vicinal.ledger._audiences import StoredAccount
 from vicinal.mechanisms import _interactions as module
 from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests

@@ -8,11 +8,12 @@ import tracemalloc
 import numpy as np
 import pytest
 
+import store_tools as tools
 from vicinal.distributed._splitting import PlacedSubjects
 from vicinal.ledger._id_encoding import framed, unframed
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import ROW_BYTES, read_framed, write_all, write_subjects
+from vicinal.ledger._subject_pages import ROW_BYTES, write_all, write_subjects
 
 PEOPLE = 20_000
 _ROW = 256
@@ -99,7 +100,7 @@ def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, long
                 assert write_all(database, bytearray(b"".join(ids))) == people
             else:
                 write_subjects(database, dict(enumerate(ids)))
-        assert [one for _, one in sorted(read_framed(database))] == ids
+        assert [one for _, one in sorted(tools.framed_ids(database).items())] == ids
         found.append(sorted(row for rows in database.scan("subject_pages") for row in rows))
         database.close()
     assert found[0] == found[1]

@@ -15,8 +15,7 @@ from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.ledger._account import exact_sum
-from vicinal.ledger._audiences import charges_since_checkpoint
+from vicinal.ledger._audiences import charges_since_checkpoint, exact_sum
 from vicinal.ledger._tables import SUBJECT_PAGES
 from vicinal.store import Query, Reply, Store, StoreExtractor
 

@@ -16,7 +16,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
-from vicinal.ledger._models import read_parts
+from vicinal.ledger._answers import read_parts
 from vicinal.linear import _model_rule
 from vicinal.linear._model_rule import ModelRule
 from vicinal.mechanisms._linear_model import GradientRelease

@@ -13,7 +13,7 @@ from vicinal.engine._answer_reuse import FLOOR
 from vicinal.engine._engine import QueryEngine
 from vicinal.engine._noise_schedule import GatedNoiseSchedule
 from vicinal.errors import StorageFailed
-from vicinal.ledger._answer_blocks import ReuseEntry
+from vicinal.ledger._answers import ReuseEntry
 from vicinal.ledger._tables import LESSONS
 from vicinal.mechanisms import NoisyVotes
 from vicinal.store import Store

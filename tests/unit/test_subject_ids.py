@@ -251,7 +251,7 @@ def fitted(people):
 
 def left(classifier):
     ledger = classifier._engine.shard.ledger
-    return sorted(ledger.remaining[ledger.slots(ledger._roll.slot_of)].tolist())
+    return sorted(ledger.remaining[ledger.slots(ledger._slot_of)].tolist())
 
 
 @settings(max_examples=20, deadline=None)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import store_tools as tools
 from vicinal.ledger import _subject_pages
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
@@ -14,7 +15,6 @@ from vicinal.ledger._ledger import Ledger, create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
-    read_framed,
     remove_subjects,
     write_subjects,
 )
@@ -42,7 +42,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
         for step in steps:
             write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
-    assert dict(read_framed(database)) == {s: framed(i) for s, i in expected.items()}
+    assert tools.framed_ids(database) == {s: framed(i) for s, i in expected.items()}
     assert chain_faults(database, KEY) == []
 
 
@@ -57,7 +57,7 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
         write_subjects(database, everybody)
         between = database.read("SELECT * FROM subject_pages WHERE page = 2")
         write_subjects(database, dict.fromkeys(gone))
-    assert dict(read_framed(database)) == {s: i for s, i in everybody.items() if s not in gone}
+    assert tools.framed_ids(database) == {s: i for s, i in everybody.items() if s not in gone}
     assert database.read("SELECT * FROM subject_pages WHERE page = 2") == between
     assert chain_faults(database, KEY) == []
 
@@ -85,7 +85,7 @@ def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
         found.append(database.read("SELECT * FROM subject_pages ORDER BY page, part"))
         assert chain_faults(database, KEY) == []
     assert found[0] == found[1]
-    assert dict(read_framed(database)) == {s: i for s, i in here.items() if s not in gone}
+    assert tools.framed_ids(database) == {s: i for s, i in here.items() if s not in gone}
 
 
 def test_a_subject_is_cut_out_only_where_it_stands(database):
@@ -95,7 +95,7 @@ def test_a_subject_is_cut_out_only_where_it_stands(database):
         write_subjects(database, {slot: framed(slot) for slot in range(9)})
         remove_subjects(database, {3: framed(4), 5: framed("nobody")})
     expected = {slot: framed(slot) for slot in range(9) if slot not in {3, 5}}
-    assert dict(read_framed(database)) == expected
+    assert tools.framed_ids(database) == expected
     assert chain_faults(database, KEY) == []
 
 

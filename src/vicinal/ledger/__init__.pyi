@@ -4,32 +4,32 @@ from vicinal.ledger._protocols import Register as Register
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.ledger._account import StoredAccount as StoredAccount
-from vicinal.ledger._account import exact_sum as exact_sum
-from vicinal.ledger._answer_blocks import AnswerBlock as AnswerBlock
-from vicinal.ledger._answer_blocks import ReuseEntry as ReuseEntry
-from vicinal.ledger._answer_blocks import StoredRequest as StoredRequest
-from vicinal.ledger._answer_blocks import bytes_of as bytes_of
-from vicinal.ledger._answer_blocks import text_of as text_of
 from vicinal.ledger._answers import DIGEST as DIGEST
+from vicinal.ledger._answers import PUT as PUT
+from vicinal.ledger._answers import AnswerBlock as AnswerBlock
 from vicinal.ledger._answers import AnswerLog as AnswerLog
 from vicinal.ledger._answers import KnownRequest as KnownRequest
+from vicinal.ledger._answers import ReuseEntry as ReuseEntry
+from vicinal.ledger._answers import StoredRequest as StoredRequest
+from vicinal.ledger._answers import bytes_of as bytes_of
 from vicinal.ledger._answers import digests_of as digests_of
+from vicinal.ledger._answers import read_parts as read_parts
 from vicinal.ledger._answers import request_name as request_name
 from vicinal.ledger._answers import stored_requests as stored_requests
+from vicinal.ledger._answers import text_of as text_of
+from vicinal.ledger._answers import write_parts as write_parts
 from vicinal.ledger._audiences import Analyst as Analyst
 from vicinal.ledger._audiences import Audience as Audience
+from vicinal.ledger._audiences import StoredAccount as StoredAccount
+from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
+from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
 from vicinal.ledger._chain import NO_HEAD as NO_HEAD
 from vicinal.ledger._chain import ChainLink as ChainLink
 from vicinal.ledger._chain import chain_faults as chain_faults
 from vicinal.ledger._chain import descends as descends
-from vicinal.ledger._conservation import budget_faults as budget_faults
-from vicinal.ledger._conservation import free_slots as free_slots
 from vicinal.ledger._database import Database as Database
-from vicinal.ledger._departed import EVALUATED as EVALUATED
-from vicinal.ledger._departed import Standing as Standing
 from vicinal.ledger._files import PRIVATE_FILE as PRIVATE_FILE
 from vicinal.ledger._files import PRIVATE_FOLDER as PRIVATE_FOLDER
 from vicinal.ledger._files import Lock as Lock
@@ -38,7 +38,6 @@ from vicinal.ledger._files import replace_file as replace_file
 from vicinal.ledger._files import sync_folder as sync_folder
 from vicinal.ledger._hashed_slots import NOBODY as NOBODY
 from vicinal.ledger._id_encoding import OPENING as OPENING
-from vicinal.ledger._id_encoding import check_length as check_length
 from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
@@ -46,12 +45,11 @@ from vicinal.ledger._id_encoding import unframed as unframed
 from vicinal.ledger._ledger import Ledger as Ledger
 from vicinal.ledger._ledger import create_tables as create_tables
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
-from vicinal.ledger._models import PUT as PUT
-from vicinal.ledger._models import read_parts as read_parts
-from vicinal.ledger._models import write_parts as write_parts
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._protocols import Turn as Turn
+from vicinal.ledger._register import EVALUATED as EVALUATED
 from vicinal.ledger._register import Enrollment as Enrollment
+from vicinal.ledger._register import Standing as Standing
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
@@ -74,5 +72,3 @@ from vicinal.ledger._tables import SHADOWS as SHADOWS
 from vicinal.ledger._tables import SHARDS as SHARDS
 from vicinal.ledger._tables import TABLES as TABLES
 from vicinal.ledger._tables import TILES as TILES
-from vicinal.ledger._visitors import keep_visitors as keep_visitors
-from vicinal.ledger._visitors import visitor_units as visitor_units

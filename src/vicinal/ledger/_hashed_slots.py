@@ -8,7 +8,7 @@ hash are two subjects.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -18,13 +18,12 @@ from vicinal._arrays import Bools, Slots, UInts64
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
-from vicinal.ledger._id_encoding import framed_all, unframed
+from vicinal.ledger._id_encoding import framed_all, framed_at_any_length, unframed
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
     Page,
     entries_of,
-    read_pages,
     read_rows,
     split_ids,
     stand_at,
@@ -37,13 +36,9 @@ _HALF = 32
 _SLOT = np.uint64((1 << _HALF) - 1)
 _PAGES = 32
 """Pages in memory at a time: some 8 MB as Python objects."""
-_RECENT = 4
-"""Pages that are kept for single look-ups, which mostly come in the order of slots."""
 _FEW = 64
 """Look-ups in a page up to which its rows are searched; for more they are split into ids."""
 _AT_ONCE = 1 << 14
-_NO_ID = b"<id:s>"
-"""In place of an id that is too long to be stored; no id is empty."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +68,6 @@ class HashedSlotTable:
         self.size = size
         self._entries = _read_entries(database, size)
         self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
-        self._recent: dict[int, dict[int, bytes]] = {}
 
     def __len__(self) -> int:
         """Return how many subjects are here. Private."""
@@ -92,9 +86,9 @@ class HashedSlotTable:
         return unused
 
     @property
-    def slot_of(self) -> SlotsBySubject:
-        """The slot of every subject, as a mapping that reads the database."""
-        return SlotsBySubject(self)
+    def slot_of(self) -> dict[SubjectId, int]:
+        """The slot of every subject: all ids in memory, so for a few subjects alone. Private."""
+        return dict(self.entries())
 
     def find(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> Slots:
         """Return the slot of each of `subjects`, int32; :data:`NOBODY` for those not here.
@@ -116,42 +110,17 @@ class HashedSlotTable:
             slots[places[held]] = at[held]
         return slots
 
-    def slot(self, subject: SubjectId) -> int:
-        """Return the slot of one subject, or :data:`NOBODY`; sooner than :meth:`find`."""
-        (stored,) = _frames([subject])
-        (hashed,) = _hashes([stored])
-        for entry in self._entries[int(np.searchsorted(self._entries, hashed)) :]:
-            if entry & ~_SLOT != hashed:
-                break
-            slot = int(entry & _SLOT)
-            if self._page(slot // PAGE_SLOTS).get(slot) == stored:
-                return slot
-        return NOBODY
-
     def present(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slots of those of `subjects` that are here, each once, ascending."""
         slots = self.find(subjects)
         return np.unique(slots[slots != NOBODY])
 
-    def slots_of(self, subjects: Sequence[SubjectId]) -> Slots:
-        """Return the slot of every one of `subjects`; KeyError if one is not here."""
-        slots = self.find(subjects)
-        if (slots == NOBODY).any():
-            raise KeyError("A subject is not here.")
-        return slots
-
     def holds(self, framed_ids: Sequence[bytes]) -> bool:
         """Tell whether all of these framed ids are those of subjects that are here."""
         return bool((self._find([one[:-1] for one in framed_ids]) != NOBODY).all())
 
-    def assign(self, framed_ids: Sequence[bytes]) -> Slots:
-        """Give each newcomer a slot, and return the slots; `size` grows as needed."""
-        assignment = self.assignment(framed_ids)
-        self.become(assignment)
-        return assignment.slots
-
     def assignment(self, framed_ids: Sequence[bytes]) -> SlotAssignment:
-        """Return which slot each newcomer would get, and change nothing."""
+        """Return which slot each newcomer would get, and change nothing; `size` grows as needed."""
         free, size = self._free, self.size
         more = len(framed_ids) - len(free)
         if more > 0:
@@ -168,7 +137,6 @@ class HashedSlotTable:
         """Give newcomers the slots that they were to get; nothing may have changed since."""
         self._entries, self._free = assignment.entries, assignment.free
         self.size = assignment.size
-        self._recent.clear()
 
     def free(self, slots: Slots) -> None:
         """Take those at `slots`, each once, out of the table."""
@@ -177,13 +145,13 @@ class HashedSlotTable:
         self._entries = self._entries[~leaving[self.taken]]
         # The smallest goes first, as after an opening.
         self._free = np.sort(np.concatenate([self._free, slots]))[::-1]
-        self._recent.clear()
 
-    def entries(self) -> Iterator[tuple[bytes, int]]:
-        """Yield framed id and slot of every subject, by slot. Private."""
+    def entries(self) -> Iterator[tuple[SubjectId, int]]:
+        """Yield every subject and its slot, by slot. Private."""
         for start in range(0, -(-self.size // PAGE_SLOTS), _PAGES):
-            for _, (slots, ids) in read_pages(self._database, range(start, start + _PAGES)):
-                yield from zip((one + b">" for one in ids), slots.tolist(), strict=True)
+            for _, rows in read_rows(self._database, range(start, start + _PAGES)):
+                slots, ids = entries_of(rows)
+                yield from zip((unframed(one + b">") for one in ids), slots.tolist(), strict=True)
 
     def _held(self, slots: Slots, ids: Sequence[bytes], turn: Turn) -> Bools:
         """Tell of each id, without its last bracket, whether it stands at its slot."""
@@ -205,67 +173,6 @@ class HashedSlotTable:
                 held[at] = [one == who for one, who in zip(standing, here, strict=True)]
         return held
 
-    def _page(self, number: int) -> dict[int, bytes]:
-        """Return who stands at the slots of a page, as far as somebody does."""
-        if number not in self._recent:
-            if len(self._recent) == _RECENT:
-                self._recent.pop(next(iter(self._recent)))
-            pages = read_pages(self._database, [number])
-            pairs = [zip(slots.tolist(), ids, strict=True) for _, (slots, ids) in pages]
-            self._recent[number] = dict(*pairs)
-        return self._recent[number]
-
-
-class SlotsBySubject(Mapping[SubjectId, int]):
-    """The slots of all subjects by id, read from the database as they are asked for. Private.
-
-    `table`: what it shows.
-    """
-
-    def __init__(self, table: HashedSlotTable) -> None:
-        self.table = table
-
-    def __getitem__(self, subject: SubjectId) -> int:
-        """Return a subject's slot."""
-        slot = self.table.slot(subject)
-        if slot == NOBODY:
-            raise KeyError(subject)
-        return slot
-
-    def __contains__(self, subject: object) -> bool:
-        """Tell whether a subject is here."""
-        return isinstance(subject, int | str) and self.table.slot(subject) != NOBODY
-
-    def __iter__(self) -> Iterator[SubjectId]:
-        """Yield all subjects by slot."""
-        return (unframed(stored) for stored, _ in self.table.entries())
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self.table)
-
-    def items(self) -> ItemsView[SubjectId, int]:
-        """Return subjects and slots, by slot."""
-        return _Items(self)
-
-    def values(self) -> ValuesView[int]:
-        """Return the slots, ascending."""
-        return _Values(self)
-
-
-class _Items(ItemsView[SubjectId, int]):
-    _mapping: SlotsBySubject
-
-    def __iter__(self) -> Iterator[tuple[SubjectId, int]]:
-        return ((unframed(stored), slot) for stored, slot in self._mapping.table.entries())
-
-
-class _Values(ValuesView[int]):
-    _mapping: SlotsBySubject
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(np.sort(self._mapping.table.taken).tolist())
-
 
 def _standing_at(page: Page, slots: Slots, first: int) -> list[bytes | None]:
     """Return who stands at some slots of the page from slot `first` on; None for nobody."""
@@ -278,17 +185,9 @@ def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:
     """Return framed ids without their last bracket, as a page's are split."""
     ids = list(subjects)
     try:
-        frames = framed_all(ids)
-    except InvalidInput:  # one is too long, so it is not here
-        frames = [frame for one in ids for frame in _frame_or_none(one)]
-    return [frame[:-1] for frame in frames]
-
-
-def _frame_or_none(subject: SubjectId) -> list[bytes]:
-    try:
-        return framed_all([subject])
-    except InvalidInput:
-        return [_NO_ID]
+        return [frame[:-1] for frame in framed_all(ids)]
+    except InvalidInput:  # one is too long to be stored, so its frame is nobody's
+        return [framed_at_any_length(one)[:-1] for one in ids]
 
 
 def _hashes(ids: Sequence[bytes]) -> UInts64:

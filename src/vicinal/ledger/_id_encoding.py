@@ -29,15 +29,20 @@ def framed(subject: SubjectId) -> bytes:
 
     Raises InvalidInput if it would be longer than :data:`MOST_BYTES`.
     """
-    kind, text = "i" if isinstance(subject, int) else "s", str(subject)
-    escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
-    frame = f"<id:{kind}{escaped}>".encode()
+    frame = framed_at_any_length(subject)
     if len(frame) > MOST_BYTES:
         raise InvalidInput(
             f"The 'subjects' parameter must hold ids of at most {MOST_BYTES} bytes. Got a longer "
             "one; hash it first."
         )
     return frame
+
+
+def framed_at_any_length(subject: SubjectId) -> bytes:
+    """Return :func:`framed` also of an id that is too long to be stored."""
+    kind, text = "i" if isinstance(subject, int) else "s", str(subject)
+    escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
+    return f"<id:{kind}{escaped}>".encode()
 
 
 def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:
@@ -77,9 +82,3 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
 def keyed_digest(key: bytes, content: bytes) -> bytes:
     """Return 32 bytes that tell content only to whoever has the key; never those of an id."""
     return hmac.digest(key, b"r" + content, hashlib.sha256)
-
-
-def check_length(subjects: Iterable[SubjectId]) -> None:
-    """Raise InvalidInput if an id is too long to be stored."""
-    for subject in subjects:
-        framed(subject)

@@ -16,12 +16,10 @@ import numpy as np
 
 from vicinal._arrays import UInts16
 from vicinal.errors import PrivacyRefused, StorageFailed
-from vicinal.ledger._account import StoredAccount, exact_sum
-from vicinal.ledger._answer_blocks import AnswerBlock, StoredRequest, text_of
-from vicinal.ledger._audiences import Analyst, Audience
+from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
+from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum
 from vicinal.ledger._chain import Chain, attach, descends
 from vicinal.ledger._database import Database
-from vicinal.ledger._models import PUT, write_parts
 from vicinal.ledger._register import SubjectRegister, assign_initial_budgets
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._tables import (

@@ -16,7 +16,6 @@ from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
-from vicinal.ledger._slot_table import SlotTable
 from vicinal.mechanisms import fresh_key
 
 
@@ -37,7 +36,8 @@ class MemoryLedger:
 
     def __init__(self) -> None:
         self._remaining = np.zeros(0, dtype=np.int64)
-        self._roll = SlotTable()
+        self._slot_of: dict[SubjectId, int] = {}
+        self._free: list[int] = []
         self._key = fresh_key()
         self._departed: dict[bytes, int] = {}
         self._journal: list[int] = []
@@ -50,7 +50,7 @@ class MemoryLedger:
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        return self._roll.size
+        return len(self._remaining)
 
     @property
     def journal(self) -> tuple[int, ...]:
@@ -59,7 +59,7 @@ class MemoryLedger:
 
     def __contains__(self, subject: SubjectId) -> bool:
         """Tell whether a subject has a budget here, now or before it left."""
-        return subject in self._roll.slot_of or self._hash(subject) in self._departed
+        return subject in self._slot_of or self._hash(subject) in self._departed
 
     def note_charged_total(self, spent: int) -> None:
         """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
@@ -67,23 +67,28 @@ class MemoryLedger:
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject; newcomers get a full budget, others what they had."""
-        newcomers = self._roll.newcomers(subjects)
-        slots = self._roll.assign_slots(newcomers)
-        self._remaining = grown(self._remaining, self._roll.size)
-        for subject, slot in zip(newcomers, slots, strict=True):
+        newcomers = [one for one in dict.fromkeys(subjects) if one not in self._slot_of]
+        more = max(0, len(newcomers) - len(self._free))
+        self._free.extend(range(self.size + more - 1, self.size - 1, -1))
+        self._remaining = grown(self._remaining, self.size + more)
+        for subject in newcomers:
+            self._slot_of[subject] = slot = self._free.pop()
             departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
             self._remaining[slot] = departed
-        return self._roll.slots_of(subjects)
+        return np.fromiter((self._slot_of[one] for one in subjects), np.int32, len(subjects))
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slots of those of `subjects` that are enrolled, each once."""
-        return self._roll.present(subjects)
+        """Return the slots of those of `subjects` that are enrolled, each once, ascending."""
+        slots = {self._slot_of[one] for one in subjects if one in self._slot_of}
+        return np.array(sorted(slots), dtype=np.int32)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects; what stays is a keyed hash of the id and the units left."""
-        for subject, slot in self._roll.free_slots(subjects):
-            self._departed[self._hash(subject)] = int(self._remaining[slot])
-            self._remaining[slot] = 0
+        for subject in dict.fromkeys(subjects):
+            if (slot := self._slot_of.pop(subject, None)) is not None:
+                self._free.append(slot)
+                self._departed[self._hash(subject)] = int(self._remaining[slot])
+                self._remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:
         return keyed_hash(self._key, subject)

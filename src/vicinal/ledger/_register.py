@@ -8,26 +8,36 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 
-from vicinal._arrays import Slots
+from vicinal._arrays import Slots, Units
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._audiences import Audience, load_audiences
-from vicinal.ledger._database import Database
-from vicinal.ledger._departed import (
-    EVALUATED,
-    Standing,
-    departed_among,
-    has_departed,
-)
+from vicinal.ledger._database import Database, Row
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, remove_subjects
 from vicinal.ledger._tables import DEPARTED
+
+_AT_ONCE = 256
+"""Hashes that are looked up in one statement."""
+
+EVALUATED = -1
+"""In place of an audience's number: whoever has such a row never had records here."""
+
+
+class Standing(IntEnum):
+    """How a ledger knows a subject: not at all, by evaluations only, by records it had, or has."""
+
+    UNKNOWN = 0
+    EVALUATED = 1
+    ERASED = 2
+    ENROLLED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -181,6 +191,34 @@ class SubjectRegister:
             standings[place] = Standing.EVALUATED if audience == EVALUATED else Standing.ERASED
         return standings
 
+    def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
+        """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
+        return np.array([self._visitor_units(audience, one) for one in subjects], dtype=np.int64)
+
+    def _visitor_units(self, audience: Audience, subject: SubjectId) -> int:
+        rows = self._units_of_departed(self.hash(subject), audience)
+        return int(rows[0][0]) if rows else audience.initial_budget
+
+    def keep_visitors(
+        self, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
+    ) -> None:
+        """Write what visitors have left, inside a release; what they spent counts as charged.
+
+        They have no records here, so it is kept under their keyed hash, as of those who left.
+        """
+        for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
+            hashed = self.hash(subject)
+            if self.standing(subject) == Standing.UNKNOWN:
+                self.database.insert(DEPARTED, [(hashed, EVALUATED, 0)])
+            if not self._units_of_departed(hashed, audience):
+                audience.granted += audience.initial_budget == UNITS
+            self.database.replace(DEPARTED, [(hashed, audience.number, has)])
+            audience.checkpointed += had - has
+
+    def _units_of_departed(self, hashed: bytes, audience: Audience) -> list[Row]:
+        query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
+        return self.database.read(query, (hashed, audience.number))
+
     def hash(self, subject: SubjectId) -> bytes:
         """Return the keyed hash that stands for a subject that left."""
         return keyed_hash(self._key, subject)
@@ -219,3 +257,24 @@ def assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
+
+
+def departed_among(database: Database, hashes: Sequence[bytes], turn: Turn) -> dict[int, int]:
+    """Return which hashes have rows of those who left, by place, with the least audience's number.
+
+    The database is read inside `turn`, a few hundred rows at a time.
+    """
+    least: dict[bytes, int] = {}
+    for start in range(0, len(hashes), _AT_ONCE):
+        some = hashes[start : start + _AT_ONCE]
+        marks = ", ".join("?" * len(some))
+        query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) GROUP BY hash"  # noqa: S608
+        with turn():
+            least.update(dict(database.read(query, some)))
+    return {place: least[one] for place, one in enumerate(hashes) if one in least} if least else {}
+
+
+def has_departed(database: Database, turn: Turn) -> bool:
+    """Tell whether anybody left, or was evaluated without having been here."""
+    with turn():
+        return bool(database.read("SELECT hash FROM departed LIMIT 1"))

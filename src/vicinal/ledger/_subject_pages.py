@@ -46,12 +46,6 @@ WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
 """The first and the last of some consecutive pages, whether they had any rows, and their rows."""
 
 
-def read_pages(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, Page]]:
-    """Yield number and entries of those of some pages that hold anybody, by slot."""
-    for page, rows in read_rows(database, pages):
-        yield page, entries_of(rows)
-
-
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield number and rows of those of some pages that hold anybody, by slot."""
     marks = ", ".join("?" * len(pages))
@@ -89,14 +83,6 @@ def _place(row: Row, slot: int, who: bytes) -> int:
 def split_ids(stored: bytes) -> list[bytes]:
     """Return the ids of a row, framed but for their last bracket."""
     return stored[:-1].split(b">")
-
-
-def read_framed(database: Database) -> Iterator[tuple[int, bytes]]:
-    """Yield slot and framed id of every subject."""
-    for rows in database.scan("subject_pages"):
-        for _, _, slots, ids in rows:
-            here, stored = entries_of([(slots, ids)])
-            yield from zip(here.tolist(), (who + b">" for who in stored), strict=True)
 
 
 def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> None:

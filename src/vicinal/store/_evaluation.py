@@ -20,7 +20,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger import DIGEST, check_length, digests_of
+from vicinal.ledger import DIGEST, digests_of, framed_all
 from vicinal.mechanisms import NoisyTally, TallyPlan
 from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings
 from vicinal.predictors import checked_subjects
@@ -182,7 +182,7 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
             "and pay from one budget wherever they appear."
         )
     ids: list[Any] = checked_subjects(subjects, size)
-    check_length(ids)
+    framed_all(ids)  # raises InvalidInput for one that is too long
     check_naming(parts.database, by_holder=True)
     return ids
 

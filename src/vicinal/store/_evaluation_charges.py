@@ -10,7 +10,7 @@ import numpy as np
 
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
-from vicinal.ledger import NOBODY, Audience, Ledger, keep_visitors, visitor_units
+from vicinal.ledger import NOBODY, Audience, Ledger
 from vicinal.mechanisms import NoisyTally, TallyPlan
 
 
@@ -44,11 +44,11 @@ def charge_people(
     visitors = [who for who, is_here in zip(people, here, strict=True) if not is_here]
     remaining = np.zeros(len(people), dtype=np.int64)
     remaining[enrolled] = account.remaining[slots]
-    remaining[~here] = visitor_units(ledger, audience, visitors)
+    remaining[~here] = ledger.visitor_units(audience, visitors)
     before = remaining.copy()
     owners = np.array([place_of[who] for who in counted.subjects], dtype=np.int64)
     sums = tally.collect(counted.cells, owners, remaining)
     account.remaining[slots] = remaining[enrolled]
     account.note_charged_total(int((before - remaining)[enrolled].sum()))
-    keep_visitors(ledger, audience, visitors, before[~here], remaining[~here])
+    ledger.keep_visitors(audience, visitors, before[~here], remaining[~here])
     return sums

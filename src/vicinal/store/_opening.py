@@ -21,7 +21,6 @@ from vicinal.ledger import (
     WitnessState,
     budget_faults,
     descends,
-    free_slots,
 )
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
@@ -163,7 +162,7 @@ def _checked(
 
 
 def _check_budgets(ledger: Ledger) -> None:
-    free = free_slots(ledger)
+    free = ledger.slot_table.unused()
     for audience in ledger.audiences.values():
         if faults := list(budget_faults(ledger.database, audience, free)):
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
@@ -272,8 +271,8 @@ def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> 
     ledger = parts.ledger
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(clock if clock < lost.clock else -1)
-    everybody = ledger.slot_table.slot_of if erased else ()
-    again = [who for who in everybody if ledger.hash(who) in erased]
+    everybody = ledger.slot_table.entries() if erased else ()
+    again = [who for who, _ in everybody if ledger.hash(who) in erased]
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()

@@ -158,7 +158,7 @@ def faults_of_receipt(
         faults.append("The store does not go on from where the receipt was written.")
     digests = set(receipt.get("digests", ()))
     if digests and any(
-        ledger.hash(subject).hex() in digests for subject in ledger.slot_table.slot_of
+        ledger.hash(subject).hex() in digests for subject, _ in ledger.slot_table.entries()
     ):
         faults.append("Somebody whom the receipt names is in the store again.")
     if any(ledger.hash(subject).hex() not in digests for subject in subjects):

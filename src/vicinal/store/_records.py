@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
-from vicinal.ledger import ADDITIONS, Database, Ledger, check_length, framed_all, request_name
+from vicinal.ledger import ADDITIONS, Database, Ledger, framed_all, request_name
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
 from vicinal.predictors import check_subjects_given, checked_subjects
@@ -66,7 +66,7 @@ class StoredRecords:
         """
         targets = schema.targets(y, len(X))
         ids: list[Any] | None = None if subjects is None else checked_subjects(subjects, len(X))
-        check_length(ids or ())
+        framed_all(ids or ())  # raises InvalidInput for one that is too long
         integers = schema.kernel_of(None).encode(X)
         return cls(integers, targets, schema.target.rows(targets), ids)
 

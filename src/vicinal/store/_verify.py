@@ -14,6 +14,7 @@ from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.ledger import (
     DIGEST,
+    NOBODY,
     OPENING,
     Ledger,
     budget_faults,
@@ -21,7 +22,6 @@ from vicinal.ledger import (
     charges_since_checkpoint,
     first_framed_id,
     framed,
-    free_slots,
     load_audiences,
 )
 from vicinal.store._checksums import record_file_faults
@@ -107,7 +107,7 @@ def _records(parts: OpenStore) -> Iterator[str]:
 
 def _budgets(ledger: Ledger) -> Iterator[str]:
     stored = load_audiences(ledger.database, ledger.size)
-    free = free_slots(ledger)
+    free = ledger.slot_table.unused()
     for name, audience in stored.items():
         units = audience.account.durable
         if not np.array_equal(units, ledger.audiences[name].account.remaining):
@@ -184,8 +184,8 @@ def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[
 
 
 def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
-    for number, subject in enumerate(erased):
-        if subject in parts.ledger.slot_table.slot_of:
+    for number, slot in enumerate(parts.ledger.slot_table.find(erased).tolist()):
+        if slot != NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
     remains = {remain for subject in erased for remain in _remains(subject)}
     for path in _all_files(parts) if remains else ():
