@@ -18,8 +18,11 @@ from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.cli._certificate import read_audit
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.reports._certificate_page import certificate_page
-from vicinal.reports._deployment_certificate import deployment_certificate, membership_success
+from vicinal.reports._deployment_certificate import (
+    certificate_page,
+    deployment_certificate,
+    membership_success,
+)
 
 RNG = np.random.default_rng(0)
 X, Y, R = RNG.normal(size=(40, 4)), np.arange(40) % 2, RNG.normal(size=(30, 4))

@@ -20,7 +20,6 @@ from vicinal.reports import _demo, _plots, _trials
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DemoAnswers, PublicPlan
 from vicinal.reports._demo_page import Page, html_page
-from vicinal.reports._html import tag
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -261,12 +260,6 @@ def test_a_page_without_comparison_has_none():
     page = html_page(replace(a_page(), sweep=None))
     ET.fromstring(page)  # noqa: S314 (made here)
     assert "Accuracy against epsilon" not in page
-
-
-def test_markup_is_escaped_once():
-    assert tag("p", "a < b", tag("b", "&"), class_='"') == (
-        '<p class="&quot;">a &lt; b<b>&amp;</b></p>'
-    )
 
 
 # ---------------------------------------------------------------- experiments
