@@ -18,7 +18,13 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
-from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths, witness_of
+from vicinal.distributed._folders import (
+    COORDINATOR,
+    ClusterDescription,
+    ShardFolder,
+    shard_paths,
+    witness_of,
+)
 from vicinal.distributed._messages import Verify
 from vicinal.distributed._splitting import ready_cluster
 
@@ -46,6 +52,11 @@ def moved(part, old, new):
     shutil.copy(old, new)
     there = ShardFolder.read(part)
     dataclasses.replace(there, folder=dataclasses.replace(there.folder, witness=new)).save()
+
+
+def resealed(path, **changes):
+    """Write other things into cluster.json, digest and all."""
+    dataclasses.replace(ClusterDescription.read(path), **changes).save(path)
 
 
 def scattered(seed, shards):

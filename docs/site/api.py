@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vicinal._lazy import declared_exports
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 
@@ -80,7 +82,7 @@ def public_packages() -> list[Path]:
 
 
 def exports(path: Path) -> list[str]:
-    """Return `__all__` of a package; of a module, its classes and functions."""
+    """Return the public names of a package, as its stub has them; of a module, what it defines."""
     if path.name == "__init__.py":
         return list(getattr(import_module(_module(path)), "__all__", ()))
     kinds = ast.ClassDef | ast.FunctionDef
@@ -99,15 +101,17 @@ def summary(path: Path, name: str) -> str:
         if any(found == name for found, _, _ in _assignments(ast.Module([node], []))):
             following = next(body, None)
             return _plain(_constant(following)) if _constant(following) else "(a constant)"
-    stub = path.with_suffix(".pyi")
-    for module in _origins(_tree(stub) if stub.is_file() else tree, name):
+    for module in _origins(path, name):
         submodule = _path(f"{module}.{name}")
         return _first_line(_tree(submodule)) if submodule else summary(_known(module), name)
     raise LookupError(f"{path} exports {name}, which is not there")
 
 
-def _origins(tree: ast.Module, name: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _origins(path: Path, name: str) -> Iterator[str]:
+    """Yield the modules that `name` comes from: as the stub of a package says, or its imports."""
+    if path.name == "__init__.py" and name in (declared := declared_exports(path.parent)[0]):
+        yield declared[name]
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = {alias.asname or alias.name for alias in node.names}
             yield from [node.module] if name in names else []

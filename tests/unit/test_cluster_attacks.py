@@ -219,12 +219,7 @@ def edited(path, **changes):
     place.write_text(json.dumps({**json.loads(place.read_text()), **changes}))
 
 
-def resealed(path, **changes):
-    """Write other things into cluster.json, digest and all."""
-    dataclasses.replace(ClusterDescription.read(path), **changes).save(path)
-
-
-@pytest.mark.parametrize("write", [edited, resealed])
+@pytest.mark.parametrize("write", [edited, shard_tools.resealed])
 @pytest.mark.parametrize("change", [{"shards": 1}, {"shards": 3}, {"identity": "00" * 16}])
 def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, change):
     """Fails if a shard is left out, its people are not served, and an erasure of them succeeds."""

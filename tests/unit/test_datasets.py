@@ -58,20 +58,6 @@ def test_a_data_set_hands_out_chosen_records() -> None:
     assert len(train) == 4
 
 
-def test_texts_are_taken_as_a_tuple() -> None:
-    data = Dataset(("one", "two", "three"))
-    assert data.take(np.array([2, 0])).features == ("three", "one")
-    with pytest.raises(InvalidInput, match="no test part"):
-        data.split()
-
-
-@pytest.mark.parametrize("field", ["labels", "subjects"])
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 1), dtype=int), np.zeros(())])
-def test_fields_must_be_as_long_as_the_records(field: str, wrong: np.ndarray) -> None:
-    with pytest.raises(InvalidInput, match=field):
-        Dataset(np.zeros((2, 5)), **{field: wrong})
-
-
 def test_a_representation_tells_neither_values_nor_how_many() -> None:
     data = Dataset(np.full((4321, 5), 77.0), np.full(4321, 77), test=Dataset(("secret",)))
     assert repr(data) == "Dataset(float64 records of shape (5,), labels, test)"
@@ -120,12 +106,6 @@ def test_unusable_npz_files_are_refused(
     with pytest.raises(InvalidInput, match=message) as caught:
         load_table(tmp_path / "wrong.npz")
     assert "secret" not in str(caught.value)
-
-
-def test_npz_files_have_no_columns(tmp_path: Path) -> None:
-    np.savez(tmp_path / "keys.npz", x=np.eye(2))
-    with pytest.raises(InvalidInput, match="keys, not columns"):
-        load_table(tmp_path / "keys.npz", label="y")
 
 
 def test_damaged_npz_files_are_refused(tmp_path: Path) -> None:
@@ -182,13 +162,6 @@ def test_csv_columns_become_features_labels_and_subjects(table: Path) -> None:
     assert_array_equal(data.labels, [0, 1, 1])
     assert data.labels.dtype == np.int64
     assert_array_equal(data.subjects, ["Ann", "Bob", "Ann"])
-
-
-def test_csv_columns_come_in_the_order_asked_for(table: Path) -> None:
-    data = load_table(table, columns=["height", "age"])
-    assert_array_equal(data.features[0], [1.5, 30])
-    assert data.labels is None
-    assert data.subjects is None
 
 
 @pytest.fixture

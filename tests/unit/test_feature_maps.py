@@ -11,19 +11,14 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.planning import feature_maps
-from experiments.planning.feature_maps import FeatureMap, MapRow, measure, text_table
+from experiments.planning.feature_maps import FeatureMap, measure
 from experiments.planning.releases import WAYS
 from vicinal.datasets import image_npz
-from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, ScatteringFeatures
 from vicinal.reports._trials import Setting
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}
-
-
-def begin_nothing(_name, _size):
-    return lambda _done: None
 
 
 MAPS = (
@@ -73,31 +68,6 @@ def test_every_way_on_every_map_has_a_row_of_all_runs(measured):
     for row in measured.rows:
         assert len(row.accuracies) == 2
         assert min(row.accuracies) > 0.9
-
-
-def test_progress_is_told_of_all_that_was_announced(measured):
-    assert measured.told == measured.announced
-
-
-def test_the_table_shows_means_and_spreads():
-    row = MapRow("waves", "votes", 0.5, 4000, (0.9, 0.8))
-    assert row.to_dict()["accuracy_mean"] == pytest.approx(0.85)
-    table = text_table([row, MapRow("waves", "without privacy", None, 4000, (0.95,))])
-    assert "0.8500 ± 0.0707" in table
-    assert "0.9500 ± 0.0000" in table
-
-
-def test_too_few_test_rows_are_refused(path):
-    with pytest.raises(InvalidInput, match="fewer queries"):
-        measure(image_npz(path), range(2), 1, begin_nothing, MAPS[:1], SETTINGS, 400)
-
-
-def test_the_maps_of_the_documentation_are_named_by_what_they_keep():
-    names = [feature_map.name for feature_map in feature_maps.MAPS]
-    assert len(set(names)) == len(names)
-    for feature_map in feature_maps.MAPS:
-        learnt = feature_map.learnt
-        assert str(learnt.get("n_components", 100)) in feature_map.name
 
 
 def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):

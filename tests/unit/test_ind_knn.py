@@ -17,7 +17,6 @@ from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 
 D, CLASSES = 4, 3
-RNG = np.random.default_rng(0)
 CENTRES = 3 * np.eye(CLASSES, D)
 
 
@@ -183,19 +182,6 @@ def test_spent_budgets_answer_with_noise_and_stay_at_zero():
     assert len(np.unique(votes)) > 100
 
 
-def test_one_record_and_more_neighbours_than_records():
-    classifier = make(n_neighbors=50, n_records=1).fit(X[:1], Y[:1], public=R)
-    assert classifier.predict(Q).shape == (40,)
-
-
-def test_a_query_far_from_everything_is_answered_like_any_other():
-    classifier = fitted(min_similarity=0.99, n_neighbors=1)
-    far = -np.ones((3, D))
-    votes = classifier.decision_function(far)
-    assert (votes != 0).all()
-    assert classifier.predict(np.zeros((1, D))).shape == (1,)
-
-
 def test_subjects_with_the_same_id_are_one_person():
     classifier = make(n_neighbors=100, noise_multiplier=0.05).fit(
         X, Y, np.zeros(300, int), public=R
@@ -324,12 +310,6 @@ def test_votes_do_not_depend_on_the_order_of_records():
     first = make(**parameters).fit(X, Y, ids, R).decision_function(Q)
     second = make(**parameters).fit(X[order], Y[order], ids[order], R).decision_function(Q)
     np.testing.assert_array_equal(first, second)
-
-
-def test_float32_and_float64_features_are_taken():
-    for dtype in (np.float32, np.float64, np.int64):
-        classifier = make().fit((1000 * X).astype(dtype), Y, public=(1000 * R).astype(dtype))
-        assert classifier.predict((1000 * Q).astype(dtype)).shape == (40,)
 
 
 @pytest.mark.parametrize(

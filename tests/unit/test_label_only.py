@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
-from vicinal.accounting import _three_way_divergence, _threshold_divergence
+from vicinal.accounting import _threshold_divergence
 from vicinal.accounting._budget import UNITS, unit_rate
 from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._charges import label_afford, label_charge
 from vicinal.accounting._label_only import (
-    LINE_GRID,
     PLANE_GRID,
     LabelBudget,
     charge_table,
@@ -112,13 +111,6 @@ def test_the_bound_is_attained(mu, order):
     assert ours == pytest.approx(float(exact_test(at, mu, order)), rel=2e-4)
 
 
-def test_small_shifts_cost_two_over_pi():
-    for order in (1.01, 2, 100, 10_000):
-        share = one_coordinate_rdp(1e-6, [order])[0] / gaussian(1e-6, order)
-        assert share == pytest.approx(2 / math.pi, rel=2e-5)
-        assert share >= 2 / math.pi
-
-
 def test_two_classes_are_exact_and_more_classes_cost_more():
     orders = ORDERS
     two = one_coordinate_rdp(0.2, orders, classes=2)
@@ -153,20 +145,6 @@ def test_brute_force_over_votes_never_exceeds_the_bound_of_one_coordinate(mu):
     assert closest > 0.97  # two classes at the right margin
 
 
-def test_equal_competitors_are_below_the_bound_by_a_known_factor():
-    known = {2: 0.319, 3: 0.382, 10: 0.476, 100: 0.544}
-    for classes, share in known.items():
-        best = 0.0
-        for lead in np.linspace(-1, 4, 101):
-            means = np.zeros(classes)
-            means[0] = lead
-            moved = means.copy()
-            moved[0] += 0.1
-            best = max(best, renyi(winners(moved), winners(means), 5.0) / gaussian(0.1, 5.0))
-        assert best == pytest.approx(share, abs=1.5e-3)
-        assert one_coordinate_rdp(0.1, [5.0], classes)[0] / gaussian(0.1, 5.0) >= best
-
-
 def discrete_divergence(scale, shift, order, centre=0.0):
     """Return the largest D over integer thresholds for discrete Gaussian noise, exact sums."""
     reach = 30 * scale
@@ -196,37 +174,7 @@ def test_discrete_noise_stays_below_the_bound_with_the_grid_s_excess(scale, orde
         assert discrete == pytest.approx(continuous, rel=2e-3)
 
 
-def test_a_coarse_grid_shows_in_its_excess():
-    assert grid_excess(LINE_GRID, 20, 0.3) < 2e-8
-    assert grid_excess(LINE_GRID, 64, 1) < 6e-6
-    assert grid_excess(100, 20, 0.3) > 1
-    # Without the excess the bound would be wrong: a grid of 3 steps in a scale.
-    assert discrete_divergence(3, 1, np.asarray(5.0)) > one_coordinate_rdp(1 / 3, [5.0])[0]
-
-
-def test_monotone_in_shift_and_order_and_below_the_gaussian():
-    shifts = np.geomspace(1e-5, 3, 25)
-    curves = np.array([one_coordinate_rdp(mu, ORDERS) for mu in shifts])
-    assert (np.diff(curves, axis=0) > 0).all()
-    assert (np.diff(curves, axis=1) > 0).all()
-    assert (curves <= gaussian(shifts[:, None], ORDERS) * (1 + 2e-6)).all()
-    assert (one_coordinate_rdp(0, ORDERS) == 0).all()
-
-
-def test_both_directions_agree_without_sampling():
-    forward = Thresholds(0.4, 1.0, ORDERS, reverse=False).log_supremum()
-    backward = Thresholds(0.4, 1.0, ORDERS, reverse=True).log_supremum()
-    assert forward == pytest.approx(backward, abs=5e-5)
-
-
 # ---------------------------------------------------------------- two coordinates
-
-
-@pytest.mark.parametrize(("order", "share"), [(2, 0.6400), (10, 0.6432), (20, 0.6538)])
-def test_shares_of_the_gaussian_at_sigma_25(order, share):
-    ours = two_coordinate_rdp(25, 1, [order])[0] / (order / 25**2)
-    assert share <= ours <= share + 1e-3
-    assert ours < 0.67
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.15])
@@ -257,12 +205,6 @@ def test_two_classes_under_sampling_are_a_duel():
     assert (ours <= two(25.0, 0.15) * (1 + 1e-3)).all()
     duel = one_coordinate_rdp(math.sqrt(2) / 25, ORDERS)
     assert two_coordinate_rdp(25, 1, ORDERS, classes=2) == pytest.approx(duel, rel=1e-4)
-
-
-def test_one_coordinate_is_covered_by_two():
-    for sigma, orders in ((2.0, ORDERS[:5]), (25.0, ORDERS)):
-        bound = two(sigma, 1.0, tuple(orders))
-        assert (bound >= one_coordinate_rdp(1 / sigma, orders)).all()
 
 
 @pytest.mark.parametrize(
@@ -315,29 +257,6 @@ def test_bends_bound_the_second_derivatives(gamma, reverse):
     assert min(tightest) < math.log(100)
 
 
-def test_far_corners_are_bounded():
-    contest = ThreeWayComparison(0.2, 1.0, np.array([2.0, 8.0]), reverse=False)
-    low, high = contest._square()
-    edges = contest._edges(low, high)
-    for u, v in [(low - 1, 0), (0, low - 1), (low - 2, high + 2), (high + 2, low - 2), (low, low)]:
-        value = contest._log_g(contest.point(np.array([float(u)]), np.array([float(v)])))[0]
-        assert (value <= edges + 1e-9).all()
-
-
-def test_monotone_in_sigma_gamma_and_order():
-    sigmas = [two(sigma, 0.15) for sigma in (5.0, 10.0, 25.0, 40.0)]
-    assert (np.diff(sigmas, axis=0) < 0).all()
-    gammas = [two(25.0, gamma) for gamma in (0.0, 1e-3, 0.15, 0.5, 1.0)]
-    assert (np.diff(gammas, axis=0) > 0).all()
-    assert (np.diff(sigmas, axis=1) > 0).all()
-    assert (np.asarray(gammas[0]) == 0).all()
-
-
-def test_sampling_gains_the_square_of_gamma():
-    ours = two_coordinate_rdp(50, 1e-3, [2.0])[0]
-    assert ours == pytest.approx(1e-6 * two_coordinate_rdp(50, 1, [2.0])[0], rel=5e-3)
-
-
 def discrete_contest(scale, shift, order, thresholds):
     """Return D for exact sums over the lattice; ties go to the gaining class, then the others."""
     z = np.arange(-6 * scale, 6 * scale + 1)
@@ -368,15 +287,6 @@ def test_discrete_noise_on_a_lattice_stays_near_the_bound_of_two():
 
 
 # ---------------------------------------------------------------- budgets and charges
-
-
-@pytest.mark.parametrize(("epsilon", "least"), [(0.5, 1.30), (1.0, 1.32), (2.0, 1.33)])
-def test_what_the_label_saves_against_gdp_on_the_votes(epsilon, least):
-    target = label_budget(epsilon, 1e-5)
-    assert epsilon * (1 - 1e-3) < target.epsilon(1e-5) <= epsilon
-    label = target.budget / one_coordinate_rdp(0.005, [target.order])[0]
-    votes = budget(epsilon, 1e-5, "gdp") / gaussian(0.005, 1)
-    assert least < label / votes < least + 0.03
 
 
 @settings(deadline=None, max_examples=40)
@@ -428,11 +338,6 @@ def test_a_coarse_table_covers_both_ends_of_its_cells():
             assert share >= truth * (1 - 2e-5)
 
 
-def test_the_last_cell_holds_what_nobody_can_afford(table):
-    top = (len(table.shares) - 1) / table.density
-    assert one_coordinate_rdp(top, [TARGET.order], 10)[0] > TARGET.budget
-
-
 @pytest.mark.parametrize("order", [1.1, 2.0, 15.0])
 def test_rectangles_of_margins_and_shifts_are_bounded(order):
     generator = np.random.default_rng(8)
@@ -480,12 +385,6 @@ def test_charges_cover_the_cost_and_affording_is_exact(table, norm, remaining, s
         assert label_charge(allowed + 1, *arguments) > remaining
 
 
-def test_nothing_left_affords_nothing(table):
-    rate, cells = unit_rate(LINE_GRID, table.zcdp), table.density / LINE_GRID
-    assert label_afford(100_000, 0, rate, cells, table.shares) == 0
-    assert label_charge(0, rate, cells, table.shares) == 0
-
-
 # ---------------------------------------------------------------- refusals
 
 
@@ -505,24 +404,6 @@ def test_nonsense_is_refused_by_name(bad):
         label_budget(1, bad)
     with pytest.raises(InvalidInput, match="budget"):
         charge_table(LabelBudget(2.0, bad))
-
-
-@pytest.mark.parametrize("bad", [[], [1.0], [0.5], [[2.0]], ["2"], [math.nan]])
-def test_bad_orders_are_refused(bad):
-    with pytest.raises(InvalidInput, match="orders"):
-        two_coordinate_rdp(25, 0.1, bad)
-
-
-@pytest.mark.parametrize("bad", [1, 0, 2.5, True, 10**6])
-def test_bad_class_counts_are_refused(bad):
-    with pytest.raises(InvalidInput, match="classes"):
-        one_coordinate_rdp(1, [2], classes=bad)
-
-
-def test_targets_without_a_budget_are_refused():
-    with pytest.raises(InvalidInput, match="no budget"):
-        label_budget(1e-12, 1e-30)
-    assert _three_way_divergence.TOLERANCE <= 1e-3
 
 
 def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():

@@ -265,14 +265,6 @@ def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
         )
 
 
-def test_students_without_a_journal_are_refused(world, tmp_path):
-    run(world, tmp_path)
-    (tmp_path / "journal.npz").unlink()
-    (tmp_path.with_name(tmp_path.name + ".witness")).unlink()
-    with pytest.raises(InvalidInput, match="no journal"):
-        run(world, tmp_path)
-
-
 def test_the_journal_returns_what_it_was_given(tmp_path):
     asked = AskedRound(np.array([3, 1, 2]), np.array([0, 1]), np.array([0.5, -1.0]))
     bare = AskedRound(np.array([4]), np.array([], dtype=np.int64), None)
@@ -381,11 +373,6 @@ def test_one_process_holds_a_folder_at_a_time(tmp_path):
     FileJournal(tmp_path).close()
 
 
-def test_a_state_of_another_kind_is_refused(world):
-    with pytest.raises(InvalidInput, match="budgets of Ind-KNN"):
-        labeller(world).restore({"remaining": np.arange(3)})
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -420,14 +407,6 @@ def test_the_settled_plan_spends_the_whole_budget(number):
     assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
     assert all(part.questions == 1500 for part in plan.rounds)
     assert not any(part.by_class for part in plan.rounds)
-
-
-@pytest.mark.parametrize("number", [1, 2, 4])
-def test_plans_for_overlapping_classes_leave_no_class_out(number):
-    plan = default_plan(number, 5000, overlapping=True)
-    assert sum(part.share for part in plan.rounds) == pytest.approx(1.0)
-    assert all(part.by_class and part.choose == "shuffled" for part in plan.rounds)
-    assert plan.questions == (3000 if number == 1 else 1500 * number)
 
 
 def test_answers_come_back_from_their_file(tmp_path):

@@ -10,7 +10,7 @@ from vicinal.accounting._plan import account
 from vicinal.cli._labellers import LabellerOptions, LabelOptions
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import LabellingPlan, Round, least_noise, load_answers, noise_of
+from vicinal.labelling import least_noise, load_answers
 
 C, QUESTIONS = 3, 300
 
@@ -100,15 +100,6 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
     assert [part["questions"] for part in told["rounds"]] == [210, 210]
 
 
-def test_prices_read_as_text(files, tmp_path):
-    text = run(*command(files, tmp_path / "run", "--questions", 50, *KNN, "--price"))
-    assert "Nothing was asked" in text
-    assert "noisy_max: sigma" in text
-    assert "differential privacy" in text
-    text = run(*command(files, tmp_path / "run", "--price"))
-    assert "(1, 1e-05)-differential privacy" in text
-
-
 @pytest.mark.parametrize(
     ("options", "said", "code"),
     [
@@ -141,10 +132,6 @@ def test_the_least_noise_keeps_the_target_from_below():
         least_noise(lambda _: 2.0, float("nan"))
 
 
-def test_one_round_has_the_noise_of_the_plan():
-    assert noise_of(Round(70, 1.0), LabellingPlan((Round(70, 1.0),)), 5.0) == 5.0
-
-
 def test_several_records_a_subject_are_planned_for(files, tmp_path):
     """Declared, they make answers noisier: budgets must last for all records of a subject."""
     leads = []
@@ -153,11 +140,6 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
         run(*command(files, folder, "--questions", 50, "--records", 900, *declared))
         leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
     assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
-
-
-def test_choices_are_checked():
-    with pytest.raises(InvalidInput, match="epsilon"):
-        LabellerOptions("pate", float("inf"), 1e-5)
 
 
 @pytest.mark.parametrize("labeller", ["private-knn", "pate"])

@@ -12,7 +12,7 @@ from experiments.__main__ import app as experiments
 from vicinal.cli._label import class_names
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.labelling import FileJournal, load_answers
+from vicinal.labelling import load_answers
 
 QUESTIONS = 120
 
@@ -210,29 +210,11 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
     assert trained["answers"] == told.selected.sum()
 
 
-def test_overlapping_rounds_ask_in_shuffled_order(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt")
-    told = json.loads(run("transfer", *data(files, "images"), *asking, *SOFT))
-    assert [part["questions"] for part in told["rounds"]] == [149, 149]
-    with FileJournal(tmp_path / "run") as journal:
-        first, second = journal.read().rounds
-    assert not set(first.questions) & set(second.questions)
-
-
 def test_overlapping_needs_augmented_examples(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt", "--overlapping")
     assert "needs --method uda" in run("transfer", *data(files, "images"), *asking, code=2)
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [("0-3", [0, 1, 2, 3]), ("cat, dog", ["cat", "dog"]), ("-1,1", [-1, 1]), ("1,x", ["1", "x"])],
-)
-def test_class_names_are_read(text, names):
-    assert class_names(text) == names
 
 
 @pytest.mark.parametrize("text", ["", "cat", "3-3", "5-2", "a,a", "a,,b"])
@@ -277,36 +259,6 @@ def test_vectors_cannot_be_augmented(files, tmp_path):
         code=2,
     )
     assert "cannot be augmented" in message
-
-
-def test_table1_prints_means_and_what_the_paper_said():
-    from experiments.students.runs import RoundResult, RunResult, text_table
-
-    parts = [RoundResult(10, 5, 0.9, 1.0, student) for student in (0.97, 0.99)]
-    results = [RunResult(0.5, run, (part,), 1.0) for run, part in enumerate(parts)]
-    (_, line) = text_table(results).splitlines()
-    assert line.split() == ["0.5", "1", "10", "0.900", "5", "1.000", "0.9800", "0.0141", "2"]
-    assert results[0].to_dict()["rounds"][0]["student"] == 0.97
-
-
-def test_table1_refuses_data_without_enough_test_images(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    x, y = np.zeros((20, 16, 16), np.uint8), np.arange(20) % 10
-    path = tmp_path / "few.npz"
-    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
-    message = run(
-        "table1-mnist",
-        "--data",
-        path,
-        "--out",
-        tmp_path / "out",
-        "--runs",
-        1,
-        code=2,
-        program=experiments,
-    )
-    assert "must have 10000 images" in message
-    assert files.exists()
 
 
 @pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])

@@ -10,7 +10,6 @@ from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.predictors._reembedding import (
     SpentBudget,
-    planned_queries,
     reembed,
     resume,
     spent_budget,
@@ -164,24 +163,6 @@ def test_records_that_cannot_be_told_apart_are_refused(world, fault):
     classifier.predict(public[:2])
 
 
-@pytest.mark.parametrize(
-    ("n_queries", "share"), [(0, 1.0), (10, 0.0), (10, 1.1), (10, np.nan), (2.5, 1.0)]
-)
-def test_bad_plans_are_refused_before_anything_changes(world, n_queries, share):
-    _, y, _, turned, turned_public = world
-    classifier = fitted(world)
-    engine = classifier._engine
-    with pytest.raises(InvalidInput):
-        reembed(classifier, turned, y, public=turned_public, n_queries=n_queries, share=share)
-    assert classifier._engine is engine
-
-
-def test_a_share_of_the_budget_is_planned_as_more_queries():
-    assert planned_queries(300, 1.0) == 300
-    assert planned_queries(300, 0.3) == 1000
-    assert planned_queries(1, 0.7) == 2
-
-
 def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     X, y, public, _, _ = world
     dead = fitted(world, n_records=None)
@@ -222,13 +203,3 @@ def test_resuming_with_other_records_is_refused(world):
 def test_budgets_that_nobody_can_have_are_refused(units):
     with pytest.raises(InvalidInput):
         SpentBudget(units, 0.0, 0, 1)
-
-
-def test_planned_rounds_do_not_warn_and_more_do(world):
-    _, y, public, turned, turned_public = world
-    classifier = fitted(world, n_queries=100)
-    classifier.predict(public[:100])
-    reembed(classifier, turned, y, public=turned_public, n_queries=100)
-    classifier.predict(turned_public[:100])
-    with pytest.warns(UserWarning, match="More answers"):
-        classifier.predict(turned_public[:1])

@@ -38,12 +38,6 @@ def test_images_and_other_numbers(tmp_path):
             small.transform([[0, 1, wrong]])
 
 
-def test_progress_tells_every_row(features):
-    told = []
-    features.transform(np.zeros((3, 6)), told.append)
-    assert sum(told) == 3
-
-
 BAD = {
     "none": np.zeros((0, 6)),
     "narrow": np.zeros((2, 5)),

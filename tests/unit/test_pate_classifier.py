@@ -114,13 +114,6 @@ def test_a_teacher_that_fails_votes_all_the_same(how):
     np.testing.assert_array_equal(X, PART[0])
 
 
-def test_parts_with_nobody_or_one_class_vote():
-    nobody = Teacher(Odd(), np.zeros((0, 2)), np.zeros(0, np.int32), 3, 0)
-    np.testing.assert_array_equal(nobody.votes(np.zeros((2, 2))), [FALLBACK] * 2)
-    alone = Teacher(Odd(), np.zeros((3, 2)), np.full(3, 2, np.int32), 3, 0)
-    np.testing.assert_array_equal(alone.votes(np.zeros((2, 2))), [2, 2])
-
-
 def test_every_teacher_has_one_vote():
     teachers = [Teacher(Odd(how), *PART, 3, 0) for how in ("fit", "predict", "nan")]
     knowing = Teacher(KNeighborsClassifier(1), *PART, 3, 0)
@@ -220,12 +213,6 @@ def test_it_answers_rightly():
     Q, truth = data(60, seed=1)
     fitted = classifier().fit(X, y)
     assert (fitted.predict(Q) == truth).mean() > 0.9
-
-
-def test_the_default_teacher():
-    X, y = data()
-    Q, truth = data(60, seed=1)
-    assert (classifier(teacher=None).fit(X, y).predict(Q) == truth).mean() > 0.9
 
 
 def test_what_does_not_pass_is_marked():

@@ -259,12 +259,6 @@ def test_figure_5_and_table_1():
         assert 0.97 * price["epsilon"] < price["lower"] <= price["epsilon"]
 
 
-def test_a_label_alone_costs_less_than_the_votes():
-    votes = account(plan(release("noisy_max", sigma=3)))["epsilon"]
-    label = account(plan(release("noisy_max", sigma=3, release="label", classes=2)))["epsilon"]
-    assert label < 0.9 * votes
-
-
 def test_an_individual_filter_keeps_its_epsilon():
     for what in ("votes", "label"):
         price = account(plan(release("ind_knn", release=what, count=1)))
@@ -276,13 +270,3 @@ def test_the_table_of_the_documentation_is_what_the_command_prints():
 
     page = (EXAMPLES.parents[1] / "docs" / "explanation" / "accounting.md").read_text()
     assert as_text(table()) in page
-
-
-@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
-def test_costs_are_drawn(kind):
-    from vicinal.reports._command_plots import draw_costs
-
-    given = Plan.from_dict(plan(release("noisy_max", count=5)))
-    assert draw_costs(given, kind).startswith(
-        {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[kind]
-    )

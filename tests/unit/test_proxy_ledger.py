@@ -67,14 +67,6 @@ def test_wear_comes_near_the_truth_where_points_and_records_are_alike():
     assert told.quantiles[1] == pytest.approx(np.quantile(true, 0.9), abs=0.1)
 
 
-def test_many_public_points_are_thinned_out(monkeypatch):
-    monkeypatch.setattr("vicinal.engine._proxy_ledger.WATCHED", 200)
-    classifier = fitted()
-    classifier.predict(data(3, 300)[0])
-    assert len(shadow_of(classifier)) == 167
-    assert classifier.budget_usage().used == pytest.approx(used_truly(classifier).mean(), abs=0.1)
-
-
 def test_watching_changes_no_answer_and_no_charge():
     queries = data(3, 300)[0]
     watched = fitted()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 
-from experiments.accuracy import comparison, search
-from experiments.spread import mean_and_spread
+from experiments.accuracy import search
 from vicinal import Guarantee
 from vicinal.accounting import _budget as budgets
 from vicinal.errors import InvalidInput
@@ -40,16 +38,6 @@ def test_wilson_interval_has_the_published_values(correct, total, low, high):
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
 
 
-def test_wilson_interval_ends_exactly_where_shares_end():
-    assert wilson_interval(0, 7)[0] == 0
-    assert wilson_interval(7, 7)[1] == 1
-
-
-def test_more_confidence_means_a_wider_interval():
-    narrow, wide = wilson_interval(9, 12, 0.8), wilson_interval(9, 12, 0.99)
-    assert wide[0] < narrow[0] < 0.75 < narrow[1] < wide[1]
-
-
 @pytest.mark.parametrize(
     "arguments", [(1, 0), (3, 2), (-1, 2), (1, 2, 0.0), (1, 2, 1.0), (1, 2, math.nan), (0.5, 2)]
 )
@@ -65,17 +53,6 @@ def test_an_outcome_counts_right_answers():
     assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
 
 
-def test_an_outcome_of_nothing_claims_nothing():
-    nothing = Outcome.of([], [])
-    assert nothing.interval == (0, 1)
-    assert nothing.to_dict()["accuracy"] is None
-
-
-def test_answers_and_truth_must_be_as_many():
-    with pytest.raises(InvalidInput, match="as many"):
-        Outcome.of([1, 2], [1])
-
-
 def test_outcomes_by_class_follow_the_true_class():
     outcomes = outcome_by_class([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
     assert outcomes == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
@@ -86,11 +63,6 @@ def test_the_surest_answers_are_those_with_most_confidence():
     shares = (0.25, 0.5, 0.75, 1.0)
     found = [outcome_of_surest(right, confidence, share) for share in shares]
     assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
-
-
-def test_spread_is_that_of_a_single_run():
-    assert mean_and_spread([0.9, 0.8, 0.7]) == pytest.approx((0.8, 0.1))
-    assert mean_and_spread([0.9]) == (0.9, 0.0)
 
 
 # ---------------------------------------------------------------- words
@@ -116,13 +88,6 @@ def test_the_gaussian_limit_is_half_plus_half_the_distance_of_two_gaussians():
 def test_bounds_in_words_are_rounded_up():
     assert words.percent_up(0.73106) == "73.2 %"
     assert words.percent_up(0.5) == "50.0 %"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(59.4, "59 s"), (60, "1 min 0 s"), (128, "2 min 8 s")]
-)
-def test_durations_in_words(seconds, said):
-    assert words.duration(seconds) == said
 
 
 # ---------------------------------------------------------------- plots
@@ -155,24 +120,6 @@ def test_plots_are_well_formed_svg_and_the_same_every_time():
 def strip_ids(svg):
     """Remove the names that matplotlib draws for clipping paths and glyphs."""
     return re.sub(rb"[mp][0-9a-f]{10}", b"", svg)
-
-
-def test_an_unknown_format_is_refused():
-    with pytest.raises(InvalidInput, match="format"):
-        draw_all(_plots.Style(format="gif"))
-
-
-@pytest.mark.parametrize("count", [0, 5])
-def test_no_curves_or_too_many_are_refused(count):
-    curve = _plots.Curve("one", EPSILONS, [Outcome(1, 2)] * 2)
-    with pytest.raises(InvalidInput, match="curves"):
-        _plots.accuracy_by_epsilon([curve] * count)
-
-
-@pytest.mark.parametrize("shape", [(8, 8), (8, 8, 3)])
-@pytest.mark.parametrize("value", [0, 7])
-def test_pictures_are_png_even_of_a_single_colour(shape, value):
-    assert _plots.picture(np.full(shape, value, dtype=np.uint8)).startswith(PNG)
 
 
 # ---------------------------------------------------------------- page
@@ -248,20 +195,6 @@ def test_every_picture_on_the_page_has_words(tree):
     assert all(image.attrib["alt"] for image in tree.iter("img"))
 
 
-def test_the_gallery_shows_right_and_wrong_answers(tree):
-    tiles = tree.findall(".//ul[@class='gallery']/li/figure")
-    kinds = [tile.attrib["class"] for tile in tiles]
-    wrong = int((a_page().answers.labels != a_page().answers.truth).sum())
-    assert kinds.count("wrong") == min(8, wrong)
-    assert len(kinds) == 24
-
-
-def test_a_page_without_comparison_has_none():
-    page = html_page(replace(a_page(), sweep=None))
-    ET.fromstring(page)  # noqa: S314 (made here)
-    assert "Accuracy against epsilon" not in page
-
-
 # ---------------------------------------------------------------- experiments
 
 
@@ -270,16 +203,6 @@ def test_a_split_is_public_repeatable_and_disjoint():
     np.testing.assert_array_equal(first.queries, again.queries)
     assert set(first.queries) != set(other.queries)
     assert set(first.reference).isdisjoint(first.queries)
-
-
-def test_fewer_queries_are_the_first_of_more():
-    more, fewer = (_trials.split(100, 60, count, seed=0) for count in (30, 10))
-    np.testing.assert_array_equal(more.queries[:10], fewer.queries)
-
-
-def test_a_split_larger_than_the_data_is_refused():
-    with pytest.raises(InvalidInput, match="fewer queries"):
-        _trials.split(10, 6, 5, seed=0)
 
 
 def clusters(rows, seed):
@@ -307,114 +230,6 @@ def test_methods_find_clusters(trial):
     assert _trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
     assert search.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
     assert _trials.yardstick_outcome(trial).accuracy > 0.9
-
-
-def hill(monkeypatch, height):
-    """Put a known landscape in place of the simulation; return the points that were tried."""
-    tried = []
-
-    def outcome(_trial, _setting, point, seed):
-        assert seed == 0
-        tried.append(point)
-        return Outcome(height(point), 1000)
-
-    monkeypatch.setattr(search, "published_outcome", outcome)
-    return tried
-
-
-@pytest.mark.parametrize("tau", range(7))
-@pytest.mark.parametrize("multiplier", range(6))
-def test_the_best_point_is_found_uphill_from_every_other_point(monkeypatch, tau, multiplier):
-    grid = search.ParameterGrid(tuple(range(7)), tuple(range(6)))
-    tried = hill(
-        monkeypatch, lambda p: 500 - (p.tau - tau) ** 2 - (p.noise_multiplier - multiplier) ** 2
-    )
-    told = []
-    found = search.uphill(None, _trials.Setting(1.0, 10), grid, told.append)
-    best = search.best_first(found)[0]
-    assert best == search.Point(tau, multiplier)
-    assert found[best] == Outcome(500, 1000)
-    assert len(tried) == len(set(tried)) < len(grid)
-    assert sum(told) == 10 * len(grid)
-
-
-@pytest.mark.parametrize("taus", [(0.1,), (0.1, 0.2)])
-def test_the_search_on_a_flat_landscape_ends(monkeypatch, taus):
-    grid = search.ParameterGrid(taus, (1.0, 2.0))
-    hill(monkeypatch, lambda _: 7)
-    found = search.uphill(None, _trials.Setting(1.0, 10), grid, lambda _: None)
-    assert search.best_first(found)[0] in grid.coarse()
-
-
-def test_the_published_algorithm_is_reported_at_its_best_mean(monkeypatch, benchmark_data):
-    lucky, good = search.Point(0.4, 0.1), search.Point(0.4, 0.3)
-    chances = {lucky: [50, 10, 10], good: [40, 40, 40]}
-
-    def outcome(_trial, _setting, point, seed):
-        return Outcome(chances.get(point, [0] * 3)[seed], 50)
-
-    for module in (search, comparison):
-        monkeypatch.setattr(module, "published_outcome", outcome)
-    rows = comparison.Comparison(
-        "clusters", PublicMap(n_components=None), (_trials.Setting(8.0, 50),),
-        search.ParameterGrid((0.4, 0.5), (0.1, 0.2, 0.3)), n_reference=200, runs=3,
-    ).rows(benchmark_data, lambda _: None)  # fmt: skip
-    published = next(row for row in rows if row.method == comparison.PUBLISHED)
-    assert published.point == good
-    assert published.accuracies == (0.8, 0.8, 0.8)
-
-
-def test_only_inner_points_have_eight_around_them():
-    grid = search.ParameterGrid((0.1, 0.2, 0.3), (1.0, 2.0, 3.0, 4.0))
-    points = [search.Point(tau, m) for tau in grid.taus for m in grid.multipliers]
-    inner = [point for point in points if len(grid.around(point)) == 8]
-    assert inner == [search.Point(0.2, 2.0), search.Point(0.2, 3.0)]
-    assert len(grid.around(search.Point(0.1, 1.0))) == 3
-
-
-@pytest.fixture(scope="module")
-def compared(benchmark_data):
-    small = comparison.Comparison(
-        features="clusters",
-        public_map=PublicMap(n_components=None),
-        settings=(_trials.Setting(8.0, 50), _trials.Setting(4.0, 20)),
-        grid=search.ParameterGrid((0.4, 0.5), (0.1, 0.2)),
-        n_reference=200,
-        runs=2,
-    )
-    told = []
-    return small, small.rows(benchmark_data, told.append), told
-
-
-def test_a_comparison_has_a_row_for_every_method_and_setting(compared):
-    _, rows, _ = compared
-    assert [(row.method, row.n_queries) for row in rows] == [
-        (_demo.DEFAULT, 50),
-        (comparison.LABELS, 50),
-        (comparison.PUBLISHED, 50),
-        (_demo.DEFAULT, 20),
-        (comparison.LABELS, 20),
-        (comparison.PUBLISHED, 20),
-        (_demo.NOT_PRIVATE, 50),
-        (_demo.NOT_PRIVATE, 20),
-    ]
-    assert all(len(row.accuracies) == 2 for row in rows)
-    assert all((row.point is not None) == (row.method == comparison.PUBLISHED) for row in rows)
-
-
-def test_a_comparison_tells_of_all_its_work(compared):
-    small, _, told = compared
-    assert sum(told) == small.work
-
-
-def test_a_table_has_a_line_for_every_row_and_says_when_a_grid_is_cut_off(compared):
-    _, rows, _ = compared
-    lines = comparison.text_table(rows).splitlines()
-    assert len(lines) == 1 + len(rows)
-    assert ["at the grid's edge" in line for line in lines[1:]] == [
-        row.interior is False for row in rows
-    ]
-    assert not any(line != line.rstrip() for line in lines)
 
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):

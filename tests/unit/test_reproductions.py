@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from experiments.__main__ import app as experiments
 from experiments.students import attributes as wing
 from vicinal.accounting._plan import account
-from vicinal.errors import InvalidInput
 
 # Three people to train on, with 1, 2 and 3 attributes; an age is one of them.
 TABLE = """split,identity,gender,age,hat
@@ -56,28 +55,6 @@ def test_what_a_tau_clips_is_counted_exactly(table, tau, people, lost):
     clipped = wing.Clipped.by(wing.Attributes.load(table).private, tau)
     assert (clipped.people, clipped.of) == (people, 3)
     assert clipped.lost == pytest.approx(lost)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        "",
-        "split,identity,age\ntrain,1,2\ntest,2,2\n",  # no attribute but age
-        TABLE.replace("0001,1,2,1", "0001,1,2"),
-        TABLE.replace("0001,1,2,1", "0001,3,2,1"),
-        TABLE.replace("0001,1,2,1", "0001,1,5,1"),
-        TABLE.replace("test", "train"),
-        "\udcff",
-    ],
-)
-def test_bad_tables_are_refused_without_echo(tmp_path, content):
-    path = tmp_path / "people.csv"
-    path.write_bytes(content.encode("utf-8", "surrogateescape"))
-    with pytest.raises(InvalidInput) as error:
-        wing.Attributes.load(path)
-    assert "0001" not in str(error.value)
-    with pytest.raises(InvalidInput, match="no file"):
-        wing.Attributes.load(tmp_path / "none.csv")
 
 
 def test_the_command_prices_correctly_and_says_that_features_are_made(table, tmp_path):

@@ -60,13 +60,6 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
     assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
 
 
-def test_spectra_are_shared_and_cannot_be_changed() -> None:
-    bank = _scattering_kernels.wavelets(SHAPE, 0, 8)
-    assert bank is _scattering_kernels.wavelets(SHAPE, 0, 8)
-    with pytest.raises(ValueError, match="read-only"):
-        bank[0] = 0
-
-
 # ----------------------------------------------------------------- features
 
 
@@ -96,12 +89,6 @@ def test_stripes_show_in_their_own_direction() -> None:
         _, first, _ = averages(image[None], orientations=8)
         strengths = first.reshape(2, 8, 49).mean(axis=2)
         assert (strengths.argmax(axis=1) == direction).all()
-
-
-def test_a_constant_image_has_only_its_brightness() -> None:
-    zeroth, first, second = averages(np.full((1, 28, 28), 0.5))
-    assert_allclose(zeroth, 0.5, rtol=1e-5)
-    assert max(first.max(), second.max()) < 1e-6
 
 
 def test_shifts_by_a_pixel_matter_little() -> None:
@@ -142,12 +129,6 @@ def test_colours_are_scattered_one_by_one() -> None:
     features = ScatteringFeatures(white=1.0)
     apart = [features.transform(colour[..., channel]) for channel in range(3)]
     assert_array_equal(features.transform(colour), np.concatenate(apart, axis=1))
-
-
-def test_white_is_the_unit_of_pixels(images: np.ndarray, together: np.ndarray) -> None:
-    assert_allclose(
-        ScatteringFeatures(white=1.0).transform(images[:5] / 255), together[:5], atol=1e-6
-    )
 
 
 # ------------------------------------------------------------------ company

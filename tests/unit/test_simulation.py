@@ -98,12 +98,6 @@ def test_a_bad_wish_is_refused_by_name(field, value, name):
 # ---------------------------------------------------------------- simulation
 
 
-def test_the_same_seed_gives_the_same_outlook_and_another_one_another(stage):
-    choice = PlanChoice.of(WISH, stage.reference)
-    assert simulate(stage, choice, 1) == simulate(stage, choice, 1)
-    assert simulate(stage, choice, 1) != simulate(stage, choice, 2)
-
-
 def test_without_noise_every_answer_is_unchanged(stage):
     choice = PlanChoice.of(WISH, stage.reference)
     quiet = replace(choice, multiplier=1e-6, budget=1e30)
@@ -214,11 +208,6 @@ def test_the_plan_as_json(public):
     assert {"label alone", "half the queries", "twice the neighbours"} <= set(names)
 
 
-def test_without_labels_the_words_claim_no_accuracy(public):
-    words = " ".join(plan("--public", public, "--model-share", 0).stdout.split())
-    assert "cannot be told: clusters of the public points played the classes" in words
-
-
 def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     words = " ".join(plan("--public", public).stdout.split())
     assert "model 40 noisy gradients" in words
@@ -250,19 +239,3 @@ def test_bad_usage_is_one_line(more, match):
     assert printed.stdout == ""
     assert match in printed.stderr
     assert printed.stderr.count("\n") == 1
-
-
-def test_more_label_names_than_classes_are_refused(tmp_path):
-    path = tmp_path / "many.npz"
-    np.savez(path, x=PUBLIC, y=np.arange(len(PUBLIC)) % 7)
-    printed = plan("--public", path, "--labels", "y")
-    assert printed.exit_code == 2
-    assert "--classes" in printed.stderr
-
-
-def test_points_without_labels_have_none_to_play_with(tmp_path):
-    path = tmp_path / "bare.npz"
-    np.savez(path, x=PUBLIC)
-    printed = plan("--public", path, "--labels", "y")
-    assert printed.exit_code == 2
-    assert "--labels" in printed.stderr

@@ -125,16 +125,6 @@ def test_an_index_and_reuse_from_the_command_line(data):
     run("audience", data / "store", "more", "--reuse", "neighbors", code=2)
 
 
-def test_backup_and_restore(data, store):
-    run("backup", store, data / "backup")
-    run("predict", store, "--data", data / "queries.csv", "--key", "k")
-    store.rename(data / "lost")
-    run("restore", data / "backup", store, code=3)
-    run("restore", data / "backup", store, "--accept-loss", "--yes")
-    private = json.loads(run("inspect", store, "--curator", "--json"))["private"]
-    assert private["budgets"]["default"]["mean"] == 0
-
-
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):
     parquet.write_table(table(X, y=Y, who=np.arange(300)), data / "train.parquet")
     run(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.distributed import Coordinator, local_transports, split
-from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import read_parts
 from vicinal.linear import _model_rule
 from vicinal.linear._model_rule import ModelRule
@@ -296,21 +295,6 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
         assert check_receipt(receipt, key.public)
 
 
-def test_the_rule_leaves_the_model_out_of_small_stores(tmp_path):
-    with make(tmp_path / "store", model_share="auto", epsilon=0.5) as store:
-        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0
-    with pytest.raises(InvalidInput, match="'model_share' parameter must be 0 unless"):
-        make(tmp_path / "other", reuse_predictions="gate")
-
-
-def test_a_model_answers_on_without_a_warning():
-    """An estimator's; a store's plan is a quota."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", PrivacyWarning)
-        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5)
-        twin.fit(X, Y, PEOPLE, public=R).predict(np.concatenate([Q, Q]))
-
-
 def test_probabilities_leave_beside_a_model_and_are_the_same_later(opened, tmp_path):
     given = opened.predict(Q[:30])
     np.testing.assert_allclose(given.probabilities.sum(axis=1), 1)
@@ -398,19 +382,6 @@ def test_usage_grows_and_opening_finds_the_new_model(refreshable):
         assert (model_of(opened).model.weights == weights).all()
         assert opened._audience_states["default"].n_asked == asked
         assert opened.refresh_model() == 0
-
-
-def test_a_model_without_refreshes_is_trained_once(opened):
-    with pytest.raises(PrivacyRefused, match="'model_refreshes' 0"):
-        opened.refresh_model()
-    opened.open_audience("plain", epsilon=1.0, n_queries=10, n_records=300, model_share=0)
-    with pytest.raises(InvalidInput, match="no private model"):
-        opened.refresh_model("plain")
-
-
-def test_a_store_without_people_refreshes(refreshable):
-    refreshable.erase(list(dict.fromkeys(PEOPLE)))
-    assert refreshable.refresh_model() == 1
 
 
 def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):

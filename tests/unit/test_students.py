@@ -25,7 +25,7 @@ from vicinal.students._augment import (  # noqa: E402  # noqa: E402
 )
 from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
-from vicinal.students._training import METHODS, train  # noqa: E402
+from vicinal.students._training import METHODS  # noqa: E402
 
 SHAPES = dict.fromkeys(("small", "deep"), (1, 28, 28)) | {"mlp": (12,), "wide": (12,)}
 
@@ -144,14 +144,6 @@ def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
         recipe(network="kernel", method="vat")
 
 
-def test_students_of_vectors_learn(digits):
-    images, labels = digits
-    vectors = images.reshape(len(images), -1)
-    rows, how = np.arange(200), recipe(network="mlp", method="vat", steps=100)
-    student = students.train_student(vectors, rows, labels[rows], range(10), how)
-    assert (student.predict(vectors[500:]) == labels[500:]).mean() > 0.75
-
-
 def test_unlabelled_examples_help(digits):
     """VAT's students of 40 answers are righter than those that see nothing else."""
     images, labels = digits
@@ -190,15 +182,6 @@ def test_training_repeats_bit_for_bit_under_a_seed(digits):
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
     assert torch.equal(torch.random.get_rng_state(), state), "other people's random numbers moved"
-
-
-def test_the_schedule_takes_as_many_steps_as_planned(digits):
-    images, labels = digits
-    seen = []
-    students.train_student(
-        images, np.arange(50), labels[:50], range(10), recipe(steps=7), seen.append
-    )
-    assert seen == [1] * 7
 
 
 @pytest.mark.parametrize(
@@ -251,13 +234,6 @@ def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, tr
         students.Preprocessing.of(broken)
 
 
-def test_constant_pixels_do_no_harm():
-    pool = np.zeros((20, 8, 8))
-    pool[:, 3, 3] = 1.0
-    assert students.Preprocessing.of(np.ones((20, 8, 8)))(np.ones((2, 8, 8))).abs().max() == 0
-    assert torch.isfinite(students.Preprocessing.of(pool)(pool)).all()
-
-
 # ---------------------------------------------------------------- VAT and UDA
 
 
@@ -308,11 +284,6 @@ def test_divergence_is_zero_for_equals_and_right_for_others():
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
     found = divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
     assert float(found) == pytest.approx(expected, rel=1e-5)
-
-
-def test_no_change_leaves_images_as_they_are():
-    images = torch.randn(4, 3, 12, 12)
-    assert torch.allclose(Augmentation()(images, generator()), images, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
@@ -492,18 +463,6 @@ def test_onnx_says_what_the_student_says(tmp_path, name):
     assert json.loads(told["classes"]) == [0, 1, 2]
 
 
-def test_a_training_without_steps_to_average_is_the_student_itself(digits):
-    """With no moving average what is returned is what was trained."""
-    preprocessing = students.Preprocessing.of(digits[0])
-    examples = preprocessing(digits[0][:64])
-    torch.manual_seed(0)
-    network = build("small", preprocessing.input_shape, 10)
-    targets = torch.nn.functional.one_hot(torch.from_numpy(digits[1][:64]).long(), 10).float()
-    averaged = train(network, examples, targets, examples, recipe(steps=3, average=0.0))
-    for mine, theirs in zip(averaged.parameters(), network.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-
-
 @pytest.mark.parametrize("network", ["small", "kernel"])
 def test_no_training_loads_a_compiler(digits, network, monkeypatch):
     """Torch's own optimizers load it, for seconds."""
@@ -557,16 +516,6 @@ def test_answers_count_by_their_share_beside_soft_labels(taught):
     assert (deaf.predict(pool[rows]) == other).mean() > 0.9
 
 
-def test_without_soft_labels_a_recipe_that_leaves_them_open_is_the_one_without(digits):
-    images, labels = digits
-    rows, how = np.arange(60), recipe(steps=5)
-    plain = students.train_student(images, rows, labels[rows], range(10), how)
-    closed = students.train_student(
-        images, rows, labels[rows], range(10), replace(how, soft_share=0.0)
-    )
-    np.testing.assert_array_equal(plain.predict_proba(images), closed.predict_proba(images))
-
-
 def test_a_kernel_student_is_kept_published_and_exact(taught, tmp_path):
     _, new, _, student, _ = taught
     students.save(student, tmp_path / "student.pt")
@@ -583,16 +532,6 @@ def test_a_kernel_student_is_kept_published_and_exact(taught, tmp_path):
             np.zeros((9, 8, 8)) + np.arange(9)[:, None, None], [0, 1], [0, 1], [0, 1],
             recipe(network="kernel"),
         )  # fmt: skip
-
-
-def test_a_kernel_student_answers_alike_as_onnx(taught, tmp_path):
-    runtime = pytest.importorskip("onnxruntime")
-    pytest.importorskip("onnx")
-    _, new, _, student, _ = taught
-    students.save_onnx(student, tmp_path / "student.onnx")
-    session = runtime.InferenceSession(tmp_path / "student.onnx")
-    (answers,) = session.run(None, {"examples": new.astype(np.float32)})
-    np.testing.assert_allclose(answers, student.predict_proba(new), atol=1e-4)
 
 
 # ------------------------------------------------------------- a second student, of the gradients
@@ -629,13 +568,6 @@ def test_an_ensemble_averages_the_network_with_a_student_of_gradients(pair):
     np.testing.assert_array_equal(student.transform(images[:9]), network.transform(images[:9]))
 
 
-def test_two_that_contradict_each_other_are_averaged_and_not_none():
-    sure = np.eye(2, 3, dtype=np.float32)
-    joined = students._student._joined(sure[:1], sure[1:], 0.7)
-    assert joined.sum() == pytest.approx(1)
-    assert joined[0].argmax() == 0, "the network weighs more"
-
-
 def test_an_ensemble_is_kept_whole_and_not_as_onnx(pair, tmp_path):
     images, _, student = pair
     students.save(replace(student, guarantee={"epsilon": 1.0}), tmp_path / "student.pt")
@@ -645,12 +577,6 @@ def test_an_ensemble_is_kept_whole_and_not_as_onnx(pair, tmp_path):
     assert again.guarantee == {"epsilon": 1.0}
     with pytest.raises(InvalidInput, match="histograms"):
         students.save_onnx(student, tmp_path / "student.onnx")
-
-
-def test_an_ensemble_needs_soft_labels(digits):
-    images, labels = digits
-    with pytest.raises(InvalidInput, match="soft labels"):
-        students.train_student(images, np.arange(9), labels[:9], range(10), recipe(ensemble=True))
 
 
 @pytest.fixture(scope="module")

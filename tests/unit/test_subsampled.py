@@ -62,12 +62,6 @@ def test_fractional_orders_equal_quadrature(sigma, gamma, alpha):
     assert mpf(ours) == pytest.approx(exact_rdp(sigma, gamma, alpha), rel=1e-11)
 
 
-def test_the_independent_accountant_overstates_fractional_orders():
-    # It drops the signs of the binomial coefficients, so its curve is valid but loose near 1.
-    oracle = rdp_privacy_accountant._compute_rdp_poisson_subsampled_gaussian(0.2, 14.0, [1.5])[0]
-    assert oracle > 10 * float(exact_rdp(14.0, 0.2, 1.5))
-
-
 def test_the_reverse_direction_is_never_dearer():
     z = np.linspace(-14, 30, 200_001)
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
@@ -85,15 +79,6 @@ def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
     assert whole == pytest.approx(orders / 8, rel=1e-15)
     assert SubsampledGaussian(2.0, 1 - 1e-13).rdp(orders) == pytest.approx(whole, rel=1e-9)
     assert (SubsampledGaussian(2.0, 1e-9).rdp(orders[:2]) < 1e-17).all()
-
-
-def test_monotone_in_sigma_and_gamma_and_order():
-    orders = np.array([1.01, 1.7, 6.0, 200.0, 5e3, 1e7])
-    by_sigma = [SubsampledGaussian(s, 0.2).rdp(orders) for s in (0.3, 1.0, 4.0, 90.0)]
-    by_gamma = [SubsampledGaussian(1.3, g).rdp(orders[:4]) for g in (1e-5, 0.01, 0.4, 1.0)]
-    assert (np.diff(by_sigma, axis=0) < 0).all()
-    assert (np.diff(by_gamma, axis=0) > 0).all()
-    assert (np.diff(by_sigma, axis=1) > 0).all()
 
 
 @pytest.mark.parametrize("mu", [1e-5, 0.03, 0.49, 0.51, 4.0])
@@ -167,9 +152,3 @@ def test_no_pair_of_bounded_label_vectors_exceeds_the_sensitivity():
 def test_nonsense_is_refused_by_name(name, bad):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
         SubsampledGaussian(**{"sigma": 1.0, "gamma": 0.5, name: bad})
-
-
-@pytest.mark.parametrize("tau", [0, -1, math.nan, math.inf])
-def test_bad_tau_is_refused(tau):
-    with pytest.raises(InvalidInput, match="'tau'"):
-        multilabel(tau, 10.0)

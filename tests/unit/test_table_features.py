@@ -67,12 +67,6 @@ def test_cells_become_the_numbers_that_the_schema_declares():
     assert found["seen"] == pytest.approx([-1.732, 1.732, 1.732, 0], abs=2e-3), "clipped"
 
 
-def test_two_categories_are_one_standard_deviation_apart():
-    declared = schema(a={"kind": "category", "values": ["x", "y"]}, b={"kind": "yes_no"})
-    rows = features({"a": ["x", "y", None], "b": ["no", "no", "no"]}, declared)
-    assert np.linalg.norm(rows[:1] - rows[1:], axis=1) == pytest.approx([1, 1])
-
-
 def test_every_row_is_a_function_of_itself():
     rng = np.random.default_rng(0)
     n = 997
@@ -325,12 +319,3 @@ def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
     pipeline = make_pipeline(table, model)
     pipeline.fit(rows, y, indknnclassifier__public=reference)
     assert (pipeline.predict(rows.slice(0, 20)) == y[:20]).mean() > 0.8
-
-
-def test_row_numbers_of_pandas_are_no_column(tmp_path):
-    pandas = pytest.importorskip("pandas")
-    from vicinal.datasets import load_table
-
-    frame = pandas.DataFrame({"a": [1.0, 2.0, 3.0]})[1:].loc[[2, 1]]
-    frame.to_parquet(tmp_path / "t.parquet")
-    assert load_table(tmp_path / "t.parquet").features.shape == (2, 1)

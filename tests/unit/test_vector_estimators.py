@@ -275,19 +275,6 @@ def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public(
 # ---------------------------------------------------------------- encodings and averages
 
 
-def whole_range():
-    return settings_of(bounds=(0, 1)).typical_scale
-
-
-def test_signs_of_thresholds_average_to_the_number():
-    values = np.linspace(-1, 1, 41)[:, None]
-    a, _ = _target_encoding.parts(1 / 3)
-    dense = _target_encoding.number_vectors(values, 10, whole_range()).dense()
-    b = np.sqrt(2 / 3) / np.sqrt(10)
-    np.testing.assert_allclose(dense[:, 0], a, atol=1e-8)
-    assert np.abs(dense[:, 1:].mean(axis=1) / b - values[:, 0]).max() <= 0.1 + 1e-6
-
-
 TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)}
 
 
@@ -351,11 +338,3 @@ def test_quantiles_of_a_known_distribution():
     for level in (0.0, 0.5, 1.0):
         found = _vector_answers.quantile(shares, edges, level)
         assert ((found >= 0) & (found <= 4)).all()
-
-
-def test_weights_are_above_zero_whatever_the_noise():
-    sums = np.array([[-50.0, 3.0], [0.0, 0.0], [1e6, 5e5], [-1e9, 1.0]])
-    found = _vector_answers.NoisyAverages.of(sums, np.ones(4), 0.5, 0.5)
-    assert (found.weight > 0).all()
-    assert np.isfinite(found.means).all()
-    assert found.means[2, 0] == pytest.approx(0.5)

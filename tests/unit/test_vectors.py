@@ -240,15 +240,6 @@ def test_steps_hold_vectors_exactly(rows):
         np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
 
 
-def test_an_empty_vector_costs_nothing():
-    crowd = people(RecordVectors.of_rows([[0.0, 0.0], [1e-12, 0.0]]), [0, 1])
-    near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
-                          np.full(2, FULL, dtype=np.int32))  # fmt: skip
-    sums, spent = votes_of(2).release(np.array([2.0])).contribute_and_charge(near, crowd)
-    assert not sums.any()
-    assert spent == 0
-
-
 def test_rows_are_joined_and_taken():
     first, second = (RecordVectors.of_rows(np.eye(3)[rows] * 0.5) for rows in ([0, 1], [2]))
     both = joined(first, second)

@@ -258,6 +258,8 @@ class Coordinator(BaseStore):
     def _add(self, records: StoredRecords, addition: Addition | None) -> int:
         added = False
         try:
+            # Staged beside answers, and then committed in a moment. If the data change meanwhile it
+            # is staged anew, and in the end added as a whole.
             for _ in range(ATTEMPTS):
                 with self._exclusive():
                     basis = self._ledger.register_version

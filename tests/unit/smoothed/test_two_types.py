@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import mpmath
@@ -20,7 +19,6 @@ from vicinal.smoothed import (
     _expectation,
     _saddle,  # fmt: skip
     bounds,
-    database_delta,
     profile,
     quantiles,
     smoothed_delta,
@@ -92,12 +90,6 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     assert (np.abs(logs - same) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
-
-
-def test_sure_and_impossible_coins():
-    counts, chances = np.array([2, 3, 4]), np.array([1.0, 0.0, 0.5])
-    logs, _ = _expectation.sum_log_pmf(counts, chances, 0, 10)
-    assert np.exp(logs) == pytest.approx([0, 0, *np.array([1, 4, 6, 4, 1]) / 16, 0, 0, 0])
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 7.0])
@@ -203,18 +195,6 @@ def test_groups_of_voters():
     assert pure.log_upper < mixed.log_upper < one.log_upper
 
 
-def test_quantiles_are_sums_of_probabilities():
-    mechanism, n = Histogram(FixedSize(190)), 200
-    deltas = np.exp(profile(mechanism, n, 0.5)[1])
-    chances = np.exp(_saddle.binomial(n, 0.1))
-    levels = [1e-1, 1e-2, 1e-3]
-    found = quantiles(mechanism, Vertices([[0.1, 0.9]]), n, 0.5, levels)
-    for level, chance in zip(levels, found, strict=True):
-        assert chance.upper == pytest.approx(chances[deltas > level].sum(), rel=1e-9)
-        mean = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, 0.5)
-        assert chance.upper <= mean.upper / level * (1 + 1e-9), "Markov"
-
-
 @pytest.mark.parametrize("n", [12, 40])
 def test_quantiles_enclose_all_mixtures_of_worlds(n):
     mechanism, rows = Histogram(FixedSize(n - 3)), np.array([[0.1, 0.9], [0.4, 0.6]])
@@ -248,13 +228,3 @@ def test_bounds_bite():
     assert known.log_one_sided == 0
     half = bounds(Vertices([[DC, 1 - DC]]), 10**5, 50_000, 2.0)
     assert half.log_one_sided / math.log(10) == pytest.approx(-621.1, abs=0.5)
-
-
-@pytest.mark.parametrize("mechanism", [Histogram(FixedSize(17)), Histogram(Poisson(0.7))])
-def test_deltas_fall_with_epsilon(mechanism):
-    grid = np.linspace(0, 4, 15)
-    single = [database_delta(mechanism, (4, 16), eps).upper for eps in grid]
-    mean = [smoothed_delta(mechanism, Vertices([[0.2, 0.8]]), 20, eps).upper for eps in grid]
-    for values in (single, mean):
-        assert all(after <= before * (1 + 1e-9) for before, after in itertools.pairwise(values))
-        assert values[-1] < values[0]
