@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.engine._noise_planning import dimension, expected_neighbors, fitting_neighbors
+from vicinal.engine._noise_schedule import dimension, expected_neighbors, fitting_neighbors
 from vicinal.neighbours import RBF, Cosine, Reference
 
 PLAN = 60_000, 1000, 0.05, 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from vicinal.engine import _public_model
-from vicinal.engine._public_model import PublicModel
-from vicinal.engine._reference_neighborhoods import (
+from vicinal.engine import _answer_reuse as _public_model
+from vicinal.engine._answer_reuse import (
     LEAST,
     SHARE,
     LocatedQueries,
+    PublicModel,
     ReferenceNeighborhoods,
 )
 

@@ -13,8 +13,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.engine._answer_reuse import FLOOR, AnsweredNeighbours, ConfidenceGate
 from vicinal.engine._engine import UNKNOWN, observe
-from vicinal.engine._noise_planning import ASKED_SHARE, GATE_OPENS, asked_of
-from vicinal.engine._noise_schedule import GatedNoiseSchedule
+from vicinal.engine._noise_schedule import ASKED_SHARE, GATE_OPENS, GatedNoiseSchedule, asked_of
 from vicinal.engine._shard import Shard
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import LabelRelease, VoteRelease

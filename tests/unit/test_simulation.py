@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
-from vicinal.engine import _noise_planning as _planning
+from vicinal.engine import _noise_schedule as _planning
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.planning._plan_choice import PlanChoice, PlanRequest
