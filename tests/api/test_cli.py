@@ -1,7 +1,5 @@
 """The program as its users see it: exit codes, JSON, silence when piped, no tracebacks."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json

@@ -1,7 +1,5 @@
 """What people expect without reading: HTML in notebooks, grouped help, a doctor, a sign of life."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter
