@@ -5,7 +5,6 @@ Each works on a cluster of two shards that has answered; some of them on another
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import sys
@@ -16,15 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import (
-    COORDINATOR,
-    ClusterDescription,
-    Coordinator,
-    MissingShardPolicy,
-    ShardFolder,
-    local_transports,
-    witness_of,
-)
+from shard_tools import COORDINATOR, witness_of
+from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
 from vicinal.errors import VicinalError
 
 SOON = MissingShardPolicy(deadline=0.5)
@@ -57,11 +49,7 @@ def replace(path: Path, part: str, source: Path, witness: Path) -> None:
     """Put a folder in the place of a part, with a copy of a witness in the place of its own."""
     shutil.rmtree(path / part)
     shutil.copytree(source, path / part)
-    if witness != witness_of(path, part):
-        shutil.copy(witness, witness_of(path, part))
-    found = ShardFolder.read(path / part)
-    folder = dataclasses.replace(found.folder, witness=witness_of(path, part))
-    dataclasses.replace(found, folder=folder).save()
+    shard_tools.moved(path / part, witness, witness_of(path, part))
 
 
 def copied(place: Path) -> str:
@@ -112,7 +100,7 @@ def fewer(sealed: bool) -> Callable[[Path], str]:
     def attack(place: Path) -> str:
         path = made(place)
         if sealed:
-            dataclasses.replace(ClusterDescription.read(path), shards=1).save(path)
+            shard_tools.resealed(path, shards=1)
         else:
             said = json.loads((path / "cluster.json").read_text())
             (path / "cluster.json").write_text(json.dumps({**said, "shards": 1}))
@@ -140,10 +128,7 @@ def second_machine(place: Path) -> str:
     path = made(place)
     elsewhere = place / "elsewhere"
     shutil.copytree(path / "shard-0", elsewhere)
-    shutil.copy(witness_of(path, "shard-0"), place / "elsewhere.witness")
-    found = ShardFolder.read(elsewhere)
-    folder = dataclasses.replace(found.folder, witness=place / "elsewhere.witness")
-    dataclasses.replace(found, folder=folder).save()
+    shard_tools.moved(elsewhere, witness_of(path, "shard-0"), place / "elsewhere.witness")
     ask(path, 5)
     links = lambda paths: local_transports([elsewhere, *paths[1:]])  # noqa: E731 (short)
 

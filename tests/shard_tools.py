@@ -1,7 +1,5 @@
 """What the tests of clusters share: a store split over shards, on one machine or on Ray."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import time
@@ -18,7 +16,13 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
-from vicinal.distributed._folders import COORDINATOR, ShardFolder, shard_paths, witness_of
+from vicinal.distributed._folders import (
+    COORDINATOR,
+    ClusterDescription,
+    ShardFolder,
+    shard_paths,
+    witness_of,
+)
 from vicinal.distributed._messages import Verify
 from vicinal.distributed._splitting import ready_cluster
 
@@ -46,6 +50,11 @@ def moved(part, old, new):
     shutil.copy(old, new)
     there = ShardFolder.read(part)
     dataclasses.replace(there, folder=dataclasses.replace(there.folder, witness=new)).save()
+
+
+def resealed(path, **changes):
+    """Write other things into cluster.json, digest and all."""
+    dataclasses.replace(ClusterDescription.read(path), **changes).save(path)
 
 
 def scattered(seed, shards):

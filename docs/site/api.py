@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from vicinal._lazy import declared_exports
+
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 
@@ -72,18 +74,20 @@ def _summary_table(names: list[str]) -> str:
 
 
 def public_packages() -> list[Path]:
-    """Return the `__init__.py` of every package without an underscore, and `errors.py`."""
+    """Return the `__init__.py` of every package without an underscore, and the two modules."""
     inits = sorted((SOURCES / "vicinal").rglob("__init__.py"))
     places = [path for path in inits if "/_" not in str(path.parent.relative_to(SOURCES))]
-    return [places[0], SOURCES / "vicinal" / "errors.py", *places[1:]]
+    modules = [SOURCES / "vicinal" / f"{name}.py" for name in ("errors", "testing")]
+    return [places[0], *modules, *places[1:]]
 
 
 def exports(path: Path) -> list[str]:
-    """Return `__all__` of a module; of `errors`, all classes."""
-    for name, value, _ in _assignments(_tree(path)):
-        if name == "__all__":
-            return list(ast.literal_eval(value))
-    return sorted(node.name for node in _tree(path).body if isinstance(node, ast.ClassDef))
+    """Return the public names of a package, as its stub has them; of a module, what it defines."""
+    if path.name == "__init__.py":
+        return list(getattr(import_module(_module(path)), "__all__", ()))
+    kinds = ast.ClassDef | ast.FunctionDef
+    names = [node.name for node in _tree(path).body if isinstance(node, kinds)]
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def summary(path: Path, name: str) -> str:
@@ -97,14 +101,17 @@ def summary(path: Path, name: str) -> str:
         if any(found == name for found, _, _ in _assignments(ast.Module([node], []))):
             following = next(body, None)
             return _plain(_constant(following)) if _constant(following) else "(a constant)"
-    for module in _origins(tree, name):
+    for module in _origins(path, name):
         submodule = _path(f"{module}.{name}")
         return _first_line(_tree(submodule)) if submodule else summary(_known(module), name)
     raise LookupError(f"{path} exports {name}, which is not there")
 
 
-def _origins(tree: ast.Module, name: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _origins(path: Path, name: str) -> Iterator[str]:
+    """Yield the modules that `name` comes from: as the stub of a package says, or its imports."""
+    if path.name == "__init__.py" and name in (declared := declared_exports(path.parent)[0]):
+        yield declared[name]
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = {alias.asname or alias.name for alias in node.names}
             yield from [node.module] if name in names else []

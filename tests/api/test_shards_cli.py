@@ -1,7 +1,5 @@
 """The commands of a cluster: a store is spread, answers on Ray, and is looked after as one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal
@@ -20,8 +18,7 @@ import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
 from vicinal.cli._shards import engine_at
-from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.distributed._transports import ReopeningShard
+from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving._app import create_app
 from vicinal.serving._keys import ROLES
@@ -73,9 +70,9 @@ def at_engine(ray_engine, monkeypatch):
 
     Reaching it from elsewhere is for the service, below.
     """
-    names = ("transports", "task", "result", "cores")
-    reached = SimpleNamespace(**{name: getattr(ray_engine, name) for name in names})
-    reached.stop = lambda: None
+    reached = SimpleNamespace(
+        transports=ray_engine.transports, map=ray_engine.map, stop=lambda: None
+    )
     engines = {(ray_engine.address,): reached}
     monkeypatch.setattr("vicinal.distributed.RayCluster", lambda *address: engines[address])
     return ray_engine.address
@@ -150,7 +147,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
 
 def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
     """Fails if `predict` has another wait than the one that it was given."""
-    monkeypatch.setattr(ReopeningShard, "handle", silent)
+    monkeypatch.setattr(ShardServer, "handle", silent)
     said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=2)
     assert "within 0.05 seconds" in said
     run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
@@ -198,7 +195,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
-                patch.setattr(ReopeningShard, "handle", silent)
+                patch.setattr(ShardServer, "handle", silent)
                 gone = service.predict(tools.Q[:3].tolist())
                 assert gone.status == 503
                 assert gone.body["type"].endswith("shard-missing")
@@ -207,7 +204,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
             assert "vicinal_shard_missing_total 1\n" in service.call("GET", "/metrics").body
             assert service.call("GET", "/healthz").status == 200
             with monkeypatch.context() as patch:
-                patch.setattr(ReopeningShard, "handle", outdated)
+                patch.setattr(ShardServer, "handle", outdated)
                 wrong = service.predict(tools.Q[:3].tolist())
                 assert wrong.status == 503
                 assert wrong.body["type"].endswith("storage-failed"), "no quota is used up"

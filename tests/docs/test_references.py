@@ -1,7 +1,5 @@
 """Whatever the documentation names exists: files, dotted names, commands with their options."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ import pytest
 import typer
 
 from experiments.__main__ import app as experiments
+from vicinal._lazy import declared_exports
 from vicinal.cli._main import app as vicinal
 
 ROOT = Path(__file__).parents[2]
@@ -38,13 +37,14 @@ def text_of(path: Path) -> str:
 
 @cache
 def names_in(path: Path) -> frozenset[str]:
-    """Return what a module defines or imports at its top level, and its `_MODULES` table."""
+    """Return what a module defines or imports at its top level; of a package, what it exports."""
     nodes = list(ast.walk(ast.parse(text_of(path))))
     names = {getattr(node, "name", None) for node in nodes}
     names |= {node.id for node in nodes if isinstance(node, ast.Name)}
     names |= {alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())
               if isinstance(alias, ast.alias)}  # fmt: skip
-    return frozenset(name for name in names if name)
+    exported = declared_exports(path.parent)[0] if path.name == "__init__.py" else {}
+    return frozenset(exported) | frozenset(name for name in names if name)
 
 
 def is_there(dotted: str) -> bool:

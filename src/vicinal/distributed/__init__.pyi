@@ -8,10 +8,3 @@ from vicinal.distributed._shard_server import ShardServer as ShardServer
 from vicinal.distributed._splitting import split as split
 from vicinal.distributed._transports import local_transports as local_transports
 from vicinal.errors import ShardMissing as ShardMissing
-
-__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
-
-from vicinal.distributed._folders import COORDINATOR as COORDINATOR
-from vicinal.distributed._folders import ClusterDescription as ClusterDescription
-from vicinal.distributed._folders import ShardFolder as ShardFolder
-from vicinal.distributed._folders import witness_of as witness_of

@@ -30,20 +30,10 @@ import numpy as np
 
 from vicinal._arrays import Ints32
 from vicinal._checks import SubjectId
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import (
-    NOTHING_STAGED,
-    Add,
-    AddStaged,
-    Erase,
-    IsStaging,
-    KnownSubjects,
-    OpenAudience,
-    Ping,
-    Stage,
-    Task,
-)
+from vicinal.distributed._messages import Add, Task
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
 from vicinal.ledger import Ledger, Turn, guarded, replace_file, sync_folder
@@ -97,9 +87,9 @@ class ClusterChange:
 
     def task(self, shard: int) -> Task:
         if self.kind == ERASE:
-            return Erase(self.clock, self.subjects)
+            return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
-            return OpenAudience(self.clock, **self.audience)
+            return tasks.OpenAudience(self.clock, **self.audience)
         return self.addition(shard)
 
     def addition(self, shard: int) -> Add:
@@ -255,6 +245,8 @@ class ClusterChanges:
         with self._ledger.change(kind):
             clock = self._ledger.clock + 1
             change = replace(decide(), clock=clock)
+            # The file is durable before the commit that decides it: one that was not decided is
+            # wiped at the next opening, and one that was is whole.
             if staged is None:
                 self._digest = change.save(self._path)
             else:
@@ -271,13 +263,14 @@ class ClusterChanges:
         """
         results = None
         if staged is not None:
-            task = AddStaged(self._pending, staged.token)
+            task = tasks.AddStaged(self._pending, staged.token)
             with suppress(InvalidInput):  # a shard that has not prepared it needs the records
                 results = self._on(self._concerned(staged.change), task)
         if results is None:
             change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
             shards = self._concerned(change)
             results = self._on(shards, change.task)
+        # All have made it. Until this commit the next process finds it pending and sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
@@ -307,16 +300,15 @@ class ClusterChanges:
         with current():
             self._staged.begin(token)
         digest = self._staged.write(change, token)
-        gather(shards, Ping(), self._policy)
+        gather(shards, tasks.Ping(), self._policy)
         for number, shard in shards.items():
-            part = change.addition(number)
             with current():  # what is sent after an erasure would bring somebody back
-                received = shard.send(Stage(token, part.integers, part.rows, part.subjects))
+                received = shard.send(tasks.Stage(token, change.addition(number)))
             try:
                 received(self._policy.deadline)
             except ShardUnreachable:
                 raise StagingEndedError from None
-        while any(gather(shards, IsStaging(token), self._policy).values()):
+        while any(gather(shards, tasks.IsStaging(token), self._policy).values()):
             time.sleep(_PAUSE)
         return StagedAddition(token, change, digest)
 
@@ -324,7 +316,7 @@ class ClusterChanges:
         """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""
         self._staged.wipe()
         for shard in self._shards.values() if everywhere else ():
-            shard.send(NOTHING_STAGED)
+            shard.send(tasks.Stage(b"", None))
 
     def addition_of(
         self,
@@ -359,7 +351,7 @@ class ClusterChanges:
         places = [_NOTHING]
         for start in range(0, len(subjects), _AT_ONCE):
             some = subjects[start : start + _AT_ONCE]
-            table = np.stack(list(self.on_all(KnownSubjects(some)).values()))
+            table = np.stack(list(self.on_all(tasks.KnownSubjects(some)).values()))
             if ((table > 0).sum(axis=0) > 1).any():
                 raise PrivacyRefused(
                     "Two shards know one subject, so what it has left cannot be told. Bring back "
@@ -384,7 +376,7 @@ class ClusterChanges:
         self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
     ) -> dict[int, Any]:
         # A shard that is away is known in seconds; one that is at work may take very long.
-        gather(shards, Ping(), self._policy)
+        gather(shards, tasks.Ping(), self._policy)
         return gather(shards, task, self._policy, work=_WORK)
 
     def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
@@ -394,7 +386,7 @@ class ClusterChanges:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             tried: list[SubjectId] = list(range(first, first + min(_AT_ONCE, size - len(numbers))))
-            standings = self.on_all(KnownSubjects(tried)).values()
+            standings = self.on_all(tasks.KnownSubjects(tried)).values()
             numbers += [
                 number for number, *by in zip(tried, *standings, strict=True) if not any(by)
             ]

@@ -53,13 +53,7 @@ from vicinal.distributed._sharded_audiences import (
 )
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
-from vicinal.errors import (
-    PrivacyRefused,
-    ShardDamaged,
-    ShardMissing,
-    StorageFailed,
-    VicinalError,
-)
+from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
@@ -258,6 +252,8 @@ class Coordinator(BaseStore):
     def _add(self, records: StoredRecords, addition: Addition | None) -> int:
         added = False
         try:
+            # Staged beside answers, and then committed in a moment. If the data change meanwhile it
+            # is staged anew, and in the end added as a whole.
             for _ in range(ATTEMPTS):
                 with self._exclusive():
                     basis = self._ledger.register_version

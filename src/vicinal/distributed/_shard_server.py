@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import (
     another_shard,
@@ -24,24 +25,10 @@ from vicinal.distributed._membership import (
     write_epoch,
 )
 from vicinal.distributed._messages import (
-    Add,
-    AddStaged,
-    Backup,
-    DeleteVotes,
-    Erase,
-    Facts,
-    IsStaging,
-    KnownSubjects,
     Message,
-    OpenAudience,
-    Ping,
-    SearchAhead,
     ShardAnswer,
-    Stage,
     SumRequest,
     TallyRequest,
-    Task,
-    Verify,
     VoteRequest,
 )
 from vicinal.distributed._vote_charging import (
@@ -52,13 +39,7 @@ from vicinal.distributed._vote_charging import (
     charge_tally,
     shard_of,
 )
-from vicinal.errors import (
-    InvalidInput,
-    PrivacyRefused,
-    StorageFailed,
-    StoreOutdated,
-    VicinalError,
-)
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
 from vicinal.ledger import ForkSafeLock, Turn
 from vicinal.store import (
     AudienceState,
@@ -157,7 +138,7 @@ class ShardServer:
             value = self.do(message.task)
             return ShardAnswer(value, links_after(self._parts.database, message.known) or ())
 
-    def do(self, task: Task) -> Any:  # noqa: C901 (one case for each type of task)
+    def do(self, task: tasks.Task) -> Any:  # noqa: C901 (one case for each type of task)
         """Do a task, whoever sent it; what comes of it stands beside its type.
 
         Raises
@@ -176,27 +157,27 @@ class ShardServer:
             match task:
                 case VoteRequest() | TallyRequest():
                     return self._charge_once(task).sums
-                case SearchAhead():
+                case tasks.SearchAhead():
                     shard = shard_of(self._audience_state(task.audience))
                     return self._ahead.search(shard, task, self._parts.ledger.version)
-                case DeleteVotes():
+                case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
-                case Add() | AddStaged() | Erase() | OpenAudience():
+                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.OpenAudience():
                     # One that comes again was made. How many records went is not kept.
                     return self._change(task) if task.clock > self._changed else 0
-                case Stage():
+                case tasks.Stage():
                     return self._staging.begin(task)
-                case IsStaging():
+                case tasks.IsStaging():
                     return self._staging.is_busy(task.token)
-                case Ping():
+                case tasks.Ping():
                     return True
-                case KnownSubjects():
+                case tasks.KnownSubjects():
                     return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
-                case Verify():
+                case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
-                case Facts():
+                case tasks.Facts():
                     return curator_facts(self._parts)
-                case Backup():
+                case tasks.Backup():
                     return pack(self._parts, task.path)
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
@@ -213,6 +194,7 @@ class ShardServer:
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "
                 "belongs there, or accept the loss, which spends every budget for good."
             )
+        # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
         epoch = known_epoch(database) or message.epochs[0]
         if message.clock < self._journal.clock or epoch not in message.epochs:
             raise StoreOutdated(
@@ -223,7 +205,7 @@ class ShardServer:
             with self._durable():
                 write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
-            self._staging.end()
+            self._staging.end()  # of a coordinator that is gone
 
     # ------------------------------------------------------------ votes
 
@@ -269,17 +251,17 @@ class ShardServer:
 
     # ------------------------------------------------------------ changes of the data
 
-    def _change(self, task: Add | AddStaged | Erase | OpenAudience) -> int:
+    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.OpenAudience) -> int:
         """Make a change durably; return how many records went."""
         match task:
-            case Erase():
+            case tasks.Erase():
                 return self._erase(task)
-            case OpenAudience():
+            case tasks.OpenAudience():
                 self._open_audience(task)
-            case Add():
+            case tasks.Add():
                 self._staging.end()
                 self._add(prepare_addition(self._parts, records_of(self._parts, task)), task.clock)
-            case AddStaged():
+            case tasks.AddStaged():
                 prepared = self._staging.prepared(task.token)
                 if prepared is None:
                     raise InvalidInput("The batch must be staged. Send its records.")
@@ -292,7 +274,7 @@ class ShardServer:
             self._write_clock(clock)
         self._note_change(clock)
 
-    def _erase(self, task: Erase) -> int:
+    def _erase(self, task: tasks.Erase) -> int:
         parts = self._parts
         self._delete_before(task.clock)  # votes of erased subjects must not outlive them
         erased = decide(parts.ledger, parts.shard, task.subjects)
@@ -307,7 +289,7 @@ class ShardServer:
         self._failed = False
         return erased
 
-    def _open_audience(self, task: OpenAudience) -> None:
+    def _open_audience(self, task: tasks.OpenAudience) -> None:
         with self._parts.ledger.change("audience"):
             audience = self._parts.ledger.open_audience(task.name, task.plan)
             if audience.number != task.number:
@@ -378,15 +360,15 @@ class ShardStaging:
         self._thread: Thread | None = None
         self._prepared: PreparedAddition | None = None
 
-    def begin(self, task: Stage) -> None:
+    def begin(self, task: tasks.Stage) -> None:
         """Prepare a batch, unless it is the one that is being prepared."""
-        if task.subjects and task.token == self._token:
+        if task.addition is not None and task.token == self._token:
             return
         self.end()
-        if task.subjects:
+        if task.addition is not None:
             basis = self._parts.ledger.register_version
             self._token = task.token
-            arguments = (task.token, records_of(self._parts, task), basis)
+            arguments = (task.token, records_of(self._parts, task.addition), basis)
             self._thread = Thread(target=self._prepare, args=arguments, daemon=True)
             self._thread.start()
 
@@ -414,6 +396,6 @@ class ShardStaging:
             return  # the data have changed, or the shard is closed: it is asked to add all at once
 
 
-def records_of(parts: OpenStore, task: Add | Stage) -> StoredRecords:
+def records_of(parts: OpenStore, task: tasks.Add) -> StoredRecords:
     targets = parts.schema.target.targets(task.rows)
     return StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -1,6 +1,5 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.reports._certificate_page import certificate_page as certificate_page
 from vicinal.reports._command_plots import COLOURS as COLOURS
 from vicinal.reports._command_plots import LEAST_LOG10 as LEAST_LOG10
 from vicinal.reports._command_plots import draw_audit as draw_audit
@@ -18,6 +17,7 @@ from vicinal.reports._demo import compare as compare
 from vicinal.reports._demo import prepare as prepare
 from vicinal.reports._demo_page import Page as Page
 from vicinal.reports._demo_page import html_page as html_page
+from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
 from vicinal.reports._outcomes import ClassFigures as ClassFigures
 from vicinal.reports._outcomes import Outcome as Outcome

@@ -77,11 +77,11 @@ def compile_model() -> None:
 def draw_report() -> None:
     """Draw a plot: the first looks for the fonts of the machine."""
     from vicinal.reports import _plots
-    from vicinal.reports._html import plot
     from vicinal.reports._outcomes import Outcome
+    from vicinal.reports._pages import Plot
 
     outcomes = {"0": Outcome.of(np.zeros(2), np.zeros(2))}
-    plot(lambda style: _plots.accuracy_by_class(outcomes, style), "")
+    Plot.drawn(lambda style: _plots.accuracy_by_class(outcomes, style))
     _plots.picture(np.eye(2))
 
 

@@ -265,3 +265,45 @@ def _registry(controller: str | None, purpose: str | None, at: str) -> dict[str,
             "justification": NOT_STATED,
         },
     }
+
+
+_TITLES = {"nist_sp_800_226": "NIST SP 800-226", "owasp_aisvs": "OWASP AISVS 1.0"}
+
+
+def certificate_page(certificate: Mapping[str, Any]) -> str:
+    """Return a certificate as a page of HTML: one sheet that prints, and needs no network."""
+    from markupsafe import Markup
+
+    from vicinal.reports._pages import rendered  # loads templates and plots
+
+    mechanism, digest = certificate["mechanism"], Markup('<span class="digest">{}</span>')
+    assumed = [words for state in certificate["audiences"] for words in state["assumptions"]]
+    return rendered(
+        "certificate.html",
+        **certificate,
+        title="Certificate of a private prediction store",
+        assumed=list(dict.fromkeys(assumed)),
+        proofs=[(one["note"], digest.format(one["sha256"])) for one in mechanism["proofs"]],
+        claims=[
+            _claim_row(report, c) for report in certificate["audits"] for c in report["claims"]
+        ],
+        lists=[
+            (
+                title,
+                certificate["compared"][name],
+                [(row["item"], row["status"], row["here"]) for row in certificate[name]],
+            )
+            for name, title in _TITLES.items()
+        ],
+    )
+
+
+def _claim_row(report: Mapping[str, Any], claim: Mapping[str, Any]) -> tuple[str, ...]:
+    seen = claim["would_have_seen_epsilon"]
+    return (
+        f"{claim['mechanism']}: {claim['world']}",
+        f"{report['at']}, {report['version']}",
+        f"{claim['lower']:.3f} of {claim['claim']:.3f}",
+        "not stated" if seen is None else f"{seen:.2f}",
+        f"{claim['controls_caught']} of {claim['controls']}",
+    )

@@ -10,11 +10,8 @@ import numpy as np
 from vicinal._arrays import AnyArray
 from vicinal.labelling import ABSTAINED, AskedRound, LabellingPlan, TransferResult
 from vicinal.reports import _text as words
-from vicinal.reports._html import Markup, document, image, table, tag
 from vicinal.reports._outcomes import ClassFigures, FigureInterval
-from vicinal.reports._plots import picture
-
-_TITLE = "From private records to a student"
+from vicinal.reports._pages import Tile, evenly, rendered, surest_first
 
 _SHOWN = 16
 """Questions shown of each round."""
@@ -32,54 +29,25 @@ def transfer_page(
     Examples of the `pool` (m, ...) that are images are shown, and what answers and student are
     right in, if public labels tell it.
     """
-    sections = [_guarantee(outcome), _rounds(outcome, plan)]
-    sections += [_figures(figures)] if figures else []
-    if pool.ndim > 2:
-        sections += [
-            _questions(number, outcome, pool, classes) for number in range(len(outcome.rounds))
-        ]
-    return document(_TITLE, _headline(outcome), tag("main", *sections))
-
-
-def _headline(outcome: TransferResult) -> Markup:
-    total = sum(len(asked_round.labels) for asked_round in outcome.rounds)
-    lead = (
-        f"{total:,} questions about public examples were answered by noisy votes of private "
-        "records. A student learnt from the answers, and nothing else; it may be published."
-    )
-    return tag("header", tag("h1", _TITLE), tag("p", lead, class_="lead"))
-
-
-def _guarantee(outcome: TransferResult) -> Markup:
-    text = tag("blockquote", tag("p", str(outcome.guarantee)))
-    return tag("section", tag("h2", "What is guaranteed"), text)
-
-
-def _rounds(outcome: TransferResult, plan: LabellingPlan) -> Markup:
-    rows = []
-    for number, part in enumerate(plan.rounds):
-        asked_round, selected = outcome.rounds[number], outcome.selected[number]
-        rows.append(
+    rounds = list(zip(plan.rounds, outcome.rounds, outcome.selected, strict=True))
+    shown = rounds if pool.ndim > 2 else []
+    return rendered(
+        "transfer.html",
+        title="From private records to a student",
+        total=sum(len(asked.labels) for asked in outcome.rounds),
+        guarantee=outcome.guarantee,
+        rounds=[
             (
                 str(number + 1),
-                f"{len(asked_round.labels):,}",
+                f"{len(asked.labels):,}",
                 words.percent(part.share, 0),
                 f"{len(selected):,}",
             )
-        )
-    header = ("round", "questions", "share of every budget", "kept")
-    note = (
-        "All of it was planned before the first question. Answers are kept by their noisy margin, "
-        "which costs nothing; where the last student is least sure, questions are hardest."
+            for number, (part, asked, selected) in enumerate(rounds)
+        ],
+        figures=[(name, *_cells(one)) for name, one in figures],
+        galleries=[_tiles(asked, selected, pool, classes) for _, asked, selected in shown],
     )
-    return tag("section", tag("h2", "Rounds"), table(header, rows), tag("p", note))
-
-
-def _figures(figures: Sequence[tuple[str, ClassFigures]]) -> Markup:
-    header = ("", "accuracy", "balanced accuracy", "AUC", "least accurate class")
-    rows = [(name, *_cells(one)) for name, one in figures]
-    note = "By the public examples' own labels, with 95 % intervals for the choice of examples."
-    return tag("section", tag("h2", "How good they are"), table(header, rows), tag("p", note))
 
 
 def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
@@ -95,46 +63,18 @@ def _cells(one: ClassFigures) -> tuple[str, str, str, str]:
     )
 
 
-def _questions(
-    number: int, outcome: TransferResult, pool: AnyArray, classes: Sequence[Any]
-) -> Markup:
-    asked_round, selected = outcome.rounds[number], outcome.selected[number]
-    places = _evenly(asked_round)
+def _tiles(
+    asked: AskedRound, selected: AnyArray, pool: AnyArray, classes: Sequence[Any]
+) -> list[Tile]:
+    margins = np.zeros(len(asked.labels)) if asked.margins is None else asked.margins
     chosen = set(selected.tolist())
-    tiles = [_tile(asked_round, place, place in chosen, pool, classes) for place in places]
-    return tag(
-        "section",
-        tag("h2", f"Some questions of round {number + 1}"),
-        tag("p", "From the surest answer to the least sure; outlined ones were not learnt from."),
-        tag("ul", *tiles, class_="gallery"),
-    )
-
-
-def _evenly(asked_round: AskedRound) -> list[int]:
-    margins = (
-        asked_round.margins
-        if asked_round.margins is not None
-        else np.zeros(len(asked_round.labels))
-    )
-    order = np.argsort(-margins, kind="stable")
-    steps = np.linspace(0, len(order) - 1, min(_SHOWN, len(order)))
-    return [int(order[round(float(step))]) for step in steps]
-
-
-def _tile(
-    asked_round: AskedRound, place: int, selected: bool, pool: AnyArray, classes: Sequence[Any]
-) -> Markup:
-    row, label = int(asked_round.questions[place]), int(asked_round.labels[place])
-    answered = label != ABSTAINED
-    margin = (
-        ""
-        if asked_round.margins is None or not answered
-        else f"lead {asked_round.margins[place]:.1f}"
-    )
-    caption = tag(
-        "figcaption",
-        tag("span", str(classes[label]) if answered else "not answered", class_="answer"),
-        tag("span", margin, class_="lead-of"),
-    )
-    shown = image(picture(pool[row]), "png", f"public example {row}")
-    return tag("li", tag("figure", shown, caption, class_="right" if selected else "wrong"))
+    tiles = []
+    for place in evenly(surest_first(margins), _SHOWN):
+        row, label = int(asked.questions[place]), int(asked.labels[place])
+        known = label != ABSTAINED
+        answer = str(classes[label]) if known else "not answered"
+        lead = f"lead {margins[place]:.1f}" if known and asked.margins is not None else ""
+        tiles.append(
+            Tile.of(pool[row], f"public example {row}", answer, lead, right=place in chosen)
+        )
+    return tiles

@@ -1,0 +1,297 @@
+"""Papers for a file: certificates, signed receipts, and what a checker can tell of a model."""
+
+import json
+import math
+import os
+from functools import reduce
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
+from sklearn.pipeline import make_pipeline
+from typer.testing import CliRunner
+
+from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
+from vicinal.accounting._budget import zcdp_budget as budget
+from vicinal.cli._certificate import read_audit
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.reports._deployment_certificate import (
+    certificate_page,
+    deployment_certificate,
+    membership_success,
+)
+
+RNG = np.random.default_rng(0)
+X, Y, R = RNG.normal(size=(40, 4)), np.arange(40) % 2, RNG.normal(size=(30, 4))
+IDS = [f"sanna-{i}" for i in range(40)]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "store"
+    Store.init(
+        path, X, Y, IDS, classes=range(2), public=R, n_queries=50, n_neighbors=5,
+        n_records=40, noise_multiplier=3.0,
+    ).close()  # fmt: skip
+    return path
+
+
+FACTS = {
+    "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
+}  # fmt: skip
+
+
+def run(*arguments, code=0):
+    found = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert found.exit_code == code, found.output
+    return found
+
+
+# ---------------------------------------------------------------- certificate
+
+
+def test_a_certificate_is_whole_and_names_nobody(folder, tmp_path):
+    out = tmp_path / "file"
+    run("certificate", folder, "-o", out, "--controller", "<b>Clinic</b>")
+    found = json.loads((out / "certificate.json").read_text())
+    page = (out / "certificate.html").read_text()
+    (audience,) = found["audiences"]
+    assert (audience["epsilon"], audience["delta"]) == (1.0, 1e-5)
+    assert all(len(note["sha256"]) == 64 for note in found["mechanism"]["proofs"])
+    assert "&lt;b&gt;Clinic&lt;/b&gt;" in page
+    assert "<b>Clinic" not in page
+    # What does not wrap is cut off on paper.
+    digests = [note["sha256"] for note in found["mechanism"]["proofs"]]
+    assert all(f'<span class="digest">{digest}</span>' in page for digest in digests)
+    assert "http://" not in page
+    assert "https://" not in page
+    assert "sanna" not in page + json.dumps(found)
+    assert all(held(found, path) for path in fields_named(found))
+
+
+LISTS = ("nist_sp_800_226", "owasp_aisvs")
+
+
+def fields_named(found):
+    """Return every field that a list of somebody else is mapped to."""
+    mapped = [path for name in LISTS for row in found[name] for path in row["fields"]]
+    tiers = [value for tier in found["registry"].values() for value in tier.values()]
+    return mapped + [path for value in tiers if isinstance(value, list) for path in value]
+
+
+def held(found, path):
+    """Tell whether a certificate has a field, in all of its audiences."""
+    whole, _, inner = path.partition("[].")
+    names = (inner or whole).split(".")
+    return all(
+        reduce(lambda part, name: part[name], names, part) is not None
+        for part in (found[whole] if inner else [found])
+    )
+
+
+def test_a_list_says_of_every_item_whether_it_is_covered(folder):
+    with Store.open(folder) as store:
+        found = deployment_certificate(store.facts(), "0", "now", accuracy="93 % on a test set")
+    assert all(found["compared"][name] in certificate_page(found) for name in LISTS)
+    assert set(found["compared"]) == {*LISTS, "registry"}
+    for row in (row for name in LISTS for row in found[name]):
+        assert row["status"] in ("covered", "partly", "not covered")
+        assert bool(row["fields"]) == (row["status"] != "not covered")
+    assert "93 % on a test set" in certificate_page(found)
+
+
+def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    state = facts["audiences"]["default"]
+    plan = {**state["plan"], "model_share": 0.3, "neighbor_count": "private"}
+    further = {**facts, "audiences": {"default": {**state, "plan": plan, "evaluations": [{}]}}}
+    plain, whole = (
+        {note["note"] for note in deployment_certificate(each, "0", "now")["mechanism"]["proofs"]}
+        for each in (facts, further)
+    )
+    names = ("linear_model", "count", "tally")
+    assert whole - plain == {f"mechanisms/{name}.md" for name in names}
+
+
+def test_a_certificate_says_what_audits_have_shown(folder):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    one_run = {name: value for name, value in CLAIM.items() if name != "would_have_seen"}
+    report = {**REPORT, "claims": [CLAIM, one_run]}
+    found = deployment_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
+    assert found["audits"][0]["claims"][0]["controls_caught"] == 1
+    assert "0.200 of 0.250" in certificate_page(found)
+    assert "None is on file" in certificate_page(deployment_certificate(facts, "0", "now"))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
+def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
+    plain = membership_success(epsilon, 1e-5, gaussian=False)
+    exact = (math.exp(epsilon) + 1e-5) / (1 + math.exp(epsilon))
+    assert exact <= plain <= exact + 1e-3
+    shift = math.sqrt(2 * budget(epsilon, 0.99e-5))
+    filtered = membership_success(epsilon, 1e-5, gaussian=True)
+    assert ndtr(shift / 2) <= filtered <= ndtr(shift / 2) + 1.01e-3
+    assert filtered < plain
+
+
+CLAIM = {
+    "mechanism": "m", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8, "confidence": 0.99,
+    "would_have_seen": {"epsilon": 1.5}, "controls": [{"name": "noise halved", "caught": True}],
+}  # fmt: skip
+REPORT = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [CLAIM]}
+
+
+def with_one_changed(value, other):
+    """Yield copies of plain values in which one place, at any depth, holds `other`."""
+    yield other
+    inside = value.items() if isinstance(value, dict) else ()
+    inside = enumerate(value) if isinstance(value, list) else inside
+    for place, part in inside:
+        for changed in with_one_changed(part, other):
+            copied = value.copy()
+            copied[place] = changed
+            yield copied
+
+
+@pytest.mark.parametrize("other", [None, 7, "x", math.nan, []], ids=repr)
+def test_a_file_that_is_no_audit_is_refused(tmp_path, other):
+    """In one place of a report stands what does not belong there."""
+    path, refused = tmp_path / "audit.json", 0
+    for content in with_one_changed(REPORT, other):
+        path.write_text(json.dumps(content))
+        try:
+            certificate_page(deployment_certificate(FACTS, "0", "now", audits=[read_audit(path)]))
+        except InvalidInput:
+            refused += 1
+    assert refused > 3
+
+
+def test_the_command_refuses_a_file_that_is_no_audit(folder, tmp_path):
+    (tmp_path / "audit.json").write_text("{}")
+    found = run("certificate", folder, "-o", tmp_path, "--audit", tmp_path / "audit.json", code=2)
+    assert "is no report of" in found.stderr
+    assert found.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- receipts
+
+
+def test_the_report_of_another_store_is_refused(folder, tmp_path):
+    with Store.open(folder) as store:
+        identity = store.facts()["identity"]
+    for name, stated, code in (("own", identity, 0), ("every", None, 0), ("other", "ab", 2)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(REPORT | {"identity": stated}))
+        found = run("certificate", folder, "-o", tmp_path / name, "--audit", path, code=code)
+    assert "another store" in found.stderr
+
+
+@pytest.fixture
+def key(tmp_path):
+    path = tmp_path / "key"
+    return path, run("receipt", "key", path).stdout.strip()
+
+
+def test_an_erasure_is_proved_and_seen_to_be_undone(folder, key, tmp_path):
+    path, public = key
+    receipt = tmp_path / "receipt.json"
+    erasure = ("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3", "-o", receipt)
+    assert "Nothing is signed" in run(*erasure, code=3).stderr
+    run("erase", folder, "--subject", "sanna-3", "--yes")
+    run(*erasure)
+    assert "sanna" not in receipt.read_text()
+    check = ("receipt", "verify", receipt, "--public-key", public)
+    assert "The signature is good." in run(*check).stdout
+    here = (*check, "--store", folder, "--subject", "sanna-3")
+    assert "in force" in run(*here).stdout
+    assert "not about all" in run(*check, "--store", folder, "--subject", "x", code=2).stderr
+    with Store.open(folder) as store:
+        store.add(X[:1], Y[:1], ["sanna-3"])
+    assert "in the store again" in run(*here, code=2).stderr
+
+
+def test_a_receipt_is_of_one_store_and_of_its_history(folder, key, tmp_path):
+    path, public = key
+    receipt = tmp_path / "receipt.json"
+    run("receipt", "guarantee", folder, "--key", path, "-o", receipt)
+    other = tmp_path / "other"
+    Store.init(other, X, Y, classes=range(2), public=R, n_records=40).close()
+    check = ("receipt", "verify", receipt, "--public-key", public, "--store")
+    assert "another store" in run(*check, other, code=2).stderr
+    run(*check, folder)
+
+
+@pytest.mark.parametrize("field", ["clock", "digests", "store", "public_key", "signature"])
+def test_a_changed_receipt_is_refused(folder, key, tmp_path, field):
+    path, public = key
+    run("erase", folder, "--subject", "sanna-3", "--yes")
+    receipt = tmp_path / "receipt.json"
+    run("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3", "-o", receipt)
+    content = json.loads(receipt.read_text())
+    content[field] = 7 if field == "clock" else "00" * 32
+    receipt.write_text(json.dumps(content))
+    found = run("receipt", "verify", receipt, "--public-key", public, code=2)
+    assert "was changed, or signed with another key" in found.stderr
+
+
+def test_keys_are_private_and_never_written_over(key):
+    path, _ = key
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "never written over" in run("receipt", "key", path, code=2).stderr
+
+
+@pytest.mark.parametrize("fault", ["missing", "readable", "short"])
+def test_a_key_that_is_none_is_refused(folder, key, fault):
+    path, _ = key
+    if fault == "missing":
+        path.unlink()
+    elif fault == "readable":
+        os.chmod(path, 0o644)  # noqa: PTH101 (the call that an operator's tool makes)
+    else:
+        path.write_bytes(b"short")
+    words = {"missing": "There is no key", "readable": "read by others", "short": "32 bytes"}
+    assert words[fault] in run("receipt", "guarantee", folder, "--key", path, code=2).stderr
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"kind": "erasure"}'])
+def test_a_file_that_is_no_receipt_is_one_clear_line(tmp_path, content):
+    (tmp_path / "r.json").write_text(content)
+    found = run("receipt", "verify", tmp_path / "r.json", "--public-key", "00" * 32, code=2)
+    assert found.stderr.count("\n") == 1
+
+
+# ---------------------------------------------------------------- models
+
+
+def test_models_that_store_people_are_told_from_protected_ones():
+    for plain in (
+        KNeighborsClassifier(),
+        NearestNeighbors(),
+        make_pipeline(KNeighborsClassifier()),
+    ):
+        assert (inspect_model(plain).verdict, inspect_model(plain).stores_people) == (
+            "unprotected", True,
+        )  # fmt: skip
+    fitted = IndKNNClassifier(range(2), epsilon=2.0, n_records=40).fit(X, Y, public=R)
+    found = inspect_model(fitted)
+    assert (found.verdict, found.epsilon, found.stores_people) == ("protected", 2.0, True)
+    assert inspect_model(make_pipeline(LogisticRegression(), fitted)).verdict == "unknown"
+    assert inspect_model(LogisticRegression()).verdict == "unknown"
+    assert inspect_model(IndKNNClassifier(range(2))).verdict == "unknown"
+
+
+def test_a_model_trained_with_noise_holds_no_records():
+    fitted = NoisySGDClassifier(range(2), n_steps=3, n_records=40).fit(X, Y)
+    assert inspect_model(fitted).stores_people is False
+    assert inspect_model(fitted).epsilon <= 1.0
+
+
+def test_a_simulation_is_not_protected():
+    fitted = IndKNNClassifier(range(2), n_records=40, simulation_seed=0).fit(X, Y, public=R)
+    assert inspect_model(fitted).verdict == "unprotected"
+    assert inspect_model(fitted).to_dict()["epsilon"] is None
