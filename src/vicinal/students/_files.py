@@ -145,7 +145,6 @@ _SECOND = "second."
 
 
 def _named(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin so, without the prefix."""
     return {
         name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)
     }
