@@ -25,7 +25,7 @@ from vicinal.cli._output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 from vicinal.reports import _demo as answers
-from vicinal.reports._trials import Setting
+from vicinal.reports._demo import Setting
 
 QUERIES = 30
 
