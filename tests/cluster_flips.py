@@ -4,8 +4,6 @@ As :mod:`store_flips` for a store: every file of coordinator, shards and witness
 that is pending, in a cluster that was closed and in one that was killed.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable

@@ -4,9 +4,8 @@ Entropy is seeded (entropy.py), examples of Hypothesis are the same in every run
 out unless ``--soak`` asks for them: then they run alone, on other examples and more of them.
 """
 
-from __future__ import annotations
-
 import gc
+import itertools
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -86,3 +85,24 @@ def interactions_alone(request):
             patch.setattr(_interactions.Interactions, "_fault", FAULT)
             gc.freeze()  # each fit searches for garbage: not in what other tests have left
         yield
+
+
+_NUMBERS = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Run a PostgreSQL server for the session, where there is one, and yield its URL."""
+    import store_tools
+
+    with store_tools.postgres_server() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(request):
+    """Return a function that makes an empty database and returns its URL."""
+    import store_tools
+
+    server = request.getfixturevalue
+    return lambda: store_tools.fresh_database(server("postgres"), f"test{next(_NUMBERS)}")

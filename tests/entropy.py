@@ -11,8 +11,6 @@ What this cannot order is which of several threads of a test draws first: no out
 may depend on what is drawn.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import threading

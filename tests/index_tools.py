@@ -1,7 +1,5 @@
 """What tests of indexes look at that nobody else may."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vicinal.neighbours._scan import fill_holes

@@ -4,8 +4,6 @@ It shares nothing with the product but the public names of constants: similariti
 Python integers, budgets are Python integers, one query and one subject at a time.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field

@@ -1,11 +1,9 @@
 """What privacy loss distributions say, beyond what the package asks of them."""
 
-from __future__ import annotations
-
-from vicinal.accounting._pld import _totals
+from vicinal.accounting._pld import composed_losses
 
 
 def pld_delta(pairs, epsilon):
     """Return delta <= 1 of all `pairs`, each with its count, at `epsilon` >= 0, rounded up."""
-    totals = _totals(pairs, 1e-15)
+    totals = composed_losses(pairs, 1e-15)
     return min(1.0, max(total.delta(epsilon) for total in totals)) if totals else 1.0

@@ -1,7 +1,5 @@
 """Data that several files of tests make up, and noise that is none."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vicinal.noise import NoiseSource

@@ -1,7 +1,5 @@
 """What the tests of ONNX extractors share: a small network in a file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ What only a process of its own shows (a service, a module that a command forgets
 the README's tests and for the tutorials, which run while the site builds.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -4,8 +4,6 @@ With ``--missing`` it prints the packages, as Debian names them, of those that a
 program is missing is skipped; it fails where VICINAL_REQUIRE names the program, as `.ci/run` does.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -7,8 +7,6 @@ Ray's workers are otherwise 15 steps less important than whatever else runs on t
 would starve beside it.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -5,8 +5,6 @@ loss of power, no test can cause: a process that is killed loses nothing it has 
 file system. ``PYTEST_DEBUG_TEMPROOT=/tmp`` puts the folders on a disk.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

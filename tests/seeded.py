@@ -3,8 +3,6 @@
 For tests that judge what a process of its own answers. Its entropy is seeded as that of a test.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 

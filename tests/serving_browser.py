@@ -1,7 +1,5 @@
 """A real browser for the tests of the console, driven by the DevTools protocol."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json

@@ -1,7 +1,5 @@
 """What the tests of the service share: a service in this process, and one that listens."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

@@ -1,7 +1,5 @@
 """What the tests of clusters share: a store split over shards, on one machine or on Ray."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import time

@@ -4,8 +4,6 @@ A small store with all that decides something is damaged in one bit at a time, o
 with what it said before: budgets, answers, ids, plans, quotas, records, who left with how much.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the tests of the store share: small data, a store made of it, and a PostgreSQL server."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

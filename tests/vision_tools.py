@@ -1,7 +1,5 @@
 """What the tests of image extractors share: timm, a tiny network, and images."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.machinery
 import sys

@@ -74,20 +74,20 @@ def _summary_table(names: list[str]) -> str:
 
 
 def public_packages() -> list[Path]:
-    """Return the `__init__.py` of every package without an underscore, and `errors.py`."""
+    """Return the `__init__.py` of every package without an underscore, and the two modules."""
     inits = sorted((SOURCES / "vicinal").rglob("__init__.py"))
     places = [path for path in inits if "/_" not in str(path.parent.relative_to(SOURCES))]
-    return [places[0], SOURCES / "vicinal" / "errors.py", *places[1:]]
+    modules = [SOURCES / "vicinal" / f"{name}.py" for name in ("errors", "testing")]
+    return [places[0], *modules, *places[1:]]
 
 
 def exports(path: Path) -> list[str]:
-    """Return the public names of a package (its stub, else `__all__`); of `errors`, all classes."""
-    if path.name == "__init__.py" and (names := declared_exports(path.parent)[1]):
-        return names
-    for name, value, _ in _assignments(_tree(path)):
-        if name == "__all__":
-            return list(ast.literal_eval(value))
-    return sorted(node.name for node in _tree(path).body if isinstance(node, ast.ClassDef))
+    """Return the public names of a package, as its stub has them; of a module, what it defines."""
+    if path.name == "__init__.py":
+        return list(getattr(import_module(_module(path)), "__all__", ()))
+    kinds = ast.ClassDef | ast.FunctionDef
+    names = [node.name for node in _tree(path).body if isinstance(node, kinds)]
+    return sorted(name for name in names if not name.startswith("_"))
 
 
 def summary(path: Path, name: str) -> str:

@@ -1,5 +1,6 @@
 from vicinal import audit as audit
 from vicinal import errors as errors
+from vicinal import testing as testing
 from vicinal.accounting import Guarantee as Guarantee
 from vicinal.accounting import account as account
 from vicinal.accounting import calibrate as calibrate

@@ -1,7 +1,5 @@
 """`vicinal account` and `vicinal calibrate`, as their users call them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The program as its users see it: exit codes, JSON, silence when piped, no tracebacks."""
 
-from __future__ import annotations
-
 import inspect
 import io
 import json
@@ -16,7 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 import vicinal
-from experiments import text_benchmark
 from experiments.__main__ import Experiments
 from experiments.__main__ import app as experiments
 from experiments.accuracy import recipes
@@ -113,10 +110,6 @@ def test_all_functions_of_the_store_module_are_commands():
 )
 def test_bad_usage_exits_with_2(arguments):
     assert_bad_usage(run(*arguments))
-
-
-def test_an_experiment_needs_its_data():
-    assert_bad_usage(reproduce("indknn-fashion"))
 
 
 def assert_bad_usage(result):
@@ -265,11 +258,6 @@ def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
     assert "no guarantee" in " ".join(printed.stdout.split())
 
 
-def test_reproduce_refuses_a_test_part_that_is_too_small(digits, tmp_path):
-    options = ["--data", digits, "--out", tmp_path, "--runs", 1]
-    assert_one_line(reproduce("indknn-fashion", *options), 2)
-
-
 @pytest.fixture
 def headlines(tmp_path):
     """Write two small tables of texts."""
@@ -291,26 +279,6 @@ class FakeSentences:
         numbers = np.array([int(text.split()[2]) for text in texts])
         noise = np.random.default_rng(len(texts)).normal(size=(len(texts), 8)) * 0.2
         return (np.eye(8)[numbers % 4] + noise).astype(np.float32)
-
-
-def test_reproduce_embeds_texts_once(headlines, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
-    monkeypatch.setattr(text_benchmark, "SentenceFeatures", FakeSentences)
-    monkeypatch.setattr(FakeSentences, "embedded", 0)
-    first = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
-    again = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
-    assert first.exit_code == again.exit_code == 0
-    assert first.stdout == again.stdout
-    assert FakeSentences.embedded == 300 + 120
-
-
-def test_reproduce_refuses_a_spoilt_cache(headlines, tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "texts", lambda _runs: (small("sentences", None),))
-    monkeypatch.setattr(text_benchmark, "SentenceFeatures", FakeSentences)
-    reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
-    for stored in (tmp_path / "out").glob("embeddings-*.npz"):
-        stored.write_bytes(b"nothing")
-    assert_one_line(reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out"), 2)
 
 
 def test_a_missing_extra_is_one_line_with_the_remedy(headlines, tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """scikit-learn's own checks of the estimators, every exception with its reason."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier

@@ -1,7 +1,5 @@
 """The commands of a cluster: a store is spread, answers on Ray, and is looked after as one."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal

@@ -1,7 +1,5 @@
 """Erasing by the command line and by HTTP: whatever the list looks like, nobody stays unnoticed."""
 
-from __future__ import annotations
-
 from urllib.parse import quote
 
 import pyarrow as pa

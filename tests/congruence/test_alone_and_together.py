@@ -5,8 +5,6 @@ kind of target; sparse and dense, with one record a subject and with several. Th
 stands on this: a subject's charge is its whole influence only if nobody else's contribution moves.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

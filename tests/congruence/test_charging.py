@@ -1,7 +1,5 @@
 """However the neighbours of a block are split, contributions and charges are the same numbers."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -3,8 +3,6 @@
 Individual accounting needs it: whoever comes or goes must not change what others contribute.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

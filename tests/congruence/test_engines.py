@@ -1,7 +1,5 @@
 """All product engines return the same hits, bit for bit, and they are those of the definition."""
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 import subprocess

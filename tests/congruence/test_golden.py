@@ -4,8 +4,6 @@
 change it; a change of a mechanism or a plan writes it anew, and says so in the changelog.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our histograms of gradients are those of scikit-image, bit for bit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

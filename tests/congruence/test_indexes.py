@@ -4,8 +4,6 @@ The condition is stated in ``vicinal.neighbours._index.Index``. Two indexes that
 the end, to show that the test catches them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Products of int16 matrices: both engines return what int64 arithmetic does, in any company."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A cluster is evaluated as a store is: the same counts, the same charges, each of them once."""
 
-from __future__ import annotations
-
 import dataclasses
 import shutil
 import sqlite3

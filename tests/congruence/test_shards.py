@@ -9,8 +9,6 @@ counts in a block and one by one, by one cluster. The other cases on Ray are soa
 only Ray shows and only with another number of shards, or another index, is left to them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from functools import partial
 

@@ -6,8 +6,6 @@ change of a format: data on disk needs a step that reads the old one, the rest a
 changelog. `WRITE_GOLDEN=1 pytest` of this file writes it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import json

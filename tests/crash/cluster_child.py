@@ -5,8 +5,6 @@ last answer that was seen; the one after that may have been answered and not see
 not answered, and is asked again with its key, as a client would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

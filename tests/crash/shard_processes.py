@@ -1,7 +1,5 @@
 """Shards in processes of their own, to be killed: a transport without Ray."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pickle

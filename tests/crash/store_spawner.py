@@ -6,8 +6,6 @@ it was given, as a client would have seen it. It ends by SIGKILL, at a step it w
 to, or whenever the spawner sends it.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """What must hold after a kill, checked from outside."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

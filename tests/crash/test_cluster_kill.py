@@ -7,8 +7,6 @@ coordinators, the soak 90 and 30: a fault that one kill of a shard in ten shows 
 probability .9^6 = .53 by the short form and 8e-5 by the soak; what every kill breaks, by neither.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

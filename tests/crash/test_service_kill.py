@@ -4,8 +4,6 @@ When it dies is left to the machine. The soak kills 34 times: a fault that one k
 missed with probability .9^34 = .03.
 """
 
-from __future__ import annotations
-
 import http.client
 import subprocess
 import sys

@@ -7,8 +7,6 @@ short form kills at every 16th step, so it sees a fault at a single step with pr
 soak kills at each.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import shutil

@@ -7,8 +7,6 @@ A fault at a single step is certain to be seen by the soak, and with probability
 form; one that a share p of all moments shows is missed with (1 - p)^20 and (1 - p)^1000.
 """
 
-from __future__ import annotations
-
 import shutil
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Examples in docstrings run, and whatever a package exports has one."""
 
-from __future__ import annotations
-
 import ast
 import doctest
 import importlib

@@ -4,8 +4,6 @@ The README, the page on tables and the service's quickstart have tests of their 
 while the site builds.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 

@@ -1,7 +1,5 @@
 """Pages name options that there are."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

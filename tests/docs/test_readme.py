@@ -1,7 +1,5 @@
 """What the README shows is run: its Python, its commands, its links."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

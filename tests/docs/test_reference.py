@@ -1,7 +1,5 @@
 """The reference of the site: every export has a page, and every page is of one kind."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever the documentation names exists: files, dotted names, commands with their options."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

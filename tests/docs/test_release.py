@@ -1,7 +1,5 @@
 """A release: the wheel and what is in it, its papers, and the files for those who deploy it."""
 
-from __future__ import annotations
-
 import configparser
 import email
 import json

@@ -1,7 +1,5 @@
 """What the page on tables and the README show of tables is run as it stands."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os

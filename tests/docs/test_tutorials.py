@@ -1,7 +1,5 @@
 """Each tutorial runs from its first line to its last, as a reader's copy of the script would."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

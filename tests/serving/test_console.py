@@ -1,7 +1,5 @@
 """The console in a real browser, by keyboard; nothing from elsewhere, no script that fails."""
 
-from __future__ import annotations
-
 import time
 from importlib import resources
 

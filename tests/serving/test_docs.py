@@ -1,7 +1,5 @@
 """The quickstart of service.md is run as it stands, with its own curl commands."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

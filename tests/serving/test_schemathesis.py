@@ -1,7 +1,5 @@
 """Requests made of the OpenAPI document: answers are what it says, and none is a fault of ours."""
 
-from __future__ import annotations
-
 import pytest
 
 pytest.importorskip("schemathesis")

@@ -1,7 +1,5 @@
 """Checks of draws against the discrete Gaussian: p-values that broken controls must push down."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest, chi2, chi2_contingency, norm

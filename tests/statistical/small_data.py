@@ -3,8 +3,6 @@
 Data sets are labels 0 and 1, one a person; a law is the chances of everything that may leave.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

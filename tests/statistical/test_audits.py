@@ -1,7 +1,5 @@
 """Audits that ship, each carried out once: no claim is passed, every broken version is caught."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

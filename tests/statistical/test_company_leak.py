@@ -5,8 +5,6 @@ that changes the last bit of some products, so people at the rim of a radius com
 of somebody else, at a cost that nobody is charged. Integer features are what prevents it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

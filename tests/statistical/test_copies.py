@@ -1,7 +1,5 @@
 """A budget exists once: no copy, no thread, no process and no odd id gets a second one."""
 
-from __future__ import annotations
-
 import copy
 import os
 import pickle

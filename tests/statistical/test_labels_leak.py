@@ -1,7 +1,5 @@
 """Audits of labels alone: an attacker learns no more from them than is claimed, and nearly it."""
 
-from __future__ import annotations
-
 import warnings
 from functools import cache
 

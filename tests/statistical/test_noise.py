@@ -3,8 +3,6 @@
 Every check is also run on a source that is wrong on purpose, and must notice.
 """
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

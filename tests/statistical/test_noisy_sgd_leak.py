@@ -7,8 +7,6 @@ the law with a person and without are no further apart than the accounting says.
 fail (1), broken claims (2).
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

@@ -6,8 +6,6 @@ estimator returns has that law. (2) Over *all* small data sets, the law with a p
 are no further apart than the accounting says. Broken mechanisms fail (1), broken claims (2).
 """
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import product
 

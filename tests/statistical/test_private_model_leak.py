@@ -6,8 +6,6 @@ Gaussian noise of a known scale: the zCDP that an attacker gets is sum |differen
 exactly, and the victim's charges must not be below it. Broken controls fail that.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 

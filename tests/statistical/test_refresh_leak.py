@@ -4,8 +4,6 @@ As in test_private_model_leak.py: at the weights of world A, sums are taken with
 without, and their difference under the noise of a step is the zCDP that leaves.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

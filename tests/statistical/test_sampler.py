@@ -3,8 +3,6 @@
 Every check is also run on a sampler that is wrong on purpose, and must notice.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import mpmath

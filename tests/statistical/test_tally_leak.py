@@ -4,8 +4,6 @@ Noise is the exact one, from the system's entropy. The attacker knows everything
 victim is there, and tests the released tables by their likelihood ratio.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

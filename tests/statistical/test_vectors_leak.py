@@ -3,8 +3,6 @@
 Noise is the exact one, from the system's entropy, in every audit here.
 """
 
-from __future__ import annotations
-
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path

@@ -10,8 +10,6 @@ both worlds without noise, which gives it the mean of every released vote in eit
 tests the released votes by their likelihood ratio, the best test there is.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

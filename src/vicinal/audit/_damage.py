@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal._arrays import Bools, Ints
+from vicinal._arrays import Bools
 from vicinal.mechanisms import BernoulliSource, NoiseSource, randomness
+from vicinal.testing import weak_noise
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Damage:
 
     def noise(self) -> NoiseSource:
         """Return where noise comes from."""
-        return WeakerNoise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
+        return weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
 
 
 HONEST = Damage()
@@ -51,23 +52,6 @@ _DAMAGES = {
 def damages(*names: str) -> dict[str, Damage]:
     """Return broken versions by their names, in this order."""
     return {name: _DAMAGES[name] for name in names}
-
-
-class WeakerNoise(NoiseSource):
-    """A part of the noise that was paid for: a broken version, for audits to catch.
-
-    `divisor`: noise scales are divided by it.
-    """
-
-    exact = False
-
-    def __init__(self, divisor: int = 2) -> None:
-        self._divisor = divisor
-        self._noise = randomness()
-
-    def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return exact draws at a smaller scale."""
-        return self._noise.discrete_gaussian(max(1, scale // self._divisor), size)
 
 
 class Heads(BernoulliSource):

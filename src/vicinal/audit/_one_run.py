@@ -18,9 +18,9 @@ from vicinal.audit._guesses import Guesses, epsilon_from_guesses, mu_from_guesse
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._trials import AuditFinding, ControlResult
 from vicinal.audit._universes import MOST, Universes, universes
-from vicinal.audit._visits import charged_block, draw_from, refill
 from vicinal.mechanisms import public_draws
 from vicinal.predictors import IndKNNClassifier
+from vicinal.testing import charged_block, draw_from, refill
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def _scores(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         means = [
-            block.votes / block.release.scales[:, None]
+            block.sums / block.release.scales[:, None]
             for block in (
                 charged_block(_fitted(parameters, world, np.full(canaries, there)), world.queries)
                 for there in (False, True)

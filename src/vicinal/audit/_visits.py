@@ -9,27 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats, Ints
-from vicinal.accounting import UNITS
+from vicinal._arrays import AnyArray, Floats
 from vicinal.audit._claims import Claim, ind_knn_claim
 from vicinal.audit._damage import HONEST, Damage
 from vicinal.audit._universes import Universes
-from vicinal.mechanisms import BlockRelease, NoiseSource
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
+from vicinal.testing import ChargedBlock, charged_block, draw_from, forget_departed, refill
 
 Estimator = IndKNNEstimator[Any]
 
 
 REPEATS = 32
 """Runs that share one pass of charging: noise is drawn for each anew."""
-
-
-@dataclass(frozen=True)
-class ChargedBlock:
-    """A release that has charged for `votes`, int64 (q, c), and not yet added noise to them."""
-
-    release: BlockRelease
-    votes: Ints
 
 
 @dataclass(frozen=True)
@@ -59,7 +50,7 @@ class Visits:
     def sums(self, present: bool, damage: Damage = HONEST) -> Floats:
         """Return votes without noise, in noise scales, (rounds, universes, classes)."""
         return np.stack(
-            [one.votes / one.release.scales[:, None] for one in self.charged(present, damage)]
+            [one.sums / one.release.scales[:, None] for one in self.charged(present, damage)]
         )
 
     def answers(self, present: bool, damage: Damage = HONEST) -> AnyArray:
@@ -71,7 +62,7 @@ class Visits:
         """
         rounds = []
         for one in self.charged(present, damage):
-            drawn = [one.release.publish(one.votes) for _ in range(self.repeats)]
+            drawn = [one.release.publish(one.sums) for _ in range(self.repeats)]
             scales = 1.0 if one.release.mechanism.label_only else one.release.noise[:, None]
             rounds.append(np.concatenate([answer / scales for answer in drawn]))
         return np.stack(rounds)
@@ -107,29 +98,6 @@ class Visits:
         victims = self.world.victims
         classifier.erase(victims.subjects)
         if damage.refills:
-            classifier._shard.ledger._departed.clear()
+            forget_departed(classifier)
         if present:
             classifier.add(victims.X, victims.y, victims.subjects)
-
-
-def charged_block(classifier: Estimator, queries: Floats) -> ChargedBlock:
-    """Charge for queries as the classifier does, and return the release before its noise."""
-    engine = classifier._engine
-    integers = classifier._encoded(queries)
-    noise = engine.schedule.multiplier * np.sqrt(engine.radius.expected(integers))
-    release = engine.votes.release(noise)
-    sums = engine.shard.charge_and_sum(release, integers, engine.radius.thresholds(integers))
-    return ChargedBlock(release, sums)
-
-
-def draw_from(classifier: Estimator, noise: NoiseSource) -> None:
-    """Let one fitted classifier draw from `noise` instead of its own."""
-    engine = classifier._engine
-    engine.votes.noise = noise
-    if engine.count is not None:
-        engine.count._noise = noise
-
-
-def refill(classifier: Estimator) -> None:
-    """Broken: give everybody of one fitted classifier a whole budget."""
-    classifier._shard.ledger.remaining[:] = UNITS

@@ -12,7 +12,8 @@ from scipy.special import log_ndtr
 from vicinal._arrays import Floats
 from vicinal.audit._damage import Damage, damages
 from vicinal.audit._trials import AuditTrial
-from vicinal.audit._visits import Visits, refill
+from vicinal.audit._visits import Visits
+from vicinal.testing import refill
 
 MANY, COMPANY = 30, 5
 """Records of the subject at risk, and of others, where neighbours are counted."""

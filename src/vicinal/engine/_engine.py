@@ -201,6 +201,7 @@ class QueryEngine:
         does not fit. It is taken at the smallest count, so that no noisy count decides whether it
         does.
         """
+        # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
         self.slack.check(len(queries) * self._slack_of_one())
         if self.interaction is not None:
             self.interaction.release()
@@ -208,6 +209,7 @@ class QueryEngine:
         coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.reuse.block):
             block, later = np.split(queries[start:], [self.reuse.block])
+            # Radii that were worked out while the last block was searched are not worked out again.
             thresholds, coming = coming.thresholds, NextSearch(self, later)
             self.shard.expect(coming if len(later) else None)
             if prior is None:
@@ -235,6 +237,7 @@ class QueryEngine:
             labels[queried] = (
                 votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
             )
+            # NaN, not 0: nobody voted on these, and a 0 would read as a vote that came out even.
             everything = np.full((len(block), self.votes.n_classes), np.nan)
             everything[queried] = votes
         observe(self.reuse, self.schedule, block, queried, labels)
@@ -245,8 +248,10 @@ class QueryEngine:
     def _answer_with_model(self, block: IntegerMatrix, prior: Floats) -> QueryAnswers:
         """Ask where the model is unsure; its scores join the votes, or stand alone."""
         assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
+        # The model is public, so which queries it leaves to private records is public as well.
         queried = self.model_gate.to_ask(prior)
         noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
+        # Probabilities are the model's own; only what joins the votes is emphasised.
         chances = self.model_gate.model.shares(prior)
         prior = self.model_gate.model.emphasised(prior, noise, self.radius.expected(block))
         votes = prior * noise[:, None]
@@ -255,6 +260,8 @@ class QueryEngine:
         if self.votes.label_only:
             labels[queried] = released
         else:
+            # What private records said by themselves: the model is in `chances` already, and must
+            # not be counted twice.
             alone = released - votes[queried]
             chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
             votes[queried] = released
@@ -271,6 +278,7 @@ class QueryEngine:
 
         `thresholds` are those of the block, if they are known already.
         """
+        # Nobody is charged and no noise is drawn for nothing.
         if not len(block):
             shape = (0,) if self.votes.label_only else (0, self.votes.n_classes)
             return np.zeros(shape), np.zeros(0)
@@ -278,11 +286,14 @@ class QueryEngine:
             thresholds = self.radius.thresholds(block)
         if self.count is None:
             release = self._priced(self.radius.expected(block))
+            # Public points pay by the same release before records do, so that what they have used
+            # can never be told from an answer that was broken off.
             if self.proxies is not None:
                 self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
             if prior is not None:
-                # Public: it moves no one's contribution.
+                # Public, and added after the charges: it moves no one's contribution. Rounded to
+                # the grid, on which the discrete Gaussian's price holds.
                 sums = sums + np.rint(prior * release.scales[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
         support = self.reuse.support(block, thresholds)
@@ -298,6 +309,7 @@ class QueryEngine:
     ) -> Released:
         """Release the private counts of queries, then their votes, from those who paid for both."""
         counter.price(rounds.queries.stop - rounds.queries.start)
+        # The floor is taken of the noisy count: no un-noised number may decide a noise scale.
         counts = np.maximum(counter.publish(rounds.charge_counts(counter)), LEAST_COUNT)
         release = self._priced(counts if support is None else counts + support.counts)
         sums = rounds.charge_and_sum(release)
@@ -306,6 +318,7 @@ class QueryEngine:
 
     def _priced(self, counts: Floats) -> BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
+        # Cut to what the grid can hold: a noisy count may be anything, and must not be refused.
         noise = np.minimum(self.schedule.multiplier * np.sqrt(counts), self.votes.grid.largest)
         return self.votes.release(noise)
 

@@ -65,6 +65,7 @@ class ProxyLedger:
         self._index = ExactIndex(reference.kernel, points.shape[1])
         self._index.add(points)
         size = len(points)
+        # A point has one record, a subject `use` records' worth of charges: so it starts with less.
         self._full = math.floor(UNITS / use)
         self._subjects = SubjectTable(
             targets=np.zeros(size, dtype=np.int32),
@@ -85,6 +86,7 @@ class ProxyLedger:
     @property
     def shares(self) -> Shares:
         """The same in few bytes, to be stored and resumed from."""
+        # Rounded up: after a restart points must not seem less used than they are.
         return np.asarray(np.ceil(self.used * WHOLE), dtype=np.uint16)
 
     def resume(self, shares: Shares) -> None:

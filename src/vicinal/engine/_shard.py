@@ -18,10 +18,9 @@ from typing import Protocol
 
 import numpy as np
 
-from vicinal._arrays import Ints, Ints32, Steps
+from vicinal._arrays import AnyArray, Ints, Ints32, Steps
 from vicinal._checks import SubjectId
-from vicinal.engine._shard_indexes import IndexRows, MappedIndex, PreparedRecords, moved_index
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
 from vicinal.mechanisms import BlockRelease, NoisyCount, RecordTargets, SubjectTable, joined
 from vicinal.neighbours import (
@@ -33,6 +32,66 @@ from vicinal.neighbours import (
     NeighbourLists,
     fill_holes,
 )
+
+# ----------------------------------------------------------------
+# Indexes of a shard: rows that are about to be added, and indexes in another metric.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IndexRows:
+    """Records that are about to be added to an index; private.
+
+    `integers`, (m, d): as the index takes them. `keys`: what it has worked out of each.
+    """
+
+    index: Index
+    integers: IntegerMatrix
+    keys: AnyArray | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedRecords:
+    """Records that are about to be added, and what a shard will hold of all records; private.
+
+    `rows`: the new ones, for every index. `targets`, `slots`, `counts`: what all records carry, the
+    slot of each, and how many each slot has.
+    """
+
+    rows: list[IndexRows]
+    targets: RecordTargets
+    slots: Ints32
+    counts: Ints32
+
+
+@dataclass(slots=True, eq=False)
+class MappedIndex:
+    """An index of what a public map makes of records: the same records in another metric.
+
+    `index`: holds what was made. `made_of`: returns the integer rows of this index for integer rows
+    (m, d) of the shard, each by itself.
+    """
+
+    index: Index
+    made_of: Callable[[IntegerMatrix], IntegerMatrix]
+
+    def add(self, integers: IntegerMatrix) -> None:
+        """Append records given as the shard's integer features."""
+        self.index.add(self.made_of(integers))
+
+    def rows(self, integers: IntegerMatrix) -> IndexRows:
+        """Return what :meth:`add` would append."""
+        mapped = self.made_of(integers)
+        return IndexRows(self.index, mapped, self.index.keys(mapped))
+
+
+def moved_index(index: Index, factory: IndexFactory) -> Index:
+    """Return an index with all records of an exact one, in the same order."""
+    if not isinstance(index, ExactIndex):
+        raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
+    moved = factory(index.kernel, index.n_features)
+    moved.add(index.features)
+    return moved
+
 
 _AT_ONCE = 1 << 14
 """Records that are counted at a time, so that no second array of all is made."""
@@ -121,6 +180,8 @@ class LocalShardBase(ABC):
         self, release: BlockRelease, n_queries: int, parts: Iterable[NeighbourLists]
     ) -> Steps:
         """Charge neighbours that were found for consecutive queries, and sum their votes."""
+        # Queries in order: a subject meets its charges in the order of the queries, whatever the
+        # parts are (mechanisms/votes.md).
         sums = np.zeros((n_queries, release.mechanism.n_classes), dtype=np.int64)
         start = 0
         for neighbours in parts:
@@ -231,6 +292,7 @@ class Shard(LocalShardBase):
 
         `targets` are what the records carry: class indices, int32 (n,), or vectors.
         """
+        # Whatever can be refused is refused here, before a subject is enrolled.
         carried = joined(self._targets, targets)
         with self._changing():
             slots = self._register.enroll(subjects)
@@ -258,6 +320,7 @@ class Shard(LocalShardBase):
         np.add.at(counts, slots, 1)
         own = IndexRows(self.index, integers, self.index.keys(integers))
         rows = [own, *(one.rows(integers) for one in self._mapped)]
+        # Memory is had now, beside answers, so that the commit that follows is short.
         for one in rows:
             one.index.reserve(len(integers))
         return PreparedRecords(rows, carried, np.concatenate([self._slots, slots]), counts)
@@ -286,6 +349,7 @@ class Shard(LocalShardBase):
         with self._changing():
             for index in (self.index, *(mapped.index for mapped in self._mapped)):
                 index.remove(rows, movers)
+            # The same moves in the columns as in the indexes: a row and its subject stay together.
             order = _order_after(rows, movers, new_size)
             self._records[self._slots[rows]] = 0
             self._targets, self._slots = self._targets[order], self._slots[order]
@@ -342,6 +406,7 @@ class Shard(LocalShardBase):
         """
         self.check_consistent()
         self._consistent = False
+        # No `finally`: an error in the body must leave the shard unusable.
         yield
         self._consistent = True
 

@@ -3,7 +3,7 @@
 :func:`soft_labels` says what they mean for all public examples, beside the student. A network that
 sees a thousand answers, the surest, has weak opinions of classes that overlap; it then confirms its
 own mistakes on the examples that nobody answered. Kernel ridge regression on the round's features
-(:mod:`vicinal.engine._public_model`) knows less of easy classes and more of those. It
+(:mod:`vicinal.engine._answer_reuse`) knows less of easy classes and more of those. It
 sees released answers only, all of them, and so costs nothing.
 """
 

@@ -1,7 +1,7 @@
 """What a plan chooses, from public facts alone: neighbours, noise, and what a question costs.
 
 It is the very planning that ``IndKNNClassifier.fit`` does
-(:mod:`vicinal.engine._noise_planning`), before there is a private record.
+(:mod:`vicinal.engine._noise_schedule`), before there is a private record.
 """
 
 from __future__ import annotations

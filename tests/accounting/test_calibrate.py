@@ -1,0 +1,89 @@
+"""The missing number of a plan: on the safe side, and close to the target."""
+
+import math
+
+import pytest
+
+from vicinal.accounting._calibrate import FIELDS, calibrate
+from vicinal.accounting._plan import account
+from vicinal.errors import InvalidInput, PrivacyRefused
+
+SCREENING = {"kind": "screening", "k": 40, "threshold": 25, "sigma": 9, "gamma": 0.2, "count": 300}
+MAXIMUM = {"kind": "noisy_max", "sigma": 12, "gamma": 0.2, "count": 150}
+PLAN = {"delta": 1e-5, "releases": [SCREENING, MAXIMUM]}
+
+CASES = [
+    (PLAN, 2.0, "sigma", 0),
+    (PLAN, 2.0, "sigma", 1),
+    (PLAN, 2.0, "gamma", 1),
+    (PLAN, 3.0, "count", 1),
+    ({"delta": 1e-6, "releases": [{"kind": "gaussian", "sigma": 1}]}, 0.7, "sigma", 0),
+    ({"delta": 1e-6, "releases": [{"kind": "gaussian", "sigma": 9}]}, 0.7, "sensitivity", 0),
+    ({"delta": 1e-5, "releases": [{"kind": "ind_knn", "B": 1}]}, 1.0, "B", 0),
+    ({"delta": 1e-5, "releases": [{"kind": "multilabel", "sigma": 90}]}, 0.5, "tau", 0),
+]
+
+
+@pytest.mark.parametrize(("plan", "target", "field", "release"), CASES)
+def test_the_target_is_kept_and_nearly_used_up(plan, target, field, release):
+    answer = calibrate(plan, target, field, release)
+    steps = [dict(step) for step in plan["releases"]]
+    steps[release][field] = answer.value
+    found = account({**plan, "releases": steps})["epsilon"]
+    assert found == answer.price["epsilon"]
+    assert found <= target
+    if field != "count":
+        assert found >= target * 0.999
+        return
+    steps[release][field] = answer.value + 1
+    assert account({**plan, "releases": steps})["epsilon"] > target
+
+
+def test_what_is_looked_for_may_be_left_out_or_far_off():
+    given = calibrate(PLAN, 2.0, "sigma", 1).value
+    missing = {key: value for key, value in MAXIMUM.items() if key != "sigma"}
+    for start in (missing, {**MAXIMUM, "sigma": 0.011}):
+        plan = {**PLAN, "releases": [SCREENING, start]}
+        assert calibrate(plan, 2.0, "sigma", 1).value == pytest.approx(given, rel=1e-3)
+
+
+def test_a_target_that_the_rest_exceeds_is_refused():
+    with pytest.raises(PrivacyRefused, match="'sigma'"):
+        calibrate(PLAN, 0.3, "sigma", 1)
+
+
+def test_a_limit_that_keeps_the_target_is_returned():
+    free = {"delta": 1e-5, "releases": [{**MAXIMUM, "sigma": 1e5, "count": 1}]}
+    assert calibrate(free, 5.0, "gamma").value == 1.0
+
+
+@pytest.mark.parametrize("epsilon", [0, -1, math.nan, math.inf, "1"])
+def test_bad_targets_are_refused(epsilon):
+    with pytest.raises(InvalidInput, match="'epsilon'"):
+        calibrate(PLAN, epsilon, "sigma")
+
+
+@pytest.mark.parametrize(
+    ("plan", "field", "release", "named"),
+    [
+        (PLAN, "colour", 0, "'field'"),
+        (PLAN, "sigma", 2, "'release'"),
+        (PLAN, "sigma", -1, "'release'"),
+        (PLAN, "B", 0, "releases[0].B"),
+        ({"delta": 1e-5}, "sigma", 0, "'releases'"),
+        ({"delta": 1e-5, "releases": [3]}, "sigma", 0, "releases[0]"),
+        ([], "sigma", 0, "'plan'"),
+        ({**PLAN, "delta": 2}, "sigma", 0, "'delta'"),
+    ],
+)
+def test_other_nonsense_is_refused_by_name(plan, field, release, named):
+    with pytest.raises(InvalidInput) as error:
+        calibrate(plan, 1.0, field, release)
+    assert named in str(error.value)
+
+
+def test_every_field_is_a_field_of_some_kind():
+    from vicinal.accounting.kinds import KINDS
+
+    known = {field for kind in KINDS.values() for field in kind.field_names()} | {"count"}
+    assert set(FIELDS) <= known

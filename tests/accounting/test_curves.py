@@ -1,0 +1,234 @@
+"""Compositions and their readings."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from loss_tools import pld_delta
+from vicinal.accounting import _certificate, _composition
+from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
+from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
+from vicinal.accounting._divergence import GaussianPair
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._pld import fast_length, pld_epsilon
+from vicinal.accounting._screening import Screening
+from vicinal.errors import InvalidInput
+
+RELEASES = [
+    SubsampledGaussian(3.0, 0.2),
+    SubsampledGaussian(9.0),
+    Screening(30, 18, 4.0, 0.3),
+    Screening(30, 18, 9.0),
+]
+SAMPLED = RELEASES[0]
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_repeat_equals_adding(release, method):
+    single = Composition.of(release)
+    added = compose([single] * 7)
+    assert added == single.repeat(7)
+    assert added.to_epsilon(1e-5, method) == single.repeat(7).to_epsilon(1e-5, method)
+
+
+@pytest.mark.parametrize("method", ["rdp", "rdp_mironov", "pld"])
+def test_the_order_of_composition_is_irrelevant_to_the_last_bit(method):
+    parts = [Composition.of(release, 3) for release in RELEASES]
+    found = {
+        compose(parts[place] for place in order).to_epsilon(1e-5, method)
+        for order in itertools.permutations(range(4))
+    }
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.3, 1.0, 4.0, 12.0])
+@pytest.mark.parametrize("delta", [1e-3, 1e-5, 1e-9])
+def test_one_gaussian_by_every_method(mu, delta):
+    cost = Composition.of(SubsampledGaussian(1 / mu))
+    exact = gdp_epsilon(mu, delta)
+    assert cost.to_epsilon(delta, "gdp") == pytest.approx(exact, rel=1e-12)
+    assert exact <= cost.to_epsilon(delta, "pld") <= exact * (1 + 2e-4) + 1e-6
+    assert cost.to_epsilon(delta, "rdp") == pytest.approx(rdp_epsilon(mu**2 / 2, delta), rel=1e-6)
+    lowest = _certificate.lower_epsilon([_certificate.gaussian_worst_case(mu, 1.0, 1)], delta)
+    assert exact * (1 - 2e-3) - 1e-4 <= lowest <= exact
+
+
+def test_a_finer_search_over_orders_changes_epsilon_by_less_than_1e_4():
+    orders = 1 + 10 ** np.linspace(-3, 6, 20_001)
+    for release in RELEASES:
+        once = Composition.of(release, 1).rdp(orders)
+        for count in (1, 300):
+            cost, dense = Composition.of(release, count), count * once
+            fine = np.log1p(-1 / orders) - (math.log(1e-5) + np.log(orders)) / (orders - 1)
+            assert cost.to_epsilon(1e-5) <= float((dense + fine).min()) + 1e-4 * 0.1
+            mironov = dense + math.log(1e5) / (orders - 1)
+            assert cost.to_epsilon(1e-5, "rdp_mironov") <= float(mironov.min()) + 1e-4 * 0.1
+
+
+def delta_of(cost, epsilon):
+    """Return delta by the privacy loss distribution; batches reach no further than their grid."""
+    batched = pld_delta(cost._batched_pairs(), epsilon)
+    return batched if batched < 1 else pld_delta(cost._pairs(), epsilon)
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=str)
+def test_delta_and_epsilon_are_inverse(release):
+    cost = Composition.of(release, 50)
+    epsilon = cost.to_epsilon(1e-5, "pld")
+    assert delta_of(cost, epsilon) <= 1.0005e-5
+    assert delta_of(cost, epsilon * 0.98) > 1e-5
+
+
+def exact_binomial_delta(q: float, r: float, count: int, epsilon: float) -> mpf:
+    mp.dps = 50
+    q, r, x = mpf(q), mpf(r), mp.exp(mpf(epsilon))
+    total = mpf(0)
+    for wins in range(count + 1):
+        with_ = r**wins * (1 - r) ** (count - wins)
+        without = q**wins * (1 - q) ** (count - wins)
+        total += mp.binomial(count, wins) * max(mpf(0), with_ - x * without)
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class RandomisedResponse:
+    """The pair of one bit that is told truly with chance e^epsilon / (1 + e^epsilon)."""
+
+    epsilon: float
+    symmetric = True
+
+    def gaussian(self):
+        """Return None."""
+        return
+
+    def excess(self, losses):
+        """Return the excess at `losses` (m,), as (m,)."""
+        size = np.abs(losses)
+        value = -np.expm1(np.minimum(size - self.epsilon, 0.0)) / (1 + math.exp(-self.epsilon))
+        return np.where(losses < 0, np.exp(np.minimum(losses, 0.0)) * value, value)
+
+
+@pytest.mark.parametrize("count", [1, 2, 17, 200])
+@pytest.mark.parametrize("epsilon0", [0.03, 0.5, 2.0])
+def test_pld_of_randomised_response_equals_50_digits(count, epsilon0):
+    passed = 1 / (1 + math.exp(-epsilon0))
+    scale = epsilon0 * math.sqrt(count)
+    for epsilon in (0.0, 0.3 * scale, 1.4 * scale):
+        truth = exact_binomial_delta(1 - passed, passed, count, epsilon)
+        ours = pld_delta([(RandomisedResponse(epsilon0), count)], epsilon)
+        assert mpf(ours) >= truth * (1 - mpf("1e-12"))
+        assert mpf(ours) <= truth + mpf("2e-3")
+    epsilon = pld_epsilon([(RandomisedResponse(epsilon0), count)], 1e-5)
+    assert exact_binomial_delta(1 - passed, passed, count, epsilon) <= mpf(1e-5)
+
+
+def test_a_threshold_witness_is_the_exact_binomial_divergence():
+    witness = _certificate.threshold_worst_case(-0.2, 1 / 3, 0.4, 60)
+    mp.dps = 50
+    q = mp.ncdf(mpf(-0.2))
+    r = mpf(0.6) * q + mpf(0.4) * mp.ncdf(mpf(-0.2) + mpf(1) / 3)
+    lowest = _certificate.lower_epsilon([witness], 1e-4)
+    assert exact_binomial_delta(q, r, 60, lowest) >= mpf(1e-4)
+    assert exact_binomial_delta(q, r, 60, lowest * 1.01) < mpf(1e-4)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "gamma", "count"),
+    [(1.0, 0.01, 1000), (14.0, 0.2, 4000), (0.6, 0.3, 3), (20.0, 0.3, 100_000), (400.0, 1e-3, 9)],
+)
+def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
+    upper = Composition.of(SubsampledGaussian(sigma, gamma), count).to_epsilon(1e-5, "pld")
+    lower = _certificate.lower_epsilon(
+        [_certificate.gaussian_worst_case(1 / sigma, gamma, count)], 1e-5
+    )
+    assert upper * 0.99 - 1e-3 <= lower <= upper
+
+
+def test_mixed_compositions_lie_between_their_parts_and_the_sum_of_both():
+    first, second = Composition.of(RELEASES[0], 40), Composition.of(RELEASES[2], 90)
+    both = first.add(second)
+    for method in ("rdp", "pld"):
+        alone = [part.to_epsilon(1e-5, method) for part in (first, second)]
+        assert max(alone) < both.to_epsilon(1e-5, method)
+        assert both.to_epsilon(2e-5, method) < sum(alone)
+
+
+def test_lengths_of_transforms_are_the_next_without_a_factor_above_five():
+    def plain(size):
+        for factor in (2, 3, 5):
+            while size % factor == 0:
+                size //= factor
+        return size == 1
+
+    for least in (*range(1, 700), 3 * 5**7 + 1, (1 << 20) - 1, (1 << 20) + 1):
+        assert fast_length(least) == next(n for n in itertools.count(least) if plain(n))
+
+
+def test_methods_are_those_that_hold():
+    assert Composition.of(SubsampledGaussian(2.0)).methods() == METHODS
+    assert Composition.of(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")
+    assert Composition.of(Zcdp(0.1)).methods() == ("rdp_mironov", "rdp")
+    with pytest.raises(InvalidInput, match="'method'"):
+        Composition.of(Zcdp(0.1)).to_epsilon(1e-5, "pld")
+    with pytest.raises(InvalidInput, match="'method'"):
+        Composition.of(SAMPLED).to_epsilon(1e-5, "moments")
+
+
+def test_a_curve_of_nan_is_refused_and_never_free():
+    class Broken:
+        def rdp(self, orders):
+            return orders * math.nan
+
+        def pair(self):
+            return None
+
+    cost = Composition.of(SubsampledGaussian(1.0)).add(Composition(((Broken(), 1),)))
+    with pytest.raises(InvalidInput, match="no valid RDP curve"):
+        cost.to_epsilon(1e-5)
+
+
+@pytest.mark.parametrize("delta", [0, 1, -0.1, math.nan, math.inf, "x"])
+def test_bad_delta_is_refused(delta):
+    with pytest.raises(InvalidInput, match="'delta'"):
+        Composition.of(SAMPLED).to_epsilon(delta)
+
+
+def test_zcdp_is_refused_below_zero():
+    with pytest.raises(InvalidInput, match="'rho'"):
+        Zcdp(-0.1)
+
+
+def test_gaussians_merge_exactly_in_the_pld():
+    merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
+    assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
+    assert gdp_delta(math.sqrt(5), merged) <= 1e-5
+    assert _composition.METHODS[-1] == "pld"
+
+
+class Mirrored:
+    """The pair of another with the two laws exchanged."""
+
+    symmetric = False
+
+    def __init__(self, pair):
+        self.pair = pair
+
+    def gaussian(self):
+        return None
+
+    def excess(self, losses):
+        inside = np.minimum(losses, 50.0)
+        return np.exp(inside) * self.pair.excess(-inside) * (losses < 50)
+
+
+@pytest.mark.parametrize("gamma", [0.05, 0.6])
+def test_both_directions_are_composed(gamma):
+    pair = GaussianPair(0.7, gamma)
+    there = pld_epsilon([(pair, 30)], 1e-5)
+    back = pld_epsilon([(Mirrored(pair), 30)], 1e-5)
+    assert back == pytest.approx(there, rel=1e-3)

@@ -1,0 +1,416 @@
+"""Label-only releases: bounds against brute force, 50 digits and exact sums on a grid."""
+
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpmath import mp, mpf
+from scipy.special import log_ndtr
+
+from vicinal.accounting import _threshold_divergence
+from vicinal.accounting._budget import UNITS, unit_rate
+from vicinal.accounting._budget import zcdp_budget as budget
+from vicinal.accounting._charges import label_afford, label_charge
+from vicinal.accounting._label_only import (
+    PLANE_GRID,
+    LabelBudget,
+    charge_table,
+    grid_excess,
+    label_budget,
+    one_coordinate_rdp,
+    two_coordinate_rdp,
+)
+from vicinal.accounting._three_way_divergence import ThreeWayComparison, log_win
+from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds, log_psi
+from vicinal.errors import InvalidInput
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
+ORDERS = np.array([1.01, 1.3, 2.0, 5.0, 10.0, 20.0, 40.0])
+
+
+def winners(means):
+    """Return P[class j has the most votes] for unit Gaussian noise around `means`."""
+    low, high = means.max() - 9.5, means.max() + 9.5
+    x = (low + high) / 2 + (high - low) / 2 * NODES
+    below = log_ndtr(x[:, None] - means)
+    exponent = below.sum(axis=1, keepdims=True) - below - (x[:, None] - means) ** 2 / 2
+    return (WEIGHTS * (high - low) / 2) @ np.exp(exponent) / math.sqrt(2 * math.pi)
+
+
+def renyi(p, q, order):
+    """Return D_order(p | q) of two vectors of probabilities, without cancellation."""
+    ratio = p / q - 1
+    terms = q * (np.expm1(order * np.log1p(ratio)) - order * ratio)
+    return float(np.log1p(terms.sum()) / (order - 1))
+
+
+def exact_test(a, mu, order, reverse=False):
+    """Return D_order of the threshold test at margin `a`, to 50 digits."""
+    mp.dps = 50
+    q, p = mp.ncdf(mpf(a)), mp.ncdf(mpf(a) + mpf(mu))
+    lost_q, lost_p = mp.ncdf(-mpf(a)), mp.ncdf(-mpf(a) - mpf(mu))
+    if reverse:
+        p, q, lost_p, lost_q = q, p, lost_q, lost_p
+    order = mpf(order)
+    return mp.log(p**order * q ** (1 - order) + lost_p**order * lost_q ** (1 - order)) / (order - 1)
+
+
+@cache
+def two(sigma, gamma, orders=tuple(ORDERS), classes=None):
+    """Return the bound of two coordinates, which several tests compare with something else."""
+    return two_coordinate_rdp(sigma, gamma, orders, classes)
+
+
+def gaussian(mu, orders):
+    return np.asarray(orders) * mu**2 / 2
+
+
+# ---------------------------------------------------------------- one coordinate
+
+
+@pytest.mark.parametrize(("order", "share"), [(10, 0.647), (20, 0.685), (40, 0.827)])
+def test_shares_of_the_gaussian_at_a_tenth(order, share):
+    ours = one_coordinate_rdp(0.1, [order])[0] / gaussian(0.1, order)
+    assert ours == pytest.approx(share, abs=6e-4)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.floats(-12, 8),
+    st.floats(-5.5, 0.4).map(lambda e: 10**e),
+    st.floats(-2, 2).map(lambda e: 1 + 10**e),
+    st.booleans(),
+)
+def test_no_margin_costs_more_to_50_digits(a, mu, order, reverse):
+    ours = one_coordinate_rdp(mu, [order])[0]
+    assert mpf(float(ours)) >= exact_test(a, mu, order, reverse)
+
+
+@pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.1, 1.0, 3.0])
+@pytest.mark.parametrize("order", [1.01, 2.0, 10.0, 60.0])
+def test_the_bound_is_attained(mu, order):
+    ours = one_coordinate_rdp(mu, [order])[0]
+    if order * mu > 64:
+        assert ours == pytest.approx(gaussian(mu, order), rel=2e-6)
+        return
+    margins = np.linspace(-order * mu - 4, 4, 1500)
+    terms = np.logaddexp(
+        log_ndtr(margins) + log_psi(_threshold_divergence.log_gain(margins, np.asarray(mu)), order),
+        log_ndtr(-margins)
+        + log_psi(
+            -_threshold_divergence.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)
+        ),
+    )
+    at = margins[np.argmax(terms)]
+    assert ours == pytest.approx(float(exact_test(at, mu, order)), rel=2e-4)
+
+
+def test_two_classes_are_exact_and_more_classes_cost_more():
+    orders = ORDERS
+    two = one_coordinate_rdp(0.2, orders, classes=2)
+    assert two == pytest.approx(one_coordinate_rdp(0.2 / math.sqrt(2), orders), rel=1e-4)
+    rows = [one_coordinate_rdp(0.2, orders, classes=c) for c in (2, 3, 10, 100)]
+    rows.append(one_coordinate_rdp(0.2, orders))
+    assert (np.diff(rows, axis=0) > 0).all()
+
+
+def configurations(seed, count):
+    generator = np.random.default_rng(seed)
+    for _ in range(count):
+        classes = int(generator.choice([2, 3, 4, 10, 30]))
+        spread = float(generator.choice([0.0, 0.3, 1.0, 3.0]))
+        means = generator.normal(size=classes) * spread
+        means[0] += generator.normal() * 1.5
+        yield classes, means
+
+
+@pytest.mark.parametrize("mu", [0.02, 0.1, 0.5, 1.0])
+def test_brute_force_over_votes_never_exceeds_the_bound_of_one_coordinate(mu):
+    bounds = {c: one_coordinate_rdp(mu, ORDERS, classes=c) for c in (2, 3, 4, 10, 30)}
+    closest = 0.0
+    for classes, means in configurations(1, 150):
+        moved = means.copy()
+        moved[0] += mu
+        q, p = winners(means), winners(moved)
+        for order, bound in zip(ORDERS, bounds[classes], strict=True):
+            truth = max(renyi(p, q, order), renyi(q, p, order))
+            assert truth <= bound * (1 + 1e-9) + 1e-13 / (order - 1)
+            closest = max(closest, truth / bound)
+    assert closest > 0.97  # two classes at the right margin
+
+
+def discrete_divergence(scale, shift, order, centre=0.0):
+    """Return the largest D over integer thresholds for discrete Gaussian noise, exact sums."""
+    reach = 30 * scale
+    z = np.arange(-reach, reach + 1)
+    mass = np.exp(-((z - centre) ** 2) / (2 * scale**2))
+    mass /= mass.sum()
+    lower = np.concatenate([[0], np.cumsum(mass)])
+    upper = np.concatenate([np.cumsum(mass[::-1])[::-1], [0]])
+    at = np.arange(reach - 10 * scale, reach + 10 * scale)
+    q, p = upper[at], upper[at - shift]
+    q0, p0 = lower[at], lower[at - shift]
+    gain = np.log1p((p - q) / q)
+    loss = np.log1p((p0 - q0) / q0)
+    log_g = np.logaddexp(np.log(q) + log_psi(gain, order), np.log(q0) + log_psi(loss, order))
+    return float(np.logaddexp(0, log_g.max()) / (order - 1))
+
+
+@pytest.mark.parametrize("scale", [1000, 10_000])
+@pytest.mark.parametrize("order", [1.5, 5.0, 20.0])
+@pytest.mark.parametrize("centre", [0.0, 0.37])
+def test_discrete_noise_stays_below_the_bound_with_the_grid_s_excess(scale, order, centre):
+    for shift in (1, 7, scale // 10, scale // 3):
+        mu = shift / scale
+        continuous = one_coordinate_rdp(mu, [order])[0]
+        discrete = discrete_divergence(scale, shift, np.asarray(order), centre)
+        assert discrete <= continuous * (1 + grid_excess(scale, order, mu))
+        assert discrete == pytest.approx(continuous, rel=2e-3)
+
+
+# ---------------------------------------------------------------- two coordinates
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.15])
+@pytest.mark.parametrize("sigma", [2.0, 25.0])
+def test_brute_force_over_votes_never_exceeds_the_bound_of_two(sigma, gamma):
+    orders = ORDERS[ORDERS / sigma * math.sqrt(2) < 12]
+    bound = two(sigma, gamma, tuple(orders))
+    closest = 0.0
+    for classes, means in configurations(2, 150):
+        moves = [(1 / sigma, 0.0), (1 / sigma, -1 / sigma)]
+        for gain, loss in moves:
+            moved = means.copy()
+            moved[0] += gain
+            moved[-1] += loss
+            q = winners(means)
+            p = (1 - gamma) * q + gamma * winners(moved)
+            for order, most in zip(orders, bound, strict=True):
+                truth = max(renyi(p, q, order), renyi(q, p, order))
+                assert truth <= most * (1 + 1e-9) + 1e-13 / (order - 1)
+                closest = max(closest, truth / most)
+        if classes == 2:
+            assert (two(sigma, gamma, (2.0,), 2) >= renyi(p, q, 2.0)).all()
+    assert closest > 0.9
+
+
+def test_two_classes_under_sampling_are_a_duel():
+    ours = two_coordinate_rdp(25, 0.15, ORDERS, classes=2)
+    assert (ours <= two(25.0, 0.15) * (1 + 1e-3)).all()
+    duel = one_coordinate_rdp(math.sqrt(2) / 25, ORDERS)
+    assert two_coordinate_rdp(25, 1, ORDERS, classes=2) == pytest.approx(duel, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("u", "v"), [(0.3, 0.2), (-3, 4), (5, -2), (-12, 3), (-12, 20), (-8, -8), (2, 9)]
+)
+def test_the_probability_of_winning_to_30_digits(u, v):
+    """The quadrature stops at an absolute error, so that the integrand is scaled to about 1."""
+    mp.dps = 30
+    cuts = list(range(25))
+    height = max(mp.npdf(x - u) * mp.ncdf(x - v) for x in cuts)
+    scaled = mp.quad(lambda x: mp.npdf(x - u) * mp.ncdf(x - v) / height, cuts)
+    truth = mp.log(scaled) + mp.log(height)
+    ours = mpf(float(log_win(np.array([float(u)]), np.array([float(v)]))[0]))
+    assert abs(ours - truth) < 1e-12 * max(1, abs(truth)) + 1e-13
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_squares_are_bounded_by_all_three_arguments(reverse):
+    contest = ThreeWayComparison(0.2, 0.3, np.array([1.5, 6.0, 20.0]), reverse)
+    lead = Thresholds(0.2 * math.sqrt(2), 0.3, contest.orders, reverse).log_supremum()
+    generator = np.random.default_rng(3)
+    for size in (2.0, 0.3, 0.02):
+        u, v = np.rint(generator.uniform(-5, 5, (2, 60)) / size) * size
+        upper, attained = contest._rectangles(u, v, size, lead)
+        inside = contest.point(
+            u[:, None] + size * generator.random((60, 40)),
+            v[:, None] + size * generator.random((60, 40)),
+        )
+        values = contest._log_g(inside)
+        assert (values.max(axis=1) <= upper + 1e-9).all()
+        assert (attained <= upper + 1e-12).all()
+
+
+@pytest.mark.parametrize(("gamma", "reverse"), [(1.0, False), (0.3, False), (0.3, True)])
+def test_bends_bound_the_second_derivatives(gamma, reverse):
+    contest = ThreeWayComparison(0.2, gamma, np.array([1.5, 6.0, 60.0]), reverse)
+    u, v = np.random.default_rng(4).uniform(-6, 6, (2, 300))
+    here, step = contest.point(u, v), 2e-3
+    bend = contest._log_bend(here.weight, here.ratio, contest._log_plain_bend(here.ratio))
+    tightest = np.full(3, np.inf)
+    for i, j in [(step, 0.0), (0.0, step)]:
+        middle = contest._log_g(here)
+        sides = [contest._log_g(contest.point(u + s * i, v + s * j)) for s in (-1, 1)]
+        fall = -sum(np.expm1(side - middle) for side in sides) / step**2
+        steep = fall > 1e-4
+        room = bend[steep] - middle[steep] - np.log(fall[steep])
+        assert (room > -0.02).all()
+        columns = np.nonzero(steep)[1]
+        tightest = [room[columns == k].min(initial=tightest[k]) for k in range(3)]
+    assert min(tightest) < math.log(100)
+
+
+def discrete_contest(scale, shift, order, thresholds):
+    """Return D for exact sums over the lattice; ties go to the gaining class, then the others."""
+    z = np.arange(-6 * scale, 6 * scale + 1)
+    mass = np.exp(-(z**2) / (2 * scale**2))
+    mass /= mass.sum()
+    below = np.concatenate([[0], np.cumsum(mass)])
+
+    def law(u, v):
+        # x = u + z wins at x >= max(0, y); y = v + z wins at y > 0 and y > x.
+        cut = np.clip(z + u - v + len(z) // 2 + 1, 0, len(z))
+        gain = (mass * below[cut])[z + u >= 0].sum()
+        other = below[np.clip(-u + len(z) // 2, 0, len(z))]
+        other *= below[np.clip(-v + 1 + len(z) // 2, 0, len(z))]
+        return np.array([gain, 1 - gain - other, other])
+
+    return max(renyi(law(u + shift, v - shift), law(u, v), order) for u, v in thresholds)
+
+
+def test_discrete_noise_on_a_lattice_stays_near_the_bound_of_two():
+    scale, shift = 600, 60
+    grid = [(u, v) for u in range(-900, 1500, 150) for v in range(-900, 1500, 150)]
+    for order in (2.0, 8.0):
+        ours = two_coordinate_rdp(scale / shift, 1, [order])[0]
+        truth = discrete_contest(scale, shift, order, grid)
+        assert truth <= ours * 1.001
+        assert truth >= 0.97 * ours
+    assert PLANE_GRID >= 1 << 30
+
+
+# ---------------------------------------------------------------- budgets and charges
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.01, 20), st.floats(1e-12, 0.01))
+def test_a_label_budget_keeps_its_promise(epsilon, delta):
+    target = label_budget(epsilon, delta)
+    mp.dps = 50
+    order, excess = mpf(target.order), mpf(target.order) - 1
+    converted = target.budget + mp.log(excess / order) - mp.log(mpf(delta) * order) / excess
+    assert converted <= mpf(epsilon)
+    assert target.epsilon(delta) <= epsilon * (1 + 1e-9)
+    # No better than B-zCDP at the best order, which is the same problem at small shifts.
+    assert target.budget / target.order <= budget(epsilon, delta, "rdp") * (1 + 1e-9)
+    assert target.budget / target.order >= budget(epsilon, delta, "rdp") * 0.9
+
+
+def test_the_order_follows_the_planned_shift():
+    small, large = label_budget(1, 1e-5, 0.001), label_budget(1, 1e-5, 0.3)
+    assert large.order < small.order
+    fair = [t.budget / one_coordinate_rdp(0.3, [t.order])[0] for t in (small, large)]
+    assert fair[1] > fair[0]
+
+
+TARGET = LabelBudget(17.3, 0.5287)
+
+
+@pytest.fixture(scope="module")
+def table():
+    return charge_table(TARGET, classes=10)
+
+
+def test_a_table_never_charges_less_than_the_bound_and_barely_more(table):
+    generator = np.random.default_rng(5)
+    for mu in [1e-6, *generator.uniform(0, len(table.shares) / table.density, 40)]:
+        share = table.shares[min(int(mu * table.density), len(table.shares) - 1)]
+        truth = one_coordinate_rdp(mu, [TARGET.order], 10)[0] / gaussian(mu, TARGET.order)
+        assert share >= truth * (1 - 2e-5)  # both are upper bounds; the other one is that loose
+        if mu < (len(table.shares) - 1) / table.density:
+            assert share <= truth * 1.01
+    assert (np.diff(table.shares) >= 0).all()
+    assert table.shares[-1] == 1
+
+
+def test_a_coarse_table_covers_both_ends_of_its_cells():
+    coarse = charge_table(TARGET, classes=10, cells=4)
+    for cell, share in enumerate(coarse.shares[:-1]):
+        for mu in (np.array([0.01, 0.5, 0.99]) + cell) / coarse.density:
+            truth = one_coordinate_rdp(mu, [TARGET.order], 10)[0] / gaussian(mu, TARGET.order)
+            assert share >= truth * (1 - 2e-5)
+
+
+@pytest.mark.parametrize("order", [1.1, 2.0, 15.0])
+def test_rectangles_of_margins_and_shifts_are_bounded(order):
+    generator = np.random.default_rng(8)
+    least, margins = generator.uniform(0, 0.5, 200), generator.uniform(-4, 4, 200)
+    wide, high = generator.uniform(1e-4, 0.5, (2, 200))
+    cells = ShiftCells(least, least + wide, order)
+    upper, _ = cells._bounds(margins, margins + high, np.arange(200))
+    for _ in range(30):
+        mu, a = least + wide * generator.random(200), margins + high * generator.random(200)
+        won, lost = (
+            _threshold_divergence.log_gain(a, mu),
+            -_threshold_divergence.log_gain(-a - mu, mu),
+        )
+        g = np.logaddexp(
+            log_ndtr(a) + log_psi(won, np.asarray(order)),
+            log_ndtr(-a) + log_psi(lost, np.asarray(order)),
+        )
+        assert (g - 2 * np.log(mu) <= upper + 1e-7).all()
+
+
+def test_cells_that_begin_at_zero_are_bounded():
+    cells = ShiftCells(np.array([0.0, 0.0]), np.array([1e-3, 0.1]), 8.0)
+    log_ratio = cells.log_supremum(1e-3)
+    for high, bound in zip((1e-3, 0.1), log_ratio, strict=True):
+        for mu in np.geomspace(1e-9, high, 7):
+            g = Thresholds(mu, 1.0, np.array([8.0]), reverse=False).log_supremum()[0]
+            assert g - 2 * math.log(mu) <= bound + 2e-5
+    assert math.exp(log_ratio[0]) == pytest.approx(8 * 7 / 2 * 2 / math.pi, rel=0.02)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(0, 2**30), st.integers(0, UNITS), st.integers(2**22, 2**33))
+def test_charges_cover_the_cost_and_affording_is_exact(table, norm, remaining, scale):
+    norm = min(norm, scale)
+    rate = unit_rate(scale, table.zcdp)
+    arguments = (rate, table.density / scale, table.shares)
+    units = int(label_charge(norm, *arguments))
+    share = table.shares[min(int(norm / scale * table.density), len(table.shares) - 1)]
+    exact = Fraction(norm, scale) ** 2 / 2 * Fraction(TARGET.order) * Fraction(float(share))
+    assert units >= exact / Fraction(TARGET.budget) * UNITS or units >= 2**61
+    allowed = int(label_afford(norm, remaining, *arguments))
+    assert 0 <= allowed <= norm
+    assert label_charge(allowed, *arguments) <= remaining
+    if allowed < norm:
+        assert label_charge(allowed + 1, *arguments) > remaining
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, "1", True, None])
+def test_nonsense_is_refused_by_name(bad):
+    with pytest.raises(InvalidInput, match="mu"):
+        one_coordinate_rdp(bad, [2])
+    with pytest.raises(InvalidInput, match="sigma"):
+        two_coordinate_rdp(bad, 1, [2])
+    with pytest.raises(InvalidInput, match="gamma"):
+        two_coordinate_rdp(1, bad, [2])
+    with pytest.raises(InvalidInput, match="orders"):
+        one_coordinate_rdp(1, [bad])
+    with pytest.raises(InvalidInput, match="epsilon"):
+        label_budget(bad, 1e-5)
+    with pytest.raises(InvalidInput, match="delta"):
+        label_budget(1, bad)
+    with pytest.raises(InvalidInput, match="budget"):
+        charge_table(LabelBudget(2.0, bad))
+
+
+def test_a_label_never_costs_more_than_the_votes_it_is_taken_from():
+    from vicinal.accounting._gaussian import SubsampledGaussian
+    from vicinal.accounting._label_only import NoisyLabel
+
+    orders = np.array([1.5, 2.0, 8.0, 64.0, 400.0, 5000.0])
+    for sigma, gamma in ((25.0, 0.15), (5.0, 0.05), (25.0, 1.0)):
+        votes = SubsampledGaussian(sigma / math.sqrt(2), gamma).rdp(orders)
+        labels = NoisyLabel(sigma, gamma, 10).rdp(orders)
+        assert (labels <= votes * (1 + 1e-8)).all()
+        assert (labels[:3] < 0.9 * votes[:3]).all()

@@ -1,0 +1,270 @@
+"""Plans: read, refused by name, priced, certified."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vicinal.accounting._pate import private_gnmax_log_error, private_gnmax_rdp
+from vicinal.accounting._plan import Plan, account
+from vicinal.accounting._screening import ScreeningAt
+from vicinal.accounting.kinds import KINDS
+from vicinal.errors import InvalidInput
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
+
+# One good release of every kind.
+GOOD = {
+    "screening": {"k": 300, "classes": 10, "threshold": 210, "sigma": 85, "gamma": 0.25},
+    "noisy_max": {"sigma": 20, "gamma": 0.2},
+    "gaussian": {"sigma": 85, "sensitivity": 1, "gamma": 1},
+    "multilabel": {"tau": 10, "sigma": 100, "gamma": 0.1},
+    "gnmax": {"sigma": 40},
+    "confident_gnmax": {
+        "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40, "answered": 3,
+    },
+    "ind_knn": {"epsilon": 1, "model_share": 0.5},
+    "training": {"steps": 40, "sigma": 30, "gamma": 0.5},
+}  # fmt: skip
+
+NUMBERS = (math.nan, math.inf, -math.inf, -1, "1", None, True, [])
+BAD = {
+    "k": (*NUMBERS, 0, 2.5, 10**7),
+    "classes": (*NUMBERS, 1, 2.5),
+    "threshold": (math.nan, math.inf, "1", None, True, 1e9),
+    "sigma": (*NUMBERS, 0),
+    "gamma": (*NUMBERS, 0, 1.01),
+    "sensitivity": (*NUMBERS, 0),
+    "steps": (*NUMBERS, 0, 2.5, 10**7),
+    "model_share": (*NUMBERS, 0, 1),
+    "model_steps": (*NUMBERS, 0, 2.5, 10**7),
+    "tau": (*NUMBERS, 0),
+    "scale": (*NUMBERS, 0),
+    "teachers": (*NUMBERS, 0, 2.5),
+    "sigma_screen": (*NUMBERS, 0),
+    "sigma_votes": (*NUMBERS, 0),
+    "answered": (*NUMBERS, 10**6, 0.5),
+    "epsilon": (*NUMBERS, 0),
+    "delta": (*NUMBERS, 0, 1),
+    "B": (*NUMBERS, 0),
+    "release": (None, "scores", 1),
+    "votes": (*NUMBERS, 301, 0.5),
+    "passed": (*(bad for bad in NUMBERS if bad != []), 0, [-1], [0.5], [True], [1, 1], [10]),
+    "beta": (*NUMBERS, 0, 4.5),
+    "count": (*NUMBERS, 0, 2.5, 10**10),
+}
+
+
+def release(kind: str, **changes: object) -> dict[str, object]:
+    return {"kind": kind, "count": 10, **GOOD[kind], **changes}
+
+
+def plan(*releases: object, delta: float = 1e-5) -> dict[str, object]:
+    return {"delta": delta, "releases": list(releases)}
+
+
+def test_every_kind_has_an_example_and_every_field_a_bad_value():
+    assert set(GOOD) == set(KINDS)
+    assert {field for kind in KINDS.values() for field in kind.field_names()} <= set(BAD)
+
+
+@pytest.mark.parametrize("kind", GOOD)
+def test_every_kind_is_priced(kind):
+    price = account(plan(release(kind)))
+    assert 0 < price["epsilon"] < math.inf
+    assert price["epsilon"] == min(price["by_method"].values())
+    assert price["releases"][0]["share"] == 1
+    assert price["lower"] is None or price["lower"] <= price["epsilon"]
+    assert "one subject added or removed" in price["neighbouring"]
+    assert all(price["assumptions"])
+    json.dumps(price, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "bad"),
+    [
+        (kind, field, bad)
+        for kind in KINDS
+        for field in (*KINDS[kind].field_names(), "count")
+        for bad in BAD[field]
+    ],
+)
+def test_every_invalid_field_is_refused_by_name(kind, field, bad):
+    with pytest.raises(InvalidInput) as error:
+        Plan.from_dict(plan(release("gaussian"), release(kind, **{field: bad})))
+    assert f"'releases[1].{field}'" in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_missing_and_unknown_fields_are_named(kind):
+    with pytest.raises(InvalidInput, match=r"'releases\[0\]\.colour' parameter is not known"):
+        Plan.from_dict(plan(release(kind, colour=1)))
+    for field in KINDS[kind].required():
+        without = {key: value for key, value in release(kind).items() if key != field}
+        with pytest.raises(InvalidInput, match=rf"'releases\[0\]\.{field}' parameter is missing"):
+            Plan.from_dict(plan(without))
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ([], "'plan'"),
+        ({"releases": []}, "'delta'"),
+        ({"delta": 1e-5}, "'releases'"),
+        ({"delta": 1e-5, "releases": []}, "'releases'"),
+        ({"delta": 1e-5, "releases": {}}, "'releases'"),
+        ({"delta": 1e-5, "releases": [1]}, "'releases[0]'"),
+        ({"delta": 1e-5, "releases": [{}]}, "'releases[0].kind'"),
+        ({"delta": 1e-5, "releases": [{"kind": "magic"}]}, "'releases[0].kind'"),
+        ({"delta": math.nan, "releases": [release("gnmax")]}, "'delta'"),
+        ({"delta": 1e-5, "releases": [release("gnmax")], "epsilon": 1}, "'epsilon'"),
+        (plan(release("ind_knn", B=1)), "'releases[0].B'"),
+        (plan({"kind": "ind_knn"}), "'releases[0].epsilon'"),
+        (plan({"kind": "ind_knn", "B": 1, "delta": 1e-6}), "'releases[0].delta'"),
+        (plan({"kind": "ind_knn", "B": 1, "release": "label"}), "'releases[0].B'"),
+        (plan(release("screening", votes=200)), "'releases[0].gamma'"),
+        (plan(release("gaussian", sigma=0.02, sensitivity=1e6)), "'releases[0]'"),
+    ],
+)
+def test_other_nonsense_is_refused_by_name(given, named):
+    with pytest.raises(InvalidInput) as error:
+        Plan.from_dict(given)
+    assert named in str(error.value)
+
+
+ROWS = [[200, 30, 20], [240, 10, 0], [90, 80, 80]]
+VOTED = {
+    "gnmax": {"sigma": 40, "release": "label"},
+    "confident_gnmax": {
+        "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40,
+        "release": "label",
+    },
+}  # fmt: skip
+
+
+def voted(kind: str, **changes: object) -> dict[str, object]:
+    return {"kind": kind, "votes": ROWS, "count": 3, **VOTED[kind], **changes}
+
+
+@pytest.mark.parametrize("kind", VOTED)
+def test_a_price_at_the_votes_is_private_smaller_and_shows_none_of_them(kind):
+    price = account(plan(voted(kind)))
+    assert price["private"] is True
+    assert price["lower"] is None
+    assert any("itself private" in words for words in price["assumptions"])
+    assert any("only the label leaves" in words for words in price["assumptions"])
+    assert "240" not in json.dumps(price["releases"])
+    without = {key: value for key, value in voted(kind).items() if key != "votes"}
+    whole = account(plan(without))
+    assert price["epsilon"] < whole["by_method"]["rdp"]
+    assert whole["private"] is False
+    restored = Plan.from_dict(json.loads(json.dumps(Plan.from_dict(plan(voted(kind))).to_dict())))
+    assert restored.price() == price
+
+
+def test_the_price_at_the_votes_is_the_sum_of_the_queries():
+    orders = np.array([2.0, 8.0])
+    total = Plan.from_dict(plan(voted("gnmax"))).composition().rdp(orders)
+    errors = private_gnmax_log_error(ROWS, 40)
+    parts = sum(private_gnmax_rdp(float(error), 40, orders) for error in errors)
+    assert total == pytest.approx(parts, rel=1e-9)
+    assert (total >= parts).all()
+    confident = Plan.from_dict(plan(voted("confident_gnmax", passed=[1]))).composition()
+    screened = sum(ScreeningAt(max(row), 250, 200, 150).rdp(orders) for row in ROWS)
+    answer = private_gnmax_rdp(float(errors[1]), 40, orders)
+    assert confident.rdp(orders) == pytest.approx(screened + answer, rel=1e-9)
+    nobody = Plan.from_dict(plan(voted("confident_gnmax", passed=[]))).composition()
+    assert nobody.rdp(orders) == pytest.approx(screened, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "named"),
+    [
+        ("gnmax", {"count": 2}, "count"),
+        ("confident_gnmax", {"count": 1}, "count"),
+        ("gnmax", {"release": "votes"}, "release"),
+        ("confident_gnmax", {"release": "votes"}, "release"),
+        ("confident_gnmax", {"answered": 2}, "answered"),
+        ("confident_gnmax", {"teachers": 249}, "votes"),
+        ("confident_gnmax", {"passed": [0, 3]}, "passed"),
+        ("gnmax", {"gamma": 0.5}, "gamma"),
+        ("gnmax", {"votes": [[1, 2], [3, 4, 5], [1, 1]]}, "votes"),
+        ("gnmax", {"votes": [[1], [3], [2]]}, "votes"),
+        ("gnmax", {"votes": [[1, -2], [3, 4], [1, 1]]}, "votes"),
+        ("gnmax", {"votes": [[1, math.nan], [3, 4], [1, 1]]}, "votes"),
+        ("gnmax", {"votes": "votes.csv"}, "votes"),
+    ],
+)
+def test_nonsense_about_votes_is_refused_by_name_without_quoting_them(kind, changes, named):
+    with pytest.raises(InvalidInput) as error:
+        Plan.from_dict(plan(voted(kind, **changes)))
+    assert f"'releases[0].{named}'" in str(error.value)
+    assert "240" not in str(error.value)
+
+
+def test_which_queries_passed_belongs_to_votes():
+    with pytest.raises(InvalidInput, match=r"'releases\[0\].passed'.*belongs to"):
+        Plan.from_dict(plan(release("confident_gnmax", answered=2, passed=[0])))
+
+
+def test_a_list_of_largest_votes_prices_every_answer():
+    same = account(plan(release("screening", gamma=1, votes=[290] * 10)))
+    assert same == account(plan(release("screening", gamma=1, votes=290)))
+    mixed = Plan.from_dict(plan(release("screening", gamma=1, votes=[290] * 9 + [210])))
+    orders = np.array([2.0, 8.0])
+    parts = [n * ScreeningAt(t, 300, 210, 85).rdp(orders) for n, t in ((9, 290), (1, 210))]
+    assert mixed.composition().rdp(orders) == pytest.approx(sum(parts), rel=1e-9)
+    with pytest.raises(InvalidInput, match=r"'releases\[0\].count'"):
+        Plan.from_dict(plan(release("screening", gamma=1, votes=[290] * 9)))
+
+
+def test_data_dependent_screening_is_labelled_private():
+    price = account(plan(release("screening", gamma=1, votes=290)))
+    assert price["private"] is True
+    assert any("itself private" in words for words in price["assumptions"])
+    assert price["lower"] is None
+    whole = account(plan(release("screening", gamma=1)))
+    assert price["epsilon"] < whole["by_method"]["rdp"]
+    assert whole["private"] is False
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+def test_a_plan_is_restored_to_identical_bits(path):
+    first = Plan.from_dict(json.loads(path.read_text()))
+    again = Plan.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert again == first
+    assert again.price() == first.price()
+
+
+def test_figure_5_and_table_1():
+    epsilon = {
+        path.stem: account(json.loads(path.read_text()))
+        for path in EXAMPLES.glob("*.json")
+        if path.stem.startswith(("figure5", "table1"))
+    }
+    mironov = {name: price["by_method"]["rdp_mironov"] for name, price in epsilon.items()}
+    assert mironov["figure5_gaussian"] == pytest.approx(5.676, abs=6e-4)
+    assert mironov["figure5_gaussian_subsampled"] == pytest.approx(1.313, abs=6e-4)
+    assert mironov["figure5_screening"] == pytest.approx(4.438, abs=6e-4)
+    assert mironov["figure5_screening_subsampled"] == pytest.approx(1.042, abs=6e-4)
+    assert mironov["table1_mnist"] == pytest.approx(1.163, abs=6e-4)
+    assert epsilon["table1_mnist"]["by_method"]["rdp"] == pytest.approx(0.953, abs=6e-4)
+    assert epsilon["table1_mnist"]["epsilon"] < 0.8833
+    assert epsilon["figure5_screening_subsampled"]["epsilon"] < 0.79
+    for price in epsilon.values():
+        assert 0.97 * price["epsilon"] < price["lower"] <= price["epsilon"]
+
+
+def test_an_individual_filter_keeps_its_epsilon():
+    for what in ("votes", "label"):
+        price = account(plan(release("ind_knn", release=what, count=1)))
+        assert price["epsilon"] == pytest.approx(1, rel=1e-6)
+
+
+def test_the_table_of_the_documentation_is_what_the_command_prints():
+    from experiments.accounting.table import as_text, table
+
+    page = (EXAMPLES.parents[1] / "docs" / "explanation" / "accounting.md").read_text()
+    assert as_text(table()) in page

@@ -1,0 +1,204 @@
+"""Plans with a trained model: closed forms, a second composition, and what is said of it."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.signal import fftconvolve
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+from vicinal.accounting._budget import zcdp_budget as budget
+from vicinal.accounting._calibrate import calibrate
+from vicinal.accounting._plan import account
+from vicinal.audit._catalogue import plan_trials
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.linear import _descent, _model_rule
+from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.predictors import IndKNNClassifier
+
+DELTA = 1e-5
+FILTER, TRAINING = {"kind": "ind_knn", "epsilon": 1.0}, {"kind": "training", "sigma": 3.0}
+
+
+def price(*releases):
+    return account({"delta": DELTA, "releases": list(releases)})
+
+
+def gaussian_epsilon(mu):
+    """Solve delta(epsilon) of a Gaussian pair, as Dong, Roth & Su 2022 print it."""
+
+    def excess(epsilon):
+        left = norm.cdf(mu / 2 - epsilon / mu)
+        return left - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu) - DELTA
+
+    return brentq(excess, 0, 60)
+
+
+@pytest.mark.parametrize(("steps", "count"), [(1, 1), (40, 1), (40, 3)])
+def test_full_batches_beside_a_filter_add_up_in_squares(steps, count):
+    found = price(FILTER, {**TRAINING, "sigma": 20.0, "steps": steps, "count": count})
+    mu = math.sqrt(2 * budget(1.0, DELTA, "gdp") + steps * count / 20**2)
+    assert found["by_method"]["gdp"] == pytest.approx(gaussian_epsilon(mu), rel=1e-6)
+    assert found["lower"] <= found["epsilon"] <= found["by_method"]["gdp"]
+
+
+def test_trainings_are_counted_once_each():
+    once = price({**TRAINING, "steps": 120, "gamma": 0.1})
+    thrice = price({**TRAINING, "steps": 40, "gamma": 0.1, "count": 3})
+    assert once["by_method"] == thrice["by_method"]
+
+
+STEP = 1e-3
+
+
+def masses(gamma, mu, present, up):
+    """Return the law of the loss of one release as masses on a grid, and where it begins.
+
+    The loss is log(P/Q) under P; where the subject is not `present`, of Q over P under Q. Losses
+    are rounded up or down to the grid, so that the true law lies between the two.
+    """
+    z = np.linspace(-12, 12 + mu, 400_001)
+    inner = (z[1:] + z[:-1]) / 2
+    absent, there = np.diff(norm.cdf(z)), np.diff(norm.cdf(z - mu))
+    weight = (1 - gamma) * absent + gamma * there if present else absent
+    ratio = np.log1p(gamma * np.expm1(mu * inner - mu**2 / 2))
+    loss = ratio if present else -ratio
+    places = (np.ceil if up else np.floor)(loss / STEP).astype(int) + (1 if up else -1)
+    start = places.min()
+    return np.bincount(places - start, weights=weight), start
+
+
+def composed(parts, present, up):
+    """Return epsilon at DELTA of releases (gamma, mu, count) by plain convolution."""
+    law, start = np.ones(1), 0
+    for gamma, mu, count in parts:
+        one, first = masses(gamma, mu, present, up)
+        for _ in range(count):
+            law, start = np.maximum(fftconvolve(law, one), 0), start + first
+    losses = (start + np.arange(len(law))) * STEP
+
+    def excess(epsilon):
+        above = losses > epsilon
+        return (law[above] * -np.expm1(epsilon - losses[above])).sum() - DELTA
+
+    return brentq(excess, 0, 30)
+
+
+def test_sampled_training_beside_a_filter_is_between_two_convolutions():
+    """An independent composition, rounded to either side, holds the epsilon of the plan."""
+    mu = math.sqrt(2 * budget(1.0, DELTA, "gdp"))
+    parts = [(1.0, mu, 1), (0.2, 1 / 3, 12)]
+    found = price(FILTER, {**TRAINING, "steps": 12, "gamma": 0.2})
+    both = {up: max(composed(parts, present, up) for present in (True, False)) for up in (0, 1)}
+    assert both[0] <= found["epsilon"] <= both[1]
+    alone = [price(part)["epsilon"] for part in (FILTER, {**TRAINING, "steps": 12, "gamma": 0.2})]
+    assert found["epsilon"] < 0.95 * sum(alone)
+    forgotten = composed([parts[0], (0.2, 1 / 3, 1)], present=True, up=True)
+    assert forgotten < both[0]  # eleven gradients fewer would be seen
+
+
+def test_a_model_in_the_filter_costs_nothing_beside_it():
+    plain, trained = price(FILTER), price({**FILTER, "model_share": 0.7})
+    assert trained["by_method"] == plain["by_method"]
+    training, answers = trained["releases"][0]["parts"]
+    whole = budget(1.0, DELTA, "gdp")
+    assert training["alone"] == pytest.approx(gaussian_epsilon(math.sqrt(1.4 * whole)), rel=1e-6)
+    assert training["budget_at_most"] + answers["budget_at_least"] == pytest.approx(whole)
+    assert answers["alone"] == trained["epsilon"]  # who comes later spends all of it on answers
+    assert "parts" not in plain["releases"][0]
+    assert any("keeps what it has learnt" in words for words in trained["assumptions"])
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
+    used, honest = [], IndividualGradient.__init__
+
+    def watched(self, records, n_classes, unit, clip, most_noise, *rest):
+        used.append(most_noise)
+        honest(self, records, n_classes, unit, clip, most_noise, *rest)
+
+    monkeypatch.setattr(IndividualGradient, "__init__", watched)
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(0, 2, 60)
+    IndKNNClassifier(
+        range(2), n_queries=10, n_records=60, model_share=0.7, release=release, simulation_seed=1
+    ).fit(X, y, public=rng.normal(size=(40, 3)))
+    plan = price({**FILTER, "model_share": 0.7, "release": release})
+    training = plan["releases"][0]["parts"][0]
+    assert training["steps"] == _descent.PLAIN.steps
+    # 1 % of delta is kept for the grid where votes leave.
+    assert training["sigma"] == pytest.approx(used[0], rel=2e-3)
+
+
+def test_training_is_calibrated_to_what_a_filter_leaves():
+    plan = {"delta": DELTA, "releases": [
+        {**FILTER, "epsilon": 0.7}, {"kind": "training", "steps": 200, "gamma": 0.1},
+    ]}  # fmt: skip
+    found = calibrate(plan, 1.0, "sigma", 1)
+    assert 0.999 < found.price["epsilon"] <= 1.0
+    plan["releases"][1]["sigma"] = found.value
+    assert 190 < calibrate(plan, 1.0, "steps", 1).value <= 200
+
+
+def test_a_training_is_audited_as_gradients():
+    plan = {"delta": DELTA, "releases": [{**TRAINING, "steps": 9, "gamma": 0.5}]}
+    assert set(plan_trials(plan)) == {"noisy-sgd"}
+
+
+@pytest.mark.parametrize(
+    ("release", "named"),
+    [
+        ({**FILTER, "model_steps": 40}, "'releases[0].model_steps'"),
+        ({**TRAINING, "steps": 10**6, "count": 10**6}, "'releases[0].steps'"),
+        (TRAINING, "'releases[0].steps'"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_by_name(release, named):
+    with pytest.raises(InvalidInput) as error:
+        price(release)
+    assert named in str(error.value)
+
+
+def planned(*options):
+    wanted = ("--records", "6000", "--queries", "400", "--classes", "3", "--json", *options)
+    return CliRunner().invoke(app, ["plan", *wanted])
+
+
+def test_a_plan_beside_a_model_asks_a_quarter_with_what_training_leaves():
+    both = [json.loads(planned("--model-share", share).stdout)["plan"] for share in ("0", ".7")]
+    plain, trained = both
+    assert [one["model_share"] for one in both] == [0, 0.7]
+    assert trained["questions_expected"] == 100 < plain["questions_expected"] == 400
+    # Noise for a quarter of the questions from three tenths of the budget, at the same headroom.
+    ratio = trained["noise_multiplier"] / plain["noise_multiplier"]
+    assert ratio == pytest.approx(math.sqrt(0.25 / 0.3), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--model-share", "1"), "from 0 to below 1"),
+        (("--model-share", "some"), "from 0 to below 1"),
+        (("--model-share", ".5", "--gate"), "must be 0 unless"),
+    ],
+)
+def test_what_a_plan_cannot_have_beside_a_model_is_refused(options, words):
+    found = planned(*options)
+    assert found.exit_code == 2
+    assert words in found.stderr
+
+
+def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
+    points = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
+    np.savez(tmp_path / "points.npz", x=points)
+    found = planned("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
+    result = json.loads(found.stdout)
+    assert result["plan"]["model_share"] == _model_rule.USUAL.share
+    assert result["plan"]["outlook"] is None
+    others = {option["name"]: option for option in result["alternatives"]}
+    assert others["label alone"]["model_share"] == 0
+    assert others["beside a private model"]["release"] == "label"

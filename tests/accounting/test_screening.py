@@ -1,0 +1,294 @@
+"""Noisy screening: never below the truth, and close to it, from single answers to batches."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from mpmath import mp, mpf
+
+from loss_tools import pld_delta
+from vicinal.accounting import _screening_batch
+from vicinal.accounting._composition import Composition, compose
+from vicinal.accounting._divergence import log_gap
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._screening import Screening, ScreeningAt
+from vicinal.accounting._screening_batch import ScreeningBatchPair
+from vicinal.errors import InvalidInput
+
+ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
+RNG = np.random.default_rng(3)
+
+TINY = [
+    Screening(
+        int(RNG.integers(1, 7)),
+        float(RNG.uniform(-1, 8)),
+        float(math.exp(RNG.uniform(math.log(0.5), math.log(50)))),
+        float(RNG.choice([1.0, 0.9, 0.3, 1e-3])),
+    )
+    for _ in range(60)
+]
+
+
+def laws(screening: Screening) -> list[tuple[mpf, mpf]]:
+    """Return (q, r) in 50 digits for every t and sign, by enumeration."""
+    mp.dps = 50
+    sigma, gamma = mpf(screening.sigma), mpf(screening.gamma)
+
+    def passes(votes: int) -> mpf:
+        return mp.ncdf((votes - mpf(screening.threshold)) / sigma)
+
+    steps = [(t, t + 1) for t in range(screening.k)]
+    steps += [(t + 1, t) for t in range(screening.k)]
+    return [(passes(t), (1 - gamma) * passes(t) + gamma * passes(u)) for t, u in steps]
+
+
+def renyi(p: mpf, q: mpf, alpha: float) -> mpf:
+    alpha = mpf(alpha)
+    total = p**alpha * q ** (1 - alpha) + (1 - p) ** alpha * (1 - q) ** (1 - alpha)
+    return mp.log(total) / (alpha - 1)
+
+
+def true_rdp(screening: Screening, alpha: float) -> mpf:
+    return max(max(renyi(r, q, alpha), renyi(q, r, alpha)) for q, r in laws(screening))
+
+
+def hockey_stick(p: mpf, q: mpf, x: mpf) -> mpf:
+    return max(mpf(0), p - x * q) + max(mpf(0), (1 - p) - x * (1 - q))
+
+
+@pytest.mark.parametrize("screening", TINY, ids=str)
+def test_rdp_is_never_below_enumeration_and_close(screening):
+    ours = screening.rdp(ORDERS)
+    for alpha, value in zip(ORDERS, ours, strict=True):
+        truth = true_rdp(screening, alpha)
+        assert mpf(value) >= truth
+        # One part in 10^6 of the sum inside the logarithm, over alpha - 1.
+        assert mpf(value) <= truth * (1 + mpf("2e-6")) + mpf("2e-6") / (alpha - 1) * mp.expm1(
+            (alpha - 1) * truth
+        ) / mp.exp((alpha - 1) * truth)
+
+
+@pytest.mark.parametrize("screening", TINY[:30], ids=str)
+def test_pair_is_the_largest_hockey_stick(screening):
+    losses = np.concatenate([[-3.0, -0.4, -1e-3, 0.0, 1e-9, 1e-3, 0.02, 0.3, 2.0]])
+    ours = screening.pair().excess(losses)
+    for loss, value in zip(losses, ours, strict=True):
+        x = mp.exp(mpf(loss))
+        trivial = max(mpf(0), 1 - x)
+        truth = max(hockey_stick(r, q, x) for q, r in laws(screening)) - trivial
+        assert mpf(value) == pytest.approx(truth, rel=1e-9, abs=1e-40)
+
+
+@pytest.mark.parametrize("k", [1, 5, 70, 300, 2000])
+@pytest.mark.parametrize(("sigma", "gamma"), [(0.5, 1.0), (3.0, 0.2), (85.0, 0.25), (1e6, 0.5)])
+def test_branch_and_bound_finds_the_maximum_over_all_votes(k, sigma, gamma):
+    screening = Screening(k, 0.7 * k, sigma, gamma)
+    index = np.arange(k)
+    every = np.concatenate([screening.position(index, np.full(k, side)) for side in (0, 1)])
+    log_q, log_miss, up, down = screening.laws(every)
+    for alpha in (1.5, 20.0):
+        gains = [
+            np.logaddexp(log_q + log_gap(power, up), log_miss + log_gap(power, down)).max()
+            for power in (np.float64(alpha), np.float64(1 - alpha))
+        ]
+        best = float(np.logaddexp(0, max(gains))) / (alpha - 1)
+        value = float(screening.rdp(np.array([alpha]))[0])
+        assert best * (1 - 1e-9) <= value <= best * (1 + 3e-6)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 10.0, 1e3, 1e6])
+def test_many_votes_are_stable(sigma):
+    screening = Screening(100_000, 60_000, sigma, 0.3)
+    values = screening.rdp(ORDERS)
+    assert np.isfinite(values).all()
+    assert (np.diff(values) >= 0).all()
+    whole = SubsampledGaussian(sigma, 0.3).rdp(ORDERS)
+    assert (values <= whole * (1 + 1e-9)).all(), "a threshold cannot cost more than its Gaussian"
+    votes, sign = screening.worst_votes(8.0)
+    mp.dps = 50
+    q, r = laws_at(screening, votes, sign)
+    truth = max(renyi(r, q, 8.0), renyi(q, r, 8.0))
+    assert mpf(screening.rdp(np.array([8.0]))[0]) == pytest.approx(truth, rel=3e-6)
+
+
+def laws_at(screening: Screening, votes: int, sign: int) -> tuple[mpf, mpf]:
+    q = mp.ncdf((votes - mpf(screening.threshold)) / mpf(screening.sigma))
+    p = mp.ncdf((votes + sign - mpf(screening.threshold)) / mpf(screening.sigma))
+    return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
+
+
+FIGURE_5 = [
+    (SubsampledGaussian(85.0), 5.676, 5.083),
+    (SubsampledGaussian(85.0, 0.25), 1.313, 1.084),
+    (Screening(300, 210, 85.0), 4.438, 3.925),
+    (Screening(300, 210, 85.0, 0.25), 1.042, 0.848),
+]
+
+
+@pytest.mark.parametrize(("release", "mironov", "balle"), FIGURE_5)
+def test_figure_5(release, mironov, balle):
+    cost = Composition.of(release, 8192)
+    assert cost.to_epsilon(1e-5, "rdp_mironov") == pytest.approx(mironov, abs=6e-4)
+    assert cost.to_epsilon(1e-5, "rdp") == pytest.approx(balle, abs=6e-4)
+
+
+def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
+    assert Screening(30, 20, 5.0).rdp(ORDERS) == pytest.approx(
+        Screening(30, 20, 5.0, 1 - 1e-12).rdp(ORDERS), rel=1e-6
+    )
+    assert (Screening(30, 20, 5.0, 1e-9).rdp(ORDERS[:5]) < 1e-14).all()
+
+
+def adaptive_truth(screening: Screening, answers: int, x: mpf) -> mpf:
+    """Return the hockey-stick divergence of `answers`, the votes chosen anew each time, exactly."""
+    if answers == 0:
+        return max(mpf(0), 1 - x)
+    return max(
+        r * adaptive_truth(screening, answers - 1, x * q / r)
+        + (1 - r) * adaptive_truth(screening, answers - 1, x * (1 - q) / (1 - r))
+        for q, r in laws(screening)
+    )
+
+
+@pytest.mark.parametrize(
+    "screening",
+    [Screening(2, 1.0, 1.5), Screening(2, 1.3, 2.0, 0.4), Screening(3, 2.0, 8.0, 0.2)],
+    ids=str,
+)
+@pytest.mark.parametrize("answers", [1, 2, 3])
+def test_a_batch_dominates_every_adaptive_choice(screening, answers):
+    pair = ScreeningBatchPair(screening, answers)
+    scale = screening.gamma / screening.sigma
+    for loss in (-2 * scale, -0.3 * scale, 0.0, 0.2 * scale, 1.1 * scale, 2.5 * scale):
+        x = mp.exp(mpf(loss))
+        truth = adaptive_truth(screening, answers, x) - max(mpf(0), 1 - x)
+        value = mpf(pair.excess(np.array([loss]))[0])
+        assert value >= truth * (1 - mpf("1e-12")) - mpf("1e-45")
+        assert value <= truth + mpf(0.01 * scale)
+
+
+def test_the_hull_of_a_block_dominates_each_of_its_votes():
+    screening = Screening(400, 200, 12.0, 0.3)
+    positions = _screening_batch._positions(screening)
+    losses = np.linspace(-0.3, 0.3, 61)
+    for low, high in itertools.pairwise(range(0, len(positions), 37)):
+        hull = _screening_batch._option(screening, positions[low], positions[high])
+        bound = _screening_batch._own_excess(hull, losses)
+        for place in range(low, high + 1, 5):
+            single = _screening_batch._option(screening, positions[place], positions[place])
+            assert (_screening_batch._own_excess(single, losses) <= bound + 1e-15).all()
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.25])
+def test_batches_cost_less_than_single_answers_and_more_than_any_fixed_choice(gamma):
+    screening = Screening(300, 210, 85.0, gamma)
+    cost = Composition.of(screening, 8192)
+    best = cost.to_epsilon(1e-5, "pld")
+    assert best < 0.95 * cost.to_epsilon(1e-5, "rdp")
+    assert best > {1.0: 3.628, 0.25: 0.775}[gamma], "exact binomials at t = 206"
+    assert best == pytest.approx({1.0: 3.682, 0.25: 0.786}[gamma], abs=6e-4)
+
+
+def test_data_dependent_cost_is_at_most_the_data_independent_one_and_reaches_it():
+    orders = np.array([2.0, 9.0])
+    every = [ScreeningAt(t, 12, 7.5, 2.0).rdp(orders) for t in range(13)]
+    worst = Screening(12, 7.5, 2.0).rdp(orders)
+    assert np.max(every, axis=0) == pytest.approx(worst, rel=3e-6)
+    assert (np.max(every, axis=0) <= worst).all()
+    assert ScreeningAt(1, 12, 7.5, 2.0).rdp(orders)[0] < worst[0] / 2
+    assert ScreeningAt(3, 12, 7.5, 2.0).pair() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("k", 0), ("k", 2.0), ("k", True), ("k", 10**7),
+        ("threshold", math.nan), ("threshold", math.inf),
+        ("sigma", 0), ("sigma", -1), ("sigma", math.nan), ("sigma", math.inf), ("sigma", "3"),
+        ("gamma", 0), ("gamma", 1.1), ("gamma", math.nan),
+    ],
+)  # fmt: skip
+def test_nonsense_is_refused_by_name(name, bad):
+    good = {"k": 5, "threshold": 3.0, "sigma": 2.0, "gamma": 0.5}
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        Screening(**{**good, name: bad})
+
+
+@pytest.mark.parametrize("votes", [-1, 6, 2.5])
+def test_impossible_votes_are_refused(votes):
+    with pytest.raises(InvalidInput, match="'votes'"):
+        ScreeningAt(votes, 5, 3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("k", "threshold", "sigma", "gamma"),
+    [(60, 30.5, 0.5, 1.0), (60, 30.5, 0.5, 0.1), (5, 40.0, 1.0, 0.4), (5, -40.0, 1.0, 1.0),
+     (400, 200.0, 2.0, 0.2), (3000, 100.0, 30.0, 0.6), (300, 210.0, 85.0, 0.25)],
+)  # fmt: skip
+def test_a_batch_of_one_dominates_the_pair_of_one_answer(k, threshold, sigma, gamma):
+    screening = Screening(k, threshold, sigma, gamma)
+    losses = np.concatenate([-np.geomspace(1e-4, 3, 40), [0], np.geomspace(1e-4, 9, 60)])
+    single = screening.pair().excess(losses)
+    batch = ScreeningBatchPair(screening, 1).excess(losses)
+    assert (batch >= single * (1 - 1e-12) - 1e-300).all()
+    # And it is no looser than the hulls and the grid make it.
+    assert (batch <= single * 1.1 + 0.01 * gamma / max(sigma, 1) + 1e-12).all()
+
+
+@pytest.mark.parametrize("screening", TINY[:12], ids=str)
+def test_each_direction_is_its_own_enumeration(screening):
+    there, back = screening.rdp_by_direction(np.array([1.5, 6.0]))
+    for place, alpha in enumerate((1.5, 6.0)):
+        truth = max(renyi(r, q, alpha) for q, r in laws(screening))
+        reverse = max(renyi(q, r, alpha) for q, r in laws(screening))
+        assert mpf(there[place]) == pytest.approx(truth, rel=1e-5)
+        assert mpf(back[place]) == pytest.approx(reverse, rel=1e-5)
+
+
+def test_a_batch_beside_a_faint_release_keeps_its_mass():
+    # The far end of the batch's grid, where its profile is all rounding, must not be used.
+    cost = Composition.of(Screening(367, 112.873, 7.448, 0.6138), 1584)
+    both = cost.add(Composition.of(SubsampledGaussian(145.4, 0.0081), 1776))
+    # Two grids, each above the truth by some parts in 10^5.
+    assert both.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
+
+
+def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
+    """Return the hockey-stick divergence of answers made in this order, each chosen anew."""
+    if not order:
+        return max(0.0, 1 - x)
+    return max(
+        r * interleaved(order[1:], x * q / r)
+        + (1 - r) * interleaved(order[1:], x * (1 - q) / (1 - r))
+        for q, r in order[0]
+    )
+
+
+def composed(first: Screening, second: Screening, answers: int, epsilon: float) -> float:
+    """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
+    pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
+    return pld_delta(pairs, epsilon)
+
+
+INTERLEAVED = [
+    (Screening(2, 1.2, 1.5), Screening(1, 0.4, 2.0, 0.3)),
+    (Screening(3, 2.6, 2.5, 0.4), Screening(2, 0.3, 1.2)),
+    (Screening(1, 0.9, 0.9), Screening(3, 0.2, 3.0)),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), INTERLEAVED, ids=str)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.9, 1.6])
+def test_two_adaptive_batches_may_be_interleaved(first, second, epsilon):
+    a, b = ([(float(q), float(r)) for q, r in laws(each)] for each in (first, second))
+    bound = composed(first, second, 2, epsilon)
+    for order in ([a, b, a, b], [a, b, b, a], [b, a, a, b], [b, a, b, a], [a, a, b, b]):
+        assert interleaved(order, math.exp(epsilon)) <= bound * (1 + 1e-9)
+
+
+def test_every_screening_of_a_plan_is_batched():
+    whole = Composition.of(Screening(300, 210, 85.0, 0.25), 2000)
+    parts = [Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)]
+    split = compose([Composition.of(Screening(300, 210, 85.0, 0.25), 1000), *parts])
+    assert split.to_epsilon(1e-5, "pld") == pytest.approx(whole.to_epsilon(1e-5, "pld"), rel=0.005)

@@ -1,0 +1,337 @@
+"""NoisySGD: clipping against independent gradients, exact sums, the plan, and what is refused."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from vicinal.accounting._plan import account
+from vicinal.baselines._noisy_sgd import NoisySGDClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import _gradients, randomness
+from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import BernoulliSource, SystemBernoulli
+
+UNIT, CLASSES = 1000.0, 4
+
+
+# ---------------------------------------------------------------- gradients
+
+
+def records(n=30, d=6, seed=0, per_subject=1):
+    """Return integer rows, labels, and slots of whom some have several records."""
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(-400, 400, size=(n, d)).astype(np.float32)
+    labels = rng.integers(0, CLASSES, n).astype(np.int32)
+    slots = np.arange(n) // per_subject if per_subject > 1 else np.arange(n)
+    return rows, labels, slots.astype(np.int32)
+
+
+def gradient_of(rows, labels, slots, clip=0.5, sigma=1.0, steps=10, source=None, gamma=0.5):
+    people = SubjectRows(rows, labels, slots, int(slots.max()) + 1)
+    return NoisyGradient(
+        people, CLASSES, UNIT, gamma, clip, sigma, ReleaseCounter(steps, "steps"), randomness(),
+        source or SystemBernoulli(),
+    )  # fmt: skip
+
+
+def weights_on_grid(d, seed=1, size=3.0):
+    rng = np.random.default_rng(seed)
+    return np.rint(rng.normal(size=(d, CLASSES)) * size * 2**18) / 2**18
+
+
+def loss(weights, rows, labels):
+    """Return the summed cross-entropy of records, from its definition."""
+    scores = rows.astype(np.float64) / UNIT @ weights
+    return float((np.log(np.exp(scores).sum(axis=1)) - scores[range(len(rows)), labels]).sum())
+
+
+def by_torch(weights, rows, labels):
+    torch = pytest.importorskip("torch")
+    w = torch.tensor(weights, requires_grad=True)
+    x = torch.tensor(rows.astype(np.float64) / UNIT)
+    y = torch.tensor(labels.astype(np.int64))
+    torch.nn.functional.cross_entropy(x @ w, y, reduction="sum").backward()
+    return w.grad.numpy()
+
+
+def by_differences(weights, rows, labels, h=1e-5):
+    found = np.zeros_like(weights)
+    for place in np.ndindex(weights.shape):
+        up, down = weights.copy(), weights.copy()
+        up[place] += h
+        down[place] -= h
+        found[place] = (loss(up, rows, labels) - loss(down, rows, labels)) / (2 * h)
+    return found
+
+
+def one(gradient, subject, weights):
+    """Return the contribution of one subject, in clipping bounds, and in whole steps."""
+    batch = np.zeros(len(gradient.records), dtype=bool)
+    batch[subject] = True
+    whole = gradient.clip_and_sum(weights, batch)
+    return whole / gradient.steps, whole
+
+
+@pytest.mark.parametrize("independent", [by_torch, by_differences])
+@pytest.mark.parametrize("per_subject", [1, 3])
+@pytest.mark.parametrize("clip", [0.02, 0.3, 50.0])
+def test_contributions_are_the_clipped_gradients(independent, per_subject, clip):
+    """Fails if a subject's contribution is not its own gradient, clipped to the bound."""
+    rows, labels, slots = records(per_subject=per_subject)
+    gradient = gradient_of(rows, labels, slots, clip)
+    weights = weights_on_grid(6)
+    clipped = 0
+    for subject in range(0, slots.max() + 1, 3):
+        mine = slots == subject
+        true = independent(weights, rows[mine], labels[mine])
+        norm = np.linalg.norm(true)
+        clipped += norm > clip
+        expected = true / clip * min(1.0, clip / norm)
+        np.testing.assert_allclose(one(gradient, subject, weights)[0], expected, atol=2e-6)
+    assert (clipped > 0) == (clip < 1)
+
+
+@pytest.mark.parametrize("per_subject", [1, 2, 7])
+@pytest.mark.parametrize("clip", [1e-6, 1e-3, 0.4])
+def test_no_contribution_is_longer_than_the_bound(per_subject, clip):
+    """Fails if rounding lets a norm, in exact arithmetic, pass the bound, or clipping is idle."""
+    rows, labels, slots = records(per_subject=per_subject, n=70)
+    gradient = gradient_of(rows, labels, slots, clip, sigma=0.7)
+    longest = 0
+    for subject in range(slots.max() + 1):
+        for seed in range(3):
+            _, whole = one(gradient, subject, weights_on_grid(6, seed, size=10.0))
+            longest = max(longest, sum(int(g) ** 2 for g in whole.ravel()))
+    assert 0.99 * gradient.steps**2 < longest <= gradient.steps**2
+
+
+def test_a_bound_on_records_rather_than_subjects_is_caught():
+    """Fails if the check above would let every record of a subject count in full."""
+    rows, labels, slots = records(per_subject=7, n=70)
+    gradient = gradient_of(rows, labels, np.arange(70, dtype=np.int32), 1e-3)
+    weights = weights_on_grid(6)
+    whole = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(slots == 0))
+    assert sum(int(g) ** 2 for g in whole.ravel()) > gradient.steps**2
+
+
+@pytest.mark.parametrize("per_subject", [1, 3])
+def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
+    """Fails if a sum is not, to the last step, the sum of what each adds alone."""
+    rows, labels, slots = records(n=300, d=20, per_subject=per_subject)
+    gradient = gradient_of(rows, labels, slots, sigma=0.5)
+    weights = weights_on_grid(20)
+    batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
+    alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
+    np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
+    monkeypatch.setattr(_gradients, "_EXACT", 7 * gradient.steps)
+    np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
+
+
+def test_whole_numbers_stay_exact_at_the_largest():
+    """Fails if scores or sums of the longest rows and weights are rounded."""
+    rows = np.full((4096, 16), 1023, dtype=np.float32)
+    labels = (np.arange(4096) % CLASSES).astype(np.int32)
+    gradient = gradient_of(rows, labels, np.arange(4096, dtype=np.int32), 1e-6, sigma=0.01)
+    weights = np.zeros((16, CLASSES))
+    batch = np.ones(4096, dtype=bool)
+    classes = [one(gradient, place, weights)[1].astype(object) for place in range(CLASSES)]
+    np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), 1024 * sum(classes))
+
+
+def test_extreme_weights_and_rows():
+    """Fails if scores overflow, or a row that says nothing makes a NaN."""
+    rows, labels, slots = records()
+    rows[0] = 0
+    rows[0, -1] = 1
+    gradient = gradient_of(rows, labels, slots)
+    for weights in (np.full((6, CLASSES), 1e300), weights_on_grid(6) * 1e4, np.zeros((6, CLASSES))):
+        assert np.isfinite(gradient.publish(weights)).all()
+
+
+class Counted(BernoulliSource):
+    """Remembers all batches."""
+
+    exact = True
+
+    def __init__(self):
+        self.batches = []
+
+    def bernoulli(self, probability, size):
+        self.batches.append(SystemBernoulli().bernoulli(probability, size))
+        return self.batches[-1]
+
+
+def test_every_step_has_noise_and_a_batch_of_its_own():
+    """Fails if a batch comes twice, follows records rather than subjects, or noise is missing."""
+    rows, labels, slots = records(n=900, per_subject=3)
+    coins = Counted()
+    gradient = gradient_of(rows, labels, slots, sigma=3.0, source=coins, gamma=0.3)
+    weights = weights_on_grid(6)
+    noise = []
+    for _ in range(10):
+        noisy = gradient.publish(weights)
+        noise.append(noisy - gradient.clip_and_sum(weights, coins.batches[-1]) / gradient.steps)
+    assert {len(batch) for batch in coins.batches} == {300}
+    assert np.unique(coins.batches, axis=0).shape[0] == 10
+    assert np.mean(coins.batches) == pytest.approx(0.3, abs=0.06)
+    assert np.std(noise) == pytest.approx(3.0, rel=0.25)
+    with pytest.raises(PrivacyRefused, match="10 steps"):
+        gradient.publish(weights)
+
+
+def test_the_size_is_released_once():
+    size = NoisySize(5.0, randomness())
+    assert size.publish(1000) == pytest.approx(1000, abs=60)
+    with pytest.raises(PrivacyRefused, match="sizes"):
+        size.publish(1000)
+
+
+# ---------------------------------------------------------------- the estimator
+
+
+def data(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.normal(size=(n, 8)) + 3 * np.eye(3, 8)[y], y
+
+
+def classifier(**more):
+    given = {"epsilon": 2.0, "n_steps": 60, "simulation_seed": 0}
+    return NoisySGDClassifier(range(3), **{**given, **more})
+
+
+def test_it_learns_and_predicts_for_nothing():
+    X, y = data()
+    Q, truth = data(500, seed=1)
+    fitted = classifier().fit(X, y)
+    for _ in range(3):
+        assert (fitted.predict(Q) == truth).mean() > 0.9
+    assert fitted.coef_.shape == (3, 8)
+    assert fitted.n_records_ == pytest.approx(3000, abs=300)
+    probabilities = fitted.predict_proba(Q)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_array_equal(probabilities.argmax(axis=1), fitted.predict(Q))
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(Q), fitted.predict(Q))
+    named = NoisySGDClassifier(["a", "b", "c"], 2.0, n_steps=60, n_records=3000)
+    letters = np.array(["a", "b", "c"])
+    assert (named.fit(X, letters[y]).predict(Q) == letters[truth]).mean() > 0.85
+
+
+def test_a_trained_classifier_holds_no_record():
+    """Fails if anything but released numbers stays behind after training."""
+    X, y = data()
+    fitted = classifier().fit(X, y)
+    sizes = [np.size(value) for name, value in vars(fitted).items() if name != "classes"]
+    assert max(sizes) == 3 * 8
+
+
+def test_public_rows_standardise():
+    """Fails if features far from zero cannot be learnt from, given public rows."""
+    X, y = data()
+    Q, truth = data(500, seed=1)
+    shift, stretch = 100.0, np.geomspace(1, 1e3, 8)
+    public = data(400, seed=2)[0] * stretch + shift
+    fitted = classifier().fit(X * stretch + shift, y, public=public)
+    assert (fitted.predict(Q * stretch + shift) == truth).mean() > 0.9
+    plain = classifier().fit(X * stretch + shift, y)
+    assert (plain.predict(Q * stretch + shift) == truth).mean() < 0.7
+    constant = np.concatenate([public[:, :7], np.ones((400, 1))], axis=1)
+    assert np.isfinite(classifier().fit(X, y, public=constant).coef_).all()
+
+
+@pytest.mark.parametrize("more", [{}, {"n_records": 3000}, {"gamma": 1.0, "n_steps": 20}])
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
+    """Fails if training costs more than asked for, or is priced by anything else."""
+    estimator = NoisySGDClassifier(range(10), epsilon, n_steps=more.pop("n_steps", 100), **more)
+    stated = estimator.guarantee()
+    assert stated.epsilon == account(estimator.plan())["epsilon"]
+    assert 0.99 * epsilon < stated.epsilon <= epsilon
+    assert stated.delta == 1e-5
+    by_hand = [
+        {"kind": "gaussian", "sigma": estimator.plan()["releases"][0]["sigma"],
+         "gamma": estimator.gamma, "count": estimator.n_steps},
+    ]  # fmt: skip
+    if estimator.n_records is None:
+        by_hand.append({"kind": "gaussian", "sigma": 50 / epsilon, "count": 1})
+    assert stated.epsilon == account({"delta": 1e-5, "releases": by_hand})["epsilon"]
+    assert estimator.guarantee(1e-7).epsilon > stated.epsilon
+
+
+def test_the_noise_in_use_is_the_noise_that_is_priced():
+    X, y = data(200)
+    fitted = NoisySGDClassifier(range(3), n_steps=5, n_records=200).fit(X, y)
+    assert fitted.noise_multiplier_ == fitted.plan()["releases"][0]["sigma"]
+
+
+def test_no_subject_pulls_harder_than_one_record():
+    """Fails if a person with a thousand records moves the weights more than the bound allows."""
+    X, y = data(300)
+    many = np.concatenate([X, np.tile(X[:1], (1000, 1))])
+    labels = np.concatenate([y, np.full(1000, 2)])
+    ids = np.concatenate([np.arange(300), np.full(1000, 999)])
+    rows = SubjectRows(
+        np.rint(many * 100).astype(np.float32), labels.astype(np.int32),
+        np.unique(ids, return_inverse=True)[1].astype(np.int32), 301,
+    )  # fmt: skip
+    gradient = NoisyGradient(
+        rows, 3, 100.0, 1.0, 0.5, 1.0, ReleaseCounter(1, "steps"), randomness(), SystemBernoulli()
+    )
+    everybody = np.ones(301, dtype=bool)
+    others = everybody.copy()
+    others[300] = False
+    weights = np.zeros((8, 3))
+    pull = gradient.clip_and_sum(weights, everybody) - gradient.clip_and_sum(weights, others)
+    assert 0.9 < np.linalg.norm(pull / gradient.steps) <= 1
+
+
+def test_simulation_carries_no_guarantee():
+    X, y = data(300)
+    np.testing.assert_array_equal(classifier().fit(X, y).coef_, classifier().fit(X, y).coef_)
+    assert not classifier().guarantee().holds
+    real = [classifier(simulation_seed=None).fit(X, y).coef_ for _ in range(2)]
+    assert (real[0] != real[1]).any()
+
+
+X0, Y0 = data(9)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "named"),
+    [
+        (np.full((9, 8), np.inf), Y0, {}, "infinity"),
+        (X0, Y0[:8], {}, "'y'"),
+        (X0, Y0 + 5, {}, "'y'"),
+        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+        (X0, Y0, {"public": X0[:, :2]}, "'public'"),
+        (X0, Y0, {"public": X0[:1]}, "part of the private"),
+        (X0[:0], Y0[:0], {}, "0 sample"),
+    ],
+)
+def test_bad_records_are_refused_and_leave_what_was(X, y, more, named):
+    estimator = classifier(n_steps=2).fit(*data(30))
+    before = vars(estimator).copy()
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y, **more)
+    assert vars(estimator) == before
+
+
+def test_unfitted():
+    with pytest.raises(NotFittedError):
+        classifier().predict(X0)
+    assert clone(classifier()).n_steps == 60
+
+
+def test_the_guarantee_is_that_of_the_plan_in_use():
+    """Fails if parameters set after fit change what is stated, or what may leave."""
+    X, y = data()
+    fitted = classifier(simulation_seed=None).fit(X, y)
+    stated, plan = str(fitted.guarantee()), fitted.plan()
+    fitted.set_params(epsilon=0.1, simulation_seed=3)
+    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
+    assert fitted.guarantee().holds

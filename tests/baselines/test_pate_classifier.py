@@ -1,0 +1,332 @@
+"""PATE: disjoint teachers by subject who always vote, the plan, and what is refused."""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vicinal.accounting._plan import account
+from vicinal.baselines._pate import PATEClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import fresh_key
+from vicinal.mechanisms._teachers import (
+    FALLBACK,
+    Teacher,
+    count_votes,
+    randomness_of,
+    teacher_of,
+    teachers_of,
+)
+
+# ---------------------------------------------------------------- who teaches whom
+
+
+def test_parts_are_disjoint_by_subject():
+    """Fails if records of one subject reach two teachers."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 200, 3000).tolist()
+    part = teachers_of(ids, fresh_key(), 20)
+    for subject in set(ids):
+        assert len(set(part[np.array(ids) == subject])) == 1
+
+
+def test_one_subject_less_leaves_everybody_elses_teacher():
+    """Fails if parts are balanced by moving other people."""
+    key, ids = fresh_key(), [f"p{i}" for i in range(500)]
+    whole = teachers_of(ids, key, 10)
+    for gone in range(0, 500, 50):
+        rest = teachers_of(ids[:gone] + ids[gone + 1 :], key, 10)
+        np.testing.assert_array_equal(rest, np.delete(whole, gone))
+
+
+def test_parts_of_equal_size_are_caught():
+    """Fails if the check above would let a partition into equal parts pass."""
+
+    def balanced(ids, n_teachers):
+        ranks = np.argsort(np.argsort([teacher_of(name, b"key", 1 << 60) for name in ids]))
+        return ranks % n_teachers
+
+    ids = [f"p{i}" for i in range(500)]
+    whole = balanced(ids, 10)
+    moved = [
+        (balanced(ids[:gone] + ids[gone + 1 :], 10) != np.delete(whole, gone)).sum()
+        for gone in range(0, 500, 50)
+    ]
+    assert max(moved) > 100
+
+
+def test_sizes_are_balanced_and_keys_fresh():
+    """Fails if some teachers get more people, or two fits the same parts."""
+    sizes = np.bincount(teachers_of(range(20_000), fresh_key(), 40), minlength=40)
+    assert chisquare(sizes).pvalue > 1e-9
+    first, second = (teachers_of(range(1000), fresh_key(), 40) for _ in range(2))
+    assert (first == second).mean() < 0.15
+
+
+# ---------------------------------------------------------------- teachers always vote
+
+
+class Odd(ClassifierMixin, BaseEstimator):
+    """A model that fails in the way it is told to."""
+
+    def __init__(self, how="fit", random_state=None):
+        self.how = how
+        self.random_state = random_state
+
+    def fit(self, X, y):  # noqa: ARG002 (the interface of a model)
+        warnings.warn("about private records", UserWarning, stacklevel=1)
+        if self.how == "fit":
+            raise ValueError("about private records")
+        X[:] = 0  # must not reach anybody else's records
+        return self
+
+    def predict(self, X):
+        if self.how == "predict":
+            raise RuntimeError("about private records")
+        wrong = {"nan": np.nan, "beyond": 99, "below": -5, "text": "x", "part": 0.5}
+        if self.how == "short":
+            return np.zeros(1)
+        return np.full(len(X), wrong[self.how])
+
+
+PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "how", ["fit", "predict", "nan", "beyond", "below", "text", "part", "short"]
+)
+def test_a_teacher_that_fails_votes_all_the_same(how):
+    """Fails if an error, a warning or a strange answer of a teacher gets out."""
+    X, labels = PART[0].copy(), PART[1].copy()
+    votes = Teacher(Odd(how), X, labels, 3, 0).votes(np.zeros((4, 2)))
+    np.testing.assert_array_equal(votes, [FALLBACK] * 4)
+    np.testing.assert_array_equal(X, PART[0])
+
+
+def test_every_teacher_has_one_vote():
+    teachers = [Teacher(Odd(how), *PART, 3, 0) for how in ("fit", "predict", "nan")]
+    knowing = Teacher(KNeighborsClassifier(1), *PART, 3, 0)
+    counts = count_votes([*teachers, knowing], PART[0], 3)
+    np.testing.assert_array_equal(counts.sum(axis=1), [4] * 6)
+    np.testing.assert_array_equal(counts[:, 1:].argmax(axis=1) + 1, PART[1])
+
+
+def test_teachers_do_not_share_randomness():
+    """Fails if a teacher's training moves what another one draws."""
+    key = fresh_key()
+    assert len({randomness_of(number, key) for number in range(50)}) == 50
+    model = make_pipeline(StandardScaler(), RandomForestClassifier(3))
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002 (the state that teachers must not touch)
+    teachers = [Teacher(model, *PART, 3, seed) for seed in (1, 1, 2)]
+    after = np.random.get_state()[1].tolist()  # noqa: NPY002 (as above)
+    assert after == before
+    forests = [teacher._model[-1] for teacher in teachers]
+    assert [forest.random_state for forest in forests] == [1, 1, 2]
+    assert model[-1].random_state is None
+
+
+def test_one_subject_moves_one_vote_between_two_classes():
+    """Fails if removing a person changes more than one teacher's vote."""
+    X, y = data(300)
+    ids, key = np.arange(300) // 2, b"a key"
+    queries = 5 * np.random.default_rng(1).normal(size=(50, 5))
+
+    def counts(kept):
+        part = teachers_of(ids[kept].tolist(), key, 12)
+        teachers = [
+            Teacher(KNeighborsClassifier(1), X[kept][part == t], y[kept][part == t], 3, t)
+            for t in range(12)
+        ]
+        return count_votes(teachers, queries, 3)
+
+    whole = counts(np.ones(300, dtype=bool))
+    changed = 0
+    for gone in range(0, 150, 10):
+        moved = np.abs(whole - counts(ids != gone))
+        assert moved.max() <= 1
+        assert moved.sum(axis=1).max() <= 2
+        changed += moved.any()
+    assert changed > 0
+
+
+# ---------------------------------------------------------------- the estimator
+
+
+def data(n=600, seed=0):
+    rng = np.random.default_rng(seed)
+    y = (np.arange(n) % 3).astype(np.int32)
+    return rng.normal(size=(n, 5)) + 5 * np.eye(3, 5)[y], y
+
+
+def classifier(**more):
+    given = {"n_teachers": 20, "sigma_votes": 2.0, "n_queries": 60, "simulation_seed": 0}
+    given |= {"teacher": KNeighborsClassifier(1)}
+    return PATEClassifier(range(3), **{**given, **more})
+
+
+def confident(**more):
+    return classifier(mechanism="confident_gnmax", sigma_screen=2.0, threshold=14.0, **more)
+
+
+KINDS = [
+    ({"mechanism": "gnmax"}, {"kind": "gnmax", "sigma": 40.0, "count": 900}),
+    (
+        {"mechanism": "gnmax", "release": "label"},
+        {"kind": "gnmax", "sigma": 40.0, "count": 900, "release": "label"},
+    ),
+    (
+        {"mechanism": "confident_gnmax", "sigma_screen": 150.0, "threshold": 200.0},
+        {"kind": "confident_gnmax", "teachers": 250, "threshold": 200.0, "sigma_screen": 150.0,
+         "sigma_votes": 40.0, "count": 900},
+    ),
+    (
+        {"mechanism": "confident_gnmax", "sigma_screen": 150.3, "threshold": 200, "n_answers": 400},
+        {"kind": "confident_gnmax", "teachers": 250, "threshold": 200.0, "sigma_screen": 150.3,
+         "sigma_votes": 40.0, "answered": 400, "count": 900},
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "step"), KINDS)
+def test_the_guarantee_is_what_vicinal_account_says(given, step):
+    """Fails if the estimator prices its plan by anything else, in the last digit."""
+    estimator = PATEClassifier(range(10), **given, n_queries=900)
+    stated = estimator.guarantee()
+    assert stated.epsilon == account({"delta": 1e-5, "releases": [step]})["epsilon"]
+    assert stated.epsilon == account(estimator.plan())["epsilon"]
+    assert stated.delta == 1e-5
+
+
+def test_it_answers_rightly():
+    X, y = data()
+    Q, truth = data(60, seed=1)
+    fitted = classifier().fit(X, y)
+    assert (fitted.predict(Q) == truth).mean() > 0.9
+
+
+def test_what_does_not_pass_is_marked():
+    X, y = data()
+    Q, truth = data(60, seed=1)
+    fitted = confident().fit(X, y)
+    answers = fitted.predict(Q)
+    assert (answers[answers != -1] == truth[answers != -1]).mean() > 0.9
+    none = confident().set_params(threshold=100.0, classes=["a", "b", "c"])
+    assert all(label is None for label in none.fit(X, np.array(["a", "b", "c"])[y]).predict(Q))
+    votes = confident(n_answers=5).fit(X, y).decision_function(Q)
+    assert (~np.isnan(votes).any(axis=1)).sum() == 5
+
+
+def test_no_more_than_planned():
+    X, y = data()
+    asking = classifier(n_queries=10).fit(X, y)
+    with pytest.raises(PrivacyRefused, match="10 queries"):
+        asking.predict(X[:11])
+    asking.predict(X[:10])
+    with pytest.raises(PrivacyRefused, match="0 are left"):
+        asking.predict(X[:1])
+
+
+def test_votes_leave_only_if_paid_for():
+    X, y = data()
+    with pytest.raises(PrivacyRefused, match="only labels"):
+        classifier(release="label").fit(X, y).decision_function(X[:1])
+    assert classifier().fit(X, y).decision_function(X[:4]).shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"release": "label", "sigma_votes": 5.0},
+        {"release": "votes"},
+    ],
+)
+def test_the_private_cost_is_marked(more):
+    """Fails if agreement of the teachers does not count, or the cost is not called private."""
+    X, y = data()
+    many = classifier(n_teachers=60, **more)
+    with pytest.raises(InvalidInput, match="answered"):
+        many.private_cost_for_curator()
+    many.fit(X, y).predict(X[:60])
+    price = many.private_cost_for_curator()
+    public = account(many.plan())["by_method"]["rdp"]
+    assert price["private"]
+    if more == {"release": "votes"}:
+        assert price["epsilon"] == pytest.approx(public, rel=1e-9)
+    else:
+        assert price["epsilon"] < 0.9 * public
+
+
+def test_screened_private_cost():
+    X, y = data()
+    asking = confident(release="label", n_teachers=60).set_params(threshold=20.0).fit(X, y)
+    asking.predict(X[:60])
+    public = account(asking.plan())["by_method"]["rdp"]
+    assert asking.private_cost_for_curator()["epsilon"] < public
+
+
+def test_simulation_carries_no_guarantee():
+    X, y = data()
+    first, second = (classifier().fit(X, y).decision_function(X[:9]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not classifier().guarantee().holds
+    first, second = (
+        classifier(simulation_seed=None).fit(X, y).decision_function(X[:9]) for _ in range(2)
+    )
+    assert (first != second).any()
+
+
+def test_a_fitted_classifier_cannot_be_copied():
+    fitted = classifier().fit(*data())
+    for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyRefused, match="planned answers again"):
+            make_copy(fitted)
+    assert clone(fitted).n_teachers == 20
+
+
+BAD = [
+    ({"threshold": 3.0}, "'threshold'"),
+    ({"sigma_screen": 3.0}, "'sigma_screen'"),
+    ({"mechanism": "confident_gnmax"}, "'sigma_screen'"),
+    ({"mechanism": "confident_gnmax", "sigma_screen": 3.0}, "'threshold'"),
+    ({"n_answers": 3}, "'n_answers'"),
+    ({"epsilon": 1.0, "sigma_votes": 40.0}, "'epsilon'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "named"), BAD)
+def test_parameters_that_do_not_go_together_are_named(wrong, named):
+    X, y = data(30)
+    estimator = classifier().set_params(**wrong)
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y)
+    assert not hasattr(estimator, "_release")
+
+
+X0, Y0 = data(9)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "named"),
+    [
+        (np.full((9, 5), np.nan), Y0, {}, "NaN"),
+        (X0, Y0[:8], {}, "'y'"),
+        (X0, Y0 + 5, {}, "'y'"),
+        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+        (X0[:0], Y0[:0], {}, "0 sample"),
+    ],
+)
+def test_bad_records_are_refused_and_leave_the_old_ones(X, y, more, named):
+    estimator = classifier().fit(*data())
+    before = vars(estimator).copy()
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y, **more)
+    assert vars(estimator) == before

@@ -1,0 +1,161 @@
+"""The program's last words: flags in messages, confirmations, interruptions, verdicts on plans."""
+
+import signal
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli._group import with_flags
+from vicinal.cli._main import Commands, app
+from vicinal.cli._verdicts import warn_about_reference
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.reports._plan_verdict import (
+    ENOUGH_LEAD,
+    least_records,
+    linear_model_note,
+    most_queries,
+    rare_classes,
+    unanimous_lead,
+    verdict,
+    verdict_without_records,
+)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def command(name):
+    return Commands(name="vicinal").get_command(None, name)
+
+
+def test_messages_name_the_flag():
+    for name in ("plan", "init"):
+        words = with_flags("The 'n_queries' parameter must be at least 1.", command(name))
+        assert words == "The --queries option must be at least 1."
+    assert "'n_queries'" in with_flags("The 'n_queries' parameter", command("verify"))
+    assert with_flags("accept the loss", command("verify")) == "accept the loss (--accept-loss)"
+    assert with_flags("accept the loss", command("keys")) == "accept the loss"
+    assert with_flags("The 'subjects' parameter", command("add")) == "The --subject option"
+    assert with_flags("The 'labels' parameter", command("add")) == "The --label option"
+    assert with_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"
+    told = run("plan", "--records", 10, "--queries", 0, "--classes", 2, code=2)
+    assert "--queries" in told
+    assert "n_queries" not in told
+
+
+@pytest.mark.parametrize("arguments", [
+    ("erase", "nowhere", "--subject", "5"), ("shard", "nowhere", "--out", "new"),
+    ("restore", "nowhere", "new", "--accept-loss"),
+])  # fmt: skip
+def test_what_cannot_be_undone_needs_yes_without_a_terminal(arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "pass --yes" in run(*arguments, code=2)
+    assert "--yes" not in run(*arguments, "--yes", code=2)
+
+
+# Whoever starts the tests in the background of a shell has them ignore SIGINT, and their children.
+HEARS = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+INTERRUPTED_WHILE_IMPORTING = f"""{HEARS}
+import os, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from vicinal.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["vicinal.cli", "typer"])
+def test_an_interruption_while_the_program_is_imported_ends_in_one_line(module):
+    command = [sys.executable, "-c", INTERRUPTED_WHILE_IMPORTING, module]
+    ended = subprocess.run(command, capture_output=True, timeout=240, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"vicinal: interrupted.\n")
+
+
+@pytest.mark.parametrize("arguments", [
+    ("predict", "nowhere", "--data", "-"), ("erase", "nowhere", "--subjects", "/dev/stdin"),
+])  # fmt: skip
+def test_an_interruption_ends_in_one_line(arguments):
+    """Fails if a signal is lost that comes while a command is not waiting, but about to."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"{HEARS}from vicinal.__main__ import main\nmain()", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    try:
+        # More than a pipe holds: once it is written the command reads, and waits for the end.
+        process.stdin.write(bytes(1 << 20))
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=240)
+        errors = process.stderr.read()
+    finally:
+        process.kill()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            pipe.close()
+    assert (process.returncode, errors) == (130, b"vicinal: interrupted.\n")
+
+
+def test_a_verdict_says_what_can_work():
+    noisy = verdict(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    assert "expect noise" in noisy
+    most = most_queries(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    assert 30 <= most <= 60
+    assert f"at most about {most}" in noisy
+    assert "can work" in verdict(PlanRequest(500, most, 1.0, 1e-5, 2))
+    assert "can work" in verdict(PlanRequest(50_000, 1000, 1.0, 1e-5, 2))
+    assert "larger epsilon" in verdict(PlanRequest(3, 1000, 0.1, 1e-5, 2))
+
+
+def test_warnings_about_a_reference_name_its_features():
+    rng = np.random.default_rng(0)
+    good = rng.normal(size=(60, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_about_reference(good, ["a", "b", "c"])
+    for points, words in (
+        (good[:3], "has 3 rows"), (good[:20], "has 20 rows"), (good * [1, 0, 1], "feature b"),
+        (good * [1, 1, 1e3], "Feature c swamps"), (good * [1e200, 1, 1], "Feature a swamps"),
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=words):
+            warn_about_reference(points, ["a", "b", "c"])
+
+
+def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
+    wish = PlanRequest(1, 1000, 1.0, 1e-5, 2)
+    least = least_records(wish)
+    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least))) >= ENOUGH_LEAD
+    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least // 2))) < ENOUGH_LEAD
+    assert f"need about {least:,} records" in verdict_without_records(wish)
+
+
+def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
+    wish = PlanRequest(20_000, 500, 1.0, 1e-5, 2)
+    assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
+    (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
+    assert line.startswith("class 'b' is too rare for this plan")
+    assert rare_classes(replace(wish, n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    told = run(
+        "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
+    )
+    assert "class 1 is too rare" in told
+    run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
+
+
+def test_a_linear_model_is_named_where_its_noise_is_small():
+    wish = PlanRequest(60_000, 500, 1.0, 1e-5, 2, n_features=20, n_public=400)
+    assert "beside the votes" in linear_model_note(wish)
+    few = replace(wish, n_records=20_000, n_queries=100_000, n_features=5)
+    lost = linear_model_note(few)
+    assert "better choice" in lost
+    assert linear_model_note(replace(wish, n_records=200)) is None

@@ -1,0 +1,129 @@
+"""What starting loads: heavy libraries are imported where they are used, not before."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vicinal
+
+HEAVY = ("matplotlib", "numba", "numpy", "pyarrow", "ray", "scipy", "skimage", "sklearn", "torch")
+PLAN = Path(__file__).parents[2] / "examples" / "plans" / "table1_mnist.json"
+
+PROGRAM = """
+import sys
+from vicinal.cli._main import app
+try:
+    app({arguments!r})
+except SystemExit as stopped:
+    assert not stopped.code, stopped.code
+"""
+
+
+def loaded(code: str) -> set[str]:
+    """Return the names of all modules that a fresh interpreter has loaded after `code`."""
+    code += "\nimport sys\nprint()\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import vicinal; vicinal.__version__; dir(vicinal)",
+        "from vicinal import Guarantee",
+        PROGRAM.format(arguments=["--version"]),
+        PROGRAM.format(arguments=["--help"]),
+        PROGRAM.format(arguments=["keys", "--help"]),
+    ],
+    ids=["import", "guarantee", "--version", "--help", "keys"],
+)
+def test_starting_loads_nothing_heavy(code):
+    assert loaded(code).isdisjoint(HEAVY)
+
+
+def test_one_command_loads_no_other():
+    modules = loaded(PROGRAM.format(arguments=["account", "--help"]))
+    assert "vicinal.cli._account" in modules
+    assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._demo", "vicinal.cli._label"})
+
+
+@pytest.mark.parametrize("command", ["init", "audience"])
+def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
+    modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
+    assert "vicinal.planning._class_settings" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+
+
+def test_pricing_a_plan_loads_only_what_it_needs():
+    """Fails if a price needs a compiler, whose tables take longer to load than all the rest."""
+    modules = loaded(PROGRAM.format(arguments=["account", str(PLAN)]))
+    assert "vicinal.accounting._plan" in modules
+    unneeded = {"matplotlib", "numba", "pyarrow", "sklearn"}
+    unneeded |= {"numpy.f2py.f2py2e", "numpy.random.mtrand", "numpy.testing._private"}
+    unneeded |= {"scipy.fft", "scipy.optimize", "scipy.stats"}
+    assert modules.isdisjoint({*unneeded, "vicinal.predictors", "vicinal.neighbours"})
+
+
+def test_a_module_that_loads_when_used_is_whole_once_it_is():
+    code = "from vicinal._lazy import load_when_used; load_when_used('numpy', 'polynomial', 'ma')\n"
+    assert "numpy.polynomial.polynomial" not in loaded(code + "from numpy import *")
+    later = code + "from numpy import *; assert polynomial.Polynomial([1, 2])(3) == 7"
+    assert "numpy.polynomial.polynomial" in loaded(later)
+
+
+STORE = """
+import numpy as np
+from vicinal.store import Store
+
+X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
+plan = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
+plan |= {"public": np.random.default_rng(1).normal(size=(20, 4)), "simulation_seed": 0}
+Store.init(FOLDER, X, y, classes=range(3), n_records=60, **plan).close()
+with Store.open(FOLDER) as store:
+    store.predict(X[:5])
+    store.erase([7])
+    store.add(X[:2], y[:2])
+"""
+
+
+def test_a_store_needs_no_scikit_learn(tmp_path):
+    """Fails if what only estimators need is loaded with every store: it takes a second."""
+    modules = loaded(f"FOLDER = {str(tmp_path / 'store')!r}\n{STORE}")
+    assert "vicinal.store" in modules
+    assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
+
+
+PACKAGES = """
+import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._transfer_page
+import vicinal.serving._app, vicinal.serving._protocol
+from vicinal.reports import _outcomes, _plots
+_plots.accuracy_by_class({"a": _outcomes.Outcome(1, 2)})
+"""
+
+
+def test_packages_leave_out_what_they_do_not_use():
+    """Fails if torch is loaded by others than students, or an oracle of ours by features.
+
+    Or if the service loads telemetry, which would hand paths, with ids, to whatever collector is
+    configured; or if a plot loads pyplot, which keeps all figures.
+    """
+    modules = loaded(PACKAGES)
+    assert {"matplotlib", "starlette", "vicinal.labelling"} <= modules
+    heavy = {"torch", "skimage", "sentence_transformers", "transformers"}
+    assert {name.partition(".")[0] for name in modules}.isdisjoint(
+        {*heavy, "fastapi", "opentelemetry"}
+    )
+    assert "matplotlib.pyplot" not in modules
+
+
+@pytest.mark.parametrize("name", vicinal.__all__)
+def test_every_public_name_is_found_when_it_is_used(name):
+    assert getattr(vicinal, name) is getattr(vicinal, name)
+    assert name in dir(vicinal)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="nonsense"):
+        vicinal.nonsense  # noqa: B018

@@ -1,0 +1,174 @@
+"""The commands of a store, from a table to a verified erasure."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+from store_tools import PEOPLE, Q, R, X, Y, points
+from vicinal.cli._main import app
+
+NAMES = ["a", "b", "c", "d"]
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout
+
+
+def table(features, **others):
+    columns = dict(zip(NAMES, np.asarray(features).T, strict=True))
+    return pa.table({**columns, **others})
+
+
+@pytest.fixture
+def data(tmp_path):
+    names = np.array(["red", "green", "blue"])
+    parquet.write_table(table(X, colour=names[Y], who=PEOPLE), tmp_path / "train.parquet")
+    parquet.write_table(table(R), tmp_path / "public.parquet")
+    csv.write_csv(table(Q[:5]), tmp_path / "queries.csv")
+    return tmp_path
+
+
+@pytest.fixture
+def store(data):
+    run(
+        "init", data / "store", "--data", data / "train.parquet", "--label", "colour",
+        "--subject", "who", "--columns", "a,b,c,d", "--public", data / "public.parquet",
+        "--classes", "red,green,blue", "--epsilon", 4, "--queries", 12, "--records", 300,
+    )  # fmt: skip
+    return data / "store"
+
+
+def test_from_a_table_to_answers_and_back_out(data, store):
+    answers = json.loads(run("predict", store, "--data", data / "queries.csv", "--json"))
+    assert answers["charged"] == 5
+    assert answers["left"] == 7
+    assert set(answers["labels"]) <= {"red", "green", "blue"}
+    text = run("predict", store, "--data", data / "queries.csv").splitlines()
+    assert text[0] == "label,confidence,p_red,p_green,p_blue"
+    assert [line.split(",")[0] for line in text[1:]] == answers["labels"]
+    run("predict", store, "--data", data / "queries.csv", "--out", data / "answers.csv")
+    assert (data / "answers.csv").read_text().splitlines() == text
+    told = run("erase", "--yes", store, "--subject", "person-3").splitlines()
+    assert told[0] == (
+        "Erased. Read 1 id. Private: 1 enrolled until now, 0 erased before, 0 never there."
+    )
+    assert "its weights stay as they are" in told[1]
+    assert "All is well" in run("verify", store, "--erased", "person-3")
+    run("verify", store, "--erased", "person-4", code=2)
+
+
+def test_what_is_public_and_what_is_the_curators(store):
+    public = run("inspect", store)
+    assert "differential privacy" in public
+    assert "PRIVATE" not in public
+    assert "records" not in json.loads(run("inspect", store, "--json"))
+    private = run("inspect", store, "--curator")
+    assert "PRIVATE" in private
+    assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["subjects"] == 150
+    told = run("erase", "--yes", store, "--subject", "person-3", "--curator")
+    assert told.endswith("\nPrivate: 2 records.\n")
+
+
+def test_the_guarantee_is_exported_whole(data, store):
+    run("export-guarantee", store, "--out", data / "guarantee.txt")
+    assert "(4, 1e-05)-differential privacy" in (data / "guarantee.txt").read_text()
+    assert json.loads(run("export-guarantee", store, "--json"))["epsilon"] == 4
+
+
+def test_records_are_added_and_audiences_and_quotas_kept(data, store):
+    more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "person-1"])
+    parquet.write_table(more, data / "more.parquet")
+    run("add", store, "--data", data / "more.parquet", "--label", "colour", "--subject", "who")
+    run("audience", store, "press", "--queries", 4, "--epsilon", 2)
+    run("allow", store, "bob", 2, "--audience", "press")
+    asked = ("predict", store, "--data", data / "queries.csv", "--audience", "press")
+    run(*asked, "--analyst", "bob", code=3)
+    run(*asked, code=3)
+    facts = json.loads(run("inspect", store, "--curator", "--json"))
+    assert facts["private"]["records"] == 303
+    assert facts["audiences"]["press"]["queries"] == {"planned": 4, "used": 0, "left": 4}
+
+
+def test_records_with_a_key_are_added_once(data, store):
+    more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "y"])
+    parquet.write_table(more, data / "more.parquet")
+    named = ("--label", "colour", "--subject", "who", "--key", "k")
+    first, again = (run("add", store, "--data", data / "more.parquet", *named) for _ in range(2))
+    assert first == again
+    assert first.startswith("Added. The records are at version ")
+    assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["records"] == 303
+    parquet.write_table(more.slice(1), data / "more.parquet")
+    run("add", store, "--data", data / "more.parquet", *named, code=2)
+
+
+def test_an_index_and_reuse_from_the_command_line(data):
+    run(
+        "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
+        "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
+        "red,green,blue", "--records", 300, "--index", "centroids", "--reuse", "gate",
+    )  # fmt: skip
+    run("audience", data / "store", "press", "--reuse", "none")
+    facts = json.loads(run("inspect", data / "store", "--json"))
+    assert facts["index"] == {"kind": "centroids"}
+    reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
+    assert reuse == {"default": "gate", "press": "none"}
+    found = run("predict", data / "store", "--data", data / "queries.csv", "--json")
+    assert json.loads(found)["confidence"] is None, "the gate's noise changes from day to day"
+    run("audience", data / "store", "more", "--reuse", "neighbors", code=2)
+
+
+def test_ids_from_a_file_and_numbers_that_are_numbers(data):
+    parquet.write_table(table(X, y=Y, who=np.arange(300)), data / "train.parquet")
+    run(
+        "init", data / "store", "--data", data / "train.parquet", "--label", "y", "--subject",
+        "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes", "0,1,2",
+        "--release", "label", "--records", 300,
+    )  # fmt: skip
+    (data / "ids.txt").write_text("7\n8\n")
+    run("erase", "--yes", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
+    facts = json.loads(run("inspect", data / "store", "--curator", "--json"))
+    assert facts["private"]["records"] == 297
+    text = run("predict", data / "store", "--data", data / "queries.csv").splitlines()
+    assert text[0] == "label"
+    assert set(text[1:]) <= {"0", "1", "2"}
+
+
+def test_images_by_way_of_their_gradients_and_a_public_map(tmp_path):
+    images = np.random.default_rng(0).integers(0, 255, (60, 12, 12))
+    for name, part in (("train", slice(30)), ("public", slice(30, 55)), ("asked", slice(55, 60))):
+        np.savez(tmp_path / f"{name}.npz", x=images[part], y=np.arange(len(images[part])) % 2)
+    run(
+        "init", tmp_path / "s", "--data", tmp_path / "train.npz", "--public",
+        tmp_path / "public.npz", "--features", "hog", "--components", 6, "--power", 1,
+        "--classes", "0,1",
+        "--records", 30, "--epsilon", 8, "--queries", 10,
+    )  # fmt: skip
+    answers = json.loads(run("predict", tmp_path / "s", "--data", tmp_path / "asked.npz", "--json"))
+    assert answers["charged"] == 5
+    spec = json.loads(run("inspect", tmp_path / "s", "--json"))["features"]
+    assert (spec["kind"], spec["number"], spec["mapped"]) == ("hog", 6, True)
+    with np.load(tmp_path / "s" / "map.npz") as stored:
+        assert stored["power"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("inspect", "nowhere"),
+        ("init", "s", "--data", "train.parquet", "--classes", "red,green,blue"),
+        ("init", "s", "--data", "no.parquet", "--classes", "0,1", "--label", "y"),
+        ("init", "s", "--data", "train.parquet", "--classes", "0,1", "--features", "onnx"),
+        ("erase", "nowhere"),
+        ("restore", "nowhere", "s"),
+    ],
+)
+def test_bad_usage_ends_with_two_and_leaves_nothing(data, monkeypatch, arguments):
+    monkeypatch.chdir(data)
+    run(*arguments, code=2)
+    assert not (data / "s").exists()

@@ -1,0 +1,75 @@
+"""Through `fit`: what a subject contributes and pays is what it contributes and pays alone.
+
+The same as test_alone_and_together, by the way of a user: parameters, plan, index and release are
+those that the estimators make of public facts. Subjects have several records each.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor, testing
+from vicinal.errors import PrivacyWarning
+
+N, SUBJECTS, D = 240, 60, 6
+rng = np.random.default_rng(3)
+X, PUBLIC, QUERIES = (rng.normal(size=(size, D)) for size in (N, 150, 30))
+WHO = rng.integers(0, SUBJECTS, N)
+LABELS, SETS = rng.integers(0, 3, N), (rng.random((N, 40)) < 0.15).astype(int)
+NUMBERS = rng.random((N, 2))
+PLAN = {"epsilon": 1.0, "n_queries": 20, "n_records": N, "interactions": "public"}
+TARGETS = {"first": (0, 1), "second": (0, 1)}
+
+KINDS = {
+    "classes": (lambda: IndKNNClassifier(range(3), model_share=0, **PLAN), LABELS),
+    "label alone": (
+        lambda: IndKNNClassifier(range(3), model_share=0, release="label", **PLAN),
+        LABELS,
+    ),
+    "hashing": (lambda: IndKNNClassifier(range(3), model_share=0, index="lsh", **PLAN), LABELS),
+    "several labels": (lambda: IndKNNMultiLabelClassifier(range(40), **PLAN), SETS),
+    "several labels, tau": (lambda: IndKNNMultiLabelClassifier(range(40), tau=4, **PLAN), SETS),
+    "numbers": (lambda: IndKNNRegressor(TARGETS, **PLAN), NUMBERS),
+    "thresholds": (lambda: IndKNNRegressor(TARGETS, n_thresholds=9, **PLAN), NUMBERS),
+}
+
+
+def asked(make, world):
+    """Return the sums of two rounds of the same queries, and what each subject has left."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)
+        fitted = make().fit(*world, public=PUBLIC)
+        rounds = [testing.charged_block(fitted, QUERIES).sums for _ in range(2)]
+    return np.stack(rounds), testing.remaining_budgets(fitted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everybody_contributes_and_pays_what_it_does_alone(kind):
+    make, carried = KINDS[kind]
+    world = testing.World(X, carried, WHO)
+    together, left = asked(make, world)
+    alone = {subject: asked(make, world.only(subject)) for subject in sorted(left)}
+    assert left == {subject: budgets[subject] for subject, (_, budgets) in alone.items()}
+    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone.values()))
+    assert min(left.values()) < 0.9, "hardly anybody paid"
+
+
+def test_without_a_subject_nothing_of_others_moves():
+    make, carried = KINDS["several labels"]
+    world = testing.World(X, carried, WHO)
+    (with_it, left), (without, others) = (asked(make, w) for w in (world, world.without(7)))
+    assert others == {subject: share for subject, share in left.items() if subject != 7}
+    alone, _ = asked(make, world.only(7))
+    np.testing.assert_array_equal(with_it - without, alone)
+
+
+def test_a_refilled_budget_is_seen():
+    make, carried = KINDS["classes"]
+    fitted = make().fit(X, carried, WHO, public=PUBLIC)
+    testing.charged_block(fitted, QUERIES)
+    assert min(testing.remaining_budgets(fitted).values()) < 1
+    testing.refill(fitted)
+    assert set(testing.remaining_budgets(fitted).values()) == {1.0}

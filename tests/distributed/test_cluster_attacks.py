@@ -1,0 +1,441 @@
+"""A cluster whose parts are copied, put back, mixed or left out answers nothing."""
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal.distributed import (
+    Coordinator,
+    MissingShardPolicy,
+    ShardMissing,
+    _fan_out,
+    local_transports,
+    restore_cluster,
+    split,
+)
+from vicinal.distributed._cluster_backups import accept_cluster_loss
+from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.errors import (
+    InvalidInput,
+    PrivacyRefused,
+    ShardDamaged,
+    ShardUnreachable,
+    StorageFailed,
+    StoreOutdated,
+)
+
+REFUSED = (PrivacyRefused, StorageFailed)
+SOON = MissingShardPolicy(deadline=0.2)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A cluster that has answered once; tests work on copies of it."""
+    folder = tmp_path_factory.mktemp("made")
+    path = shard_tools.clustered(folder, 2)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[:6])
+    return path
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    return shard_tools.transplanted(made, tmp_path / "cluster")
+
+
+def part_and_witness(path, part):
+    return path / part, witness_of(path, part)
+
+
+def keep(path, part, place):
+    """Put a part and its witness aside."""
+    folder, witness = part_and_witness(path, part)
+    shutil.copytree(folder, place / part)
+    shutil.copy(witness, place / f"{part}.witness")
+
+
+def put_back(path, part, place):
+    """Replace a part and its witness by those that were put aside."""
+    folder, witness = part_and_witness(path, part)
+    shutil.rmtree(folder)
+    shutil.copytree(place / part, folder)
+    shutil.copy(place / f"{part}.witness", witness)
+
+
+def refused(path, match, links=local_transports):
+    """Nothing is answered, erased or found well, be it at the opening or at the first order."""
+    for work in (
+        lambda cluster: cluster.predict(tools.Q[20:24]),
+        lambda cluster: cluster.erase(["person-3"]),
+        lambda cluster: cluster.verify(),
+    ):
+        with pytest.raises(REFUSED, match=match):  # noqa: SIM117 (opening may refuse)
+            with Coordinator.open(path, links, SOON) as cluster:
+                work(cluster)
+
+
+# ---------------------------------------------------------------- copies
+
+
+def test_a_copied_cluster_and_the_original_do_not_both_answer(path, tmp_path):
+    """Fails if `cp -a` of a cluster gives every budget twice: both share the witnesses."""
+    shutil.copytree(path, tmp_path / "copy")
+    with shard_tools.local(tmp_path / "copy") as copy:
+        refused(path, "open")
+        copy.predict(tools.Q[10:14])
+    refused(path, "copy")
+
+
+def test_a_shard_that_stands_twice_is_refused(path):
+    """Fails if a copy of shard 0 in the place of shard 1 counts its people twice."""
+    shutil.rmtree(path / "shard-1")
+    shutil.copytree(path / "shard-0", path / "shard-1")
+    shard_tools.moved(path / "shard-1", witness_of(path, "shard-0"), witness_of(path, "shard-1"))
+    refused(path, "another shard")
+
+
+def test_shards_that_changed_places_are_refused(path):
+    (path / "shard-0").rename(path / "aside")
+    (path / "shard-1").rename(path / "shard-0")
+    (path / "aside").rename(path / "shard-1")
+    refused(path, "another shard")
+
+
+def test_a_shard_that_was_put_back_with_its_witness_is_refused(path, tmp_path):
+    """Fails if an old shard refills budgets: its own witness says nothing against it."""
+    keep(path, "shard-1", tmp_path)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:20])
+    put_back(path, "shard-1", tmp_path)
+    refused(path, "Shard 1")
+
+
+def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, tmp_path):
+    """Fails if an old copy is taken for a shard in use: nobody would learn what to bring back."""
+    shutil.copytree(path / "shard-1", tmp_path / "old")
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:20])
+    shutil.rmtree(path / "shard-1")
+    shutil.copytree(tmp_path / "old", path / "shard-1")
+    with pytest.raises(StoreOutdated, match="old copy"):
+        shard_tools.local(path)
+
+
+def test_a_shard_that_another_process_has_is_missing_until_it_lets_go(path):
+    """Fails if a shard whose last process is ending is refused for good."""
+    server = shard_tools.ShardServer.open(path / "shard-1")
+    with Coordinator.open(path, local_transports, SOON) as cluster:
+        with pytest.raises(ShardMissing, match="Shard 1: Another process"):
+            cluster.predict(tools.Q[10:14])
+        server.close()
+        assert cluster.predict(tools.Q[10:14]).charged == 4
+
+
+def test_a_shard_of_another_cluster_is_refused(path, tmp_path):
+    """Fails if answers are made from another cluster's records without a word."""
+    (tmp_path / "other").mkdir()
+    other = shard_tools.clustered(tmp_path / "other", 2)
+    shutil.rmtree(path / "shard-1")
+    (other / "shard-1").rename(path / "shard-1")
+    refused(path, "another shard")
+
+
+def test_a_copied_shard_on_another_machine_is_refused_at_its_first_order(path, tmp_path):
+    """Fails if two copies of a shard can both be charged, in whatever order they are asked."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(path / "shard-0", copy)
+    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+
+    def to_copy(paths):
+        return local_transports([copy, *paths[1:]])
+
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+    refused(path, "Shard 0", to_copy)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[14:18])
+
+
+def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
+    """Fails if a copy can take a shard's place between two answers."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(path / "shard-0", copy)
+    shard_tools.moved(copy, witness_of(path, "shard-0"), tmp_path / "elsewhere.witness")
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+        original, link = cluster._clients[0].transport, local_transports([copy])[0]
+        cluster._clients[0].transport = link
+        with pytest.raises(PrivacyRefused, match="Shard 0"):
+            cluster.predict(tools.Q[14:18])
+        link.close()
+        cluster._clients[0].transport = original
+
+
+def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
+    """Fails if a shard that another coordinator has charged is taken for this one's."""
+    copy = shard_tools.transplanted(path, tmp_path / "copy")
+    for one, queries in ((path, tools.Q[10:14]), (copy, tools.Q[14:18])):
+        with shard_tools.local(one) as cluster:
+            cluster.predict(queries)
+    shutil.rmtree(path / "shard-1")
+    shutil.copytree(copy / "shard-1", path / "shard-1")
+    shard_tools.moved(path / "shard-1", witness_of(copy, "shard-1"), witness_of(path, "shard-1"))
+    refused(path, "Shard 1")
+
+
+def test_a_coordinator_that_was_put_back_with_its_witness_is_refused(path, tmp_path):
+    """Fails if an old coordinator gives new noise to votes that were released."""
+    keep(path, COORDINATOR, tmp_path)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+    put_back(path, COORDINATOR, tmp_path)
+    refused(path, "coordinator")
+
+
+def test_a_copied_coordinator_that_asked_shuts_out_the_first(path, tmp_path):
+    """Fails if two coordinators can ask the same shards in turns."""
+    keep(path, COORDINATOR, tmp_path)
+    shard_tools.local(path).close()
+    put_back(path, COORDINATOR, tmp_path)
+    refused(path, "coordinator")
+
+
+# ---------------------------------------------------------------- cluster.json
+
+
+def edited(path, **changes):
+    """Write other things into cluster.json, as with an editor."""
+    place = path / "cluster.json"
+    place.write_text(json.dumps({**json.loads(place.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("write", [edited, shard_tools.resealed])
+@pytest.mark.parametrize("change", [{"shards": 1}, {"shards": 3}, {"identity": "00" * 16}])
+def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, change):
+    """Fails if a shard is left out, its people are not served, and an erasure of them succeeds."""
+    write(path, **change)
+    refused(path, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("cluster.json", ClusterDescription.read), ("shard.json", ShardFolder.read)]
+)
+def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
+    """Fails if any bit of it can flip in silence, or with a traceback."""
+    folder = path if name == "cluster.json" else path / "shard-1"
+    content = (folder / name).read_bytes()
+    for place in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[place // 8] ^= 1 << place % 8
+        (folder / name).write_bytes(damaged)
+        with pytest.raises((InvalidInput, StorageFailed)):
+            read(folder)
+
+
+# ---------------------------------------------------------------- an absent shard
+
+
+def test_no_erasure_succeeds_while_a_shard_is_absent(path, tmp_path):
+    """Fails if somebody is told to be erased while a shard keeps their records."""
+    (path / "shard-1").rename(tmp_path / "away")
+    policy = MissingShardPolicy(deadline=0.2, answer_without=True)
+    with pytest.raises(ShardMissing, match="no shard"):  # noqa: SIM117
+        with Coordinator.open(path, local_transports, policy) as cluster:
+            cluster.erase([f"person-{i}" for i in range(150)])
+
+
+# ---------------------------------------------------------------- refusals do not wait
+
+
+@pytest.fixture
+def unwaiting(monkeypatch):
+    """A policy whose long deadline nobody may wait for: a second attempt at a shard fails."""
+
+    def sleep(seconds):  # noqa: ARG001 (as time.sleep)
+        pytest.fail("a refusal was taken for silence")
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(_fan_out, "time", clock)
+    return MissingShardPolicy(deadline=30.0)
+
+
+def doubled(path):
+    """Put a copy of shard 0, that looks for the same witness, in the place of shard 1."""
+    (path / "shard-1").rename(path / "aside")
+    shutil.copytree(path / "shard-0", path / "shard-1")
+
+
+def damaged(path):
+    """Flip a bit of a label on shard 1."""
+    labels = path / "shard-1" / "records" / "labels"
+    content = bytearray(labels.read_bytes())
+    content[0] ^= 1
+    labels.write_bytes(content)
+
+
+def absent(path):
+    (path / "shard-1").rename(path / "aside")
+
+
+DAMAGE = [
+    (doubled, StoreOutdated, "Shard 1 is another shard"),
+    (damaged, ShardDamaged, "Shard 1: The file labels"),
+    (absent, ShardDamaged, "Shard 1: There is no shard"),
+]
+
+
+@pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
+def test_a_shard_that_cannot_open_is_refused_at_once(path, unwaiting, damage, error, match):
+    """Fails if the coordinator waits for what does not get better, or does not say what it is."""
+    damage(path)
+    with pytest.raises(error, match=match):
+        Coordinator.open(path, local_transports, unwaiting)
+
+
+@pytest.mark.parametrize(("damage", "error", "match"), DAMAGE)
+def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
+    path, tmp_path, unwaiting, damage, error, match
+):
+    """Fails if a folder that was replaced while the cluster runs is waited for, or taken."""
+    with shard_tools.local(path, unwaiting) as cluster:
+        cluster._clients[1].transport.close()  # as when its process has died
+        shutil.copytree(path / "shard-1", tmp_path / "right")
+        damage(path)
+        for _ in range(2):
+            with pytest.raises(error, match=match):
+                cluster.predict(tools.Q[10:14])
+        assert match.split(":")[0] in cluster.health()[1]
+        shutil.rmtree(path / "shard-1", ignore_errors=True)
+        shutil.copytree(tmp_path / "right", path / "shard-1")
+        assert cluster.predict(tools.Q[10:14]).charged == 4
+
+
+@pytest.mark.parametrize("damage", [damaged, absent])
+def test_a_damaged_shard_is_done_without_if_the_policy_says_so(path, unwaiting, damage):
+    """Fails if the policy for missing shards does not hold for damaged ones."""
+    damage(path)
+    policy = dataclasses.replace(unwaiting, answer_without=True)
+    with shard_tools.local(path, policy) as cluster:
+        assert cluster.predict(tools.Q[10:14]).missing == (1,)
+        with pytest.raises(ShardDamaged):
+            cluster.erase(["person-3"])
+
+
+# ---------------------------------------------------------------- what must go on
+
+
+def test_a_shard_ahead_of_its_coordinator_goes_on(path):
+    """Fails if a crash between a shard's commit and the coordinator's closes the cluster."""
+    cluster = shard_tools.local(path)
+    queries = tools.Q[10:14]
+    engine = cluster._audience_states["default"].engine
+    block = engine.votes.kernel.encode(queries)
+    release = engine.votes.release(
+        engine.schedule.multiplier * np.sqrt(engine.radius.expected(block))
+    )
+    cluster._shards["default"].begin_batch()
+    cluster._shards["default"].charge_and_sum(release, block, engine.radius.thresholds(block))
+    cluster._failed = True  # as after a kill: nothing more is written
+    cluster.close()
+    charged = shard_tools.budgets(path)
+    with shard_tools.local(path) as again:
+        assert again.predict(queries).charged == 4
+        assert again.verify()
+    assert shard_tools.budgets(path) == charged
+
+
+def test_many_openings_without_a_shard_do_not_shut_it_out(path):
+    """Fails if a shard that was away knows none of the coordinator's later openings."""
+    for _ in range(3):
+        Coordinator.open(path, lambda paths: [Away(), *local_transports(paths[1:])], SOON).close()
+    with shard_tools.local(path) as cluster:
+        assert cluster.predict(tools.Q[10:14]).charged == 4
+
+
+class Away:
+    """A way to a shard that nobody answers from."""
+
+    def send(self, task):  # noqa: ARG002 (as of Transport)
+        return self
+
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
+        raise ShardUnreachable
+
+    def close(self):
+        pass
+
+
+def test_folders_of_a_cluster_are_private_whatever_the_umask(tmp_path):
+    """Fails if anybody else of the machine can look into a cluster, or a copy of it."""
+    tools.make(tmp_path / "store").close()
+    old = os.umask(0)
+    try:
+        split(tmp_path / "store", tmp_path / "deep" / "cluster", 2)
+        with shard_tools.local(tmp_path / "deep" / "cluster") as cluster:
+            cluster.backup(tmp_path / "backup")
+        (tmp_path / "deep" / "cluster").rename(tmp_path / "lost")
+        restore_cluster(tmp_path / "backup", tmp_path / "deep" / "cluster")
+    finally:
+        os.umask(old)
+    for root in (tmp_path / "deep", tmp_path / "backup", tmp_path / "lost"):
+        for one in (*root.rglob("*"), root):
+            if one.is_dir() and one != tmp_path / "deep":
+                assert one.stat().st_mode & 0o077 == 0, one
+
+
+# ---------------------------------------------------------------- the loss is accepted
+
+
+def test_an_accepted_loss_spends_every_budget_and_goes_on(path, tmp_path):
+    """Fails if an old shard refills budgets once the loss is accepted, or stays shut out."""
+    keep(path, "shard-1", tmp_path)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:20])
+    put_back(path, "shard-1", tmp_path)
+    accept_cluster_loss(path)
+    assert set(shard_tools.budgets(path).values()) == {0}
+    with shard_tools.local(path) as cluster:
+        assert cluster.predict(tools.Q[20:24]).charged == 4
+        cluster.add(tools.X[:1], tools.Y[:1], ["newcomer"])
+        assert cluster.verify()
+    assert shard_tools.budgets(path)["newcomer"] == 0
+
+
+def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
+    """Fails if a coordinator that was put back stays behind the turns that its shards know."""
+    keep(path, COORDINATOR, tmp_path)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:20])
+    put_back(path, COORDINATOR, tmp_path)
+    witness_of(path, "shard-0").unlink()
+    with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
+        assert cluster.predict(tools.Q[20:24]).charged == 4
+    assert set(shard_tools.budgets(path).values()) == {0}
+
+
+def test_nothing_is_spent_where_nothing_was_lost(path):
+    """Fails if accepting a loss that there is none of costs a budget."""
+    before = shard_tools.budgets(path)
+    with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
+        assert cluster.verify()
+    assert shard_tools.budgets(path) == before
+
+
+def test_no_loss_makes_a_shard_of_another_one(path, tmp_path):
+    """Fails if accepting a loss lets a shard stand twice, or spends another cluster's budgets."""
+    (tmp_path / "other").mkdir()
+    other = shard_tools.clustered(tmp_path / "other", 2)
+    (path / "shard-1").rename(tmp_path / "away")
+    shutil.copytree(other / "shard-1", path / "shard-1")
+    with pytest.raises(PrivacyRefused, match="another shard"):
+        accept_cluster_loss(path)
+    with shard_tools.local(other) as cluster:
+        assert cluster.verify()

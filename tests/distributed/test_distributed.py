@@ -1,0 +1,487 @@
+"""Shards with folders of their own: what is durable when, what comes twice, what is refused."""
+
+import dataclasses
+import os
+import shutil
+import sqlite3
+import sys
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal.accounting._budget import UNITS
+from vicinal.distributed import (
+    Coordinator,
+    MissingShardPolicy,
+    RayCluster,
+    ShardMissing,
+    ShardServer,
+    local_transports,
+    split,
+)
+from vicinal.distributed._folders import ClusterDescription, shard_paths
+from vicinal.distributed._messages import (
+    COUNT,
+    COUNTED,
+    VOTES,
+    DeleteVotes,
+    Facts,
+    Verify,
+    VoteRequest,
+    block_name,
+)
+from vicinal.distributed._ray_cluster import ShardActor, run_quietly
+from vicinal.distributed._splitting import ready_cluster
+from vicinal.errors import (
+    InvalidInput,
+    MissingExtra,
+    PrivacyRefused,
+    ShardUnreachable,
+    StorageFailed,
+)
+from vicinal.ledger._database import Database
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.store import Store
+
+NONE = np.zeros(0, dtype=np.int64)
+
+
+def request_of(server, name=b"a block of any id", *, clock=5, round=VOTES, size=6, **changes):
+    """Return an order for the first queries, priced as the server's own audience is."""
+    engine = server._audience_states["default"].engine
+    block = engine.votes.kernel.encode(tools.Q[:size])
+    scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
+    counted = NONE if round == COUNT else scales
+    request = VoteRequest(
+        name, clock, "default", round, block, engine.radius.thresholds(block), counted
+    )
+    return dataclasses.replace(request, **changes)
+
+
+def left(server):
+    return server._parts.ledger.audiences["default"].account.remaining.copy()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return shard_paths(shard_tools.clustered(tmp_path, 2), 2)[0]
+
+
+@pytest.fixture
+def server(folder):
+    server = ShardServer.open(folder)
+    yield server
+    server.close()
+
+
+# ---------------------------------------------------------------- once, however often
+
+
+def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder):
+    votes = server.do(request_of(server))
+    after = left(server)
+    assert votes.shape == (6, tools.CLASSES)
+    assert votes.any()
+    assert (after < UNITS).any()
+    np.testing.assert_array_equal(server.do(request_of(server)), votes)
+    np.testing.assert_array_equal(left(server), after)
+    server.close()
+    again = ShardServer.open(folder)
+    np.testing.assert_array_equal(again.do(request_of(again)), votes)
+    np.testing.assert_array_equal(left(again), after)
+    assert again.do(Verify())
+    again.close()
+
+
+def test_another_name_is_another_block(server):
+    server.do(request_of(server))
+    before = left(server)
+    server.do(request_of(server, b"another block"))
+    assert (left(server) < before).any()
+
+
+@pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
+def test_a_name_belongs_to_one_block(server, what):
+    """Fails if an order with other content gets, or pays for, the votes of the first."""
+    request = request_of(server)
+    server.do(request)
+    before = left(server)
+    with pytest.raises(InvalidInput, match="Another block was charged"):
+        server.do(dataclasses.replace(request, **{what: getattr(request, what) + 1}))
+    np.testing.assert_array_equal(left(server), before)
+
+
+def test_a_late_order_is_refused_and_charges_nothing(server, folder):
+    """Fails if a message that wandered about is charged after its block was over."""
+    server.do(request_of(server))
+    server.do(DeleteVotes(6))
+    before = left(server)
+    for request in (request_of(server), request_of(server, b"never seen before")):
+        with pytest.raises(PrivacyRefused, match="The block is over"):
+            server.do(request)
+    server.close()
+    again = ShardServer.open(folder)
+    with pytest.raises(PrivacyRefused, match="The block is over"):
+        again.do(request_of(again))
+    np.testing.assert_array_equal(left(again), before)
+    again.close()
+
+
+def test_a_bad_order_changes_nothing(server):
+    before = left(server)
+    request = request_of(server)
+    for bad in (
+        {"audience": "nobody"},
+        {"queries": request.queries[:, :2]},
+        {"queries": request.queries.astype(np.float64)},
+        {"thresholds": request.thresholds[:3]},
+        {"round": COUNT},
+    ):
+        with pytest.raises(InvalidInput):
+            server.do(dataclasses.replace(request, **bad))
+    np.testing.assert_array_equal(left(server), before)
+    assert shard_tools.kept_votes(server) == 0
+    server.do(request)
+    assert server.do(Verify())
+
+
+def test_who_was_not_counted_cannot_vote(tmp_path):
+    path = shard_tools.clustered(tmp_path, 1, neighbor_count="private")
+    server = ShardServer.open(shard_paths(path, 1)[0])
+    with pytest.raises(PrivacyRefused, match="not counted"):
+        server.do(request_of(server, round=COUNTED))
+    server.close()
+
+
+# ---------------------------------------------------------------- what is private
+
+
+def test_votes_are_deleted_once_answers_are_durable(tmp_path):
+    """Fails if un-noised votes stay on a shard, or in its files, longer than they must."""
+    path = shard_tools.clustered(tmp_path, 2)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[:6])
+        servers = [one.transport.shard._server for one in cluster._clients]
+        assert [shard_tools.kept_votes(server) for server in servers] == [0, 0]
+    for folder in shard_paths(path, 2):
+        assert [file.name for file in folder.glob("ledger.db*")] == ["ledger.db"]
+
+
+def test_the_next_block_deletes_the_votes_of_the_last(server):
+    server.do(request_of(server))
+    server.do(request_of(server, b"next", clock=6))
+    assert shard_tools.kept_votes(server) == 1
+
+
+def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
+    """Fails if a traceback, or the message of any exception, can leave an actor."""
+
+    def fault():
+        raise ValueError("record 7 of person-3")
+
+    kind, words = run_quietly(fault)
+    assert (kind, words) == ("unreachable", "A shard met with a fault (ValueError).")
+    actor = ShardActor(str(folder))
+    for task in ("no task at all", Facts(), DeleteVotes(3)):  # it needs a message
+        assert actor.handle(task) == ("unreachable", "A shard met with a fault (AttributeError).")
+    actor.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_a_shard_is_no_store_and_has_one_process(folder):
+    with pytest.raises(InvalidInput, match="There is no store"):
+        Store.open(folder)
+    with pytest.raises(PrivacyRefused, match="Another process"):
+        ShardServer.open(folder)
+
+
+def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
+    """Fails if Ray's usage reports can be on, or if its policy is not told in one sentence."""
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingExtra, match=r"vicinal\[ray\]"):
+        RayCluster()
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+
+
+# ---------------------------------------------------------------- the disk fails
+
+
+def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
+    """Fails if a shard answers although its commit did not happen."""
+    request = request_of(server)
+
+    def full(self):  # noqa: ARG001 (as the method)
+        raise sqlite3.OperationalError("disk full")
+
+    monkeypatch.setattr(SQLiteDatabase, "_commit", full)
+    with pytest.raises(StorageFailed):
+        server.do(request)
+    monkeypatch.undo()
+    with pytest.raises(StorageFailed, match="Open it again"):
+        server.do(request)
+    server.close()
+    again = ShardServer.open(folder)
+    assert (left(again)[left(again) > 0] == UNITS).all()
+    again.do(request)
+    assert again.do(Verify())
+    again.close()
+
+
+def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
+    """Fails if there is a moment at which a charge is durable and its votes are not."""
+    inside = []
+    real = SQLiteDatabase._run
+
+    def watched(self, statement, values):
+        if statement.startswith(("INSERT INTO charges", "INSERT INTO carried")):
+            inside.append(self._connection.in_transaction)
+        return real(self, statement, values)
+
+    commits = []
+    monkeypatch.setattr(SQLiteDatabase, "_run", watched)
+    real_commit = SQLiteDatabase._commit
+    monkeypatch.setattr(
+        SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]
+    )
+    server.do(request_of(server))
+    assert inside == [True, True]
+    assert commits == [2]
+
+
+# ---------------------------------------------------------------- the coordinator
+
+
+def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
+    tmp_path, monkeypatch
+):
+    """Fails if a block is released with two noises, or charged twice, when a commit fails."""
+    path = shard_tools.clustered(tmp_path, 2)
+    cluster = shard_tools.local(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "_commit", refuse_answers(SQLiteDatabase._commit, cluster))
+        with pytest.raises(StorageFailed):
+            cluster.predict(tools.Q[:6], idempotency_key="k")
+    cluster.close()
+    charged = shard_tools.budgets(path)
+    assert min(charged.values()) < UNITS
+    with shard_tools.local(path) as again:
+        reply = again.predict(tools.Q[:6], idempotency_key="k")
+        assert reply.charged == 6
+        replay = again.predict(tools.Q[:6], idempotency_key="k")
+        np.testing.assert_array_equal(replay.votes, reply.votes)
+        assert replay.charged == 0
+    assert shard_tools.budgets(path) == charged
+
+
+def refuse_answers(commit, cluster):
+    """Return a commit that fails in the coordinator's database alone."""
+
+    def failing(database: Database):
+        if database is cluster._parts.database:
+            raise sqlite3.OperationalError("disk full")
+        commit(database)
+
+    return failing
+
+
+def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_path, monkeypatch):
+    """Fails if votes scaled by one noisy count are given noise for another."""
+    path = shard_tools.clustered(
+        tmp_path, 2, neighbor_count="private", n_queries=400, noise_multiplier=3.0
+    )
+    cluster = shard_tools.local(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "_commit", refuse_answers(SQLiteDatabase._commit, cluster))
+        with pytest.raises(StorageFailed):
+            cluster.predict(tools.Q[:6])
+    cluster.close()
+    before = shard_tools.budgets(path)
+    with shard_tools.local(path) as again:
+        assert again.predict(tools.Q[:6]).charged == 6
+    after = shard_tools.budgets(path)
+    assert all(after[person] <= before[person] for person in before)
+    assert any(after[person] < before[person] for person in before)
+
+
+# ---------------------------------------------------------------- shards that are missing
+
+
+class Gone:
+    """A way to a shard that nobody answers from, until it is put right."""
+
+    def __init__(self, link, silent):
+        self.link, self.silent = link, silent
+
+    def send(self, request):
+        self.silent -= 1
+        return self if self.silent >= 0 else self.link.send(request)
+
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
+        raise ShardUnreachable
+
+    def close(self):
+        self.link.close()
+
+
+def opened(path, silent, policy):
+    """Open a cluster whose shard 1 does not hear so many messages."""
+    gone = []
+
+    def links(paths):
+        first, second = local_transports(paths)
+        gone.append(Gone(second, silent))
+        return [first, gone[0]]
+
+    return Coordinator.open(path, links, policy), gone[0]
+
+
+def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
+    path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
+    cluster, _ = opened(path, 4, MissingShardPolicy(deadline=20.0))
+    with cluster, tools.make(tmp_path / "twin", simulation_seed=7) as store:
+        reply = cluster.predict(tools.Q[:6])
+        np.testing.assert_array_equal(reply.votes, store.predict(tools.Q[:6]).votes)
+        assert reply.missing == ()
+
+
+def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
+    """Fails if a block is answered from the rest, or if asking again is charged again."""
+    path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
+    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1))
+    with cluster:
+        with pytest.raises(ShardMissing, match="1 of 2 shards"):
+            cluster.predict(tools.Q[:6])
+        assert cluster.is_consistent
+        assert cluster.quota().used == 0
+        gone.silent = 0
+        assert cluster.predict(tools.Q[:6]).charged == 6
+    with tools.make(tmp_path / "twin") as store:
+        store.predict(tools.Q[:6])
+        expected = {person: tools.units(store, person) for person in set(tools.PEOPLE)}
+    assert shard_tools.budgets(path) == expected
+
+
+def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
+    path = shard_tools.clustered(tmp_path, 2)
+    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1, answer_without=True))
+    with cluster:
+        assert cluster.predict(tools.Q[:6], idempotency_key="k").missing == (1,)
+        gone.silent = 0
+        assert cluster.predict(tools.Q[6:9]).missing == ()
+        assert cluster.predict(tools.Q[3:9]).missing == (1,)
+    with shard_tools.local(path) as again:
+        reply = again.predict(tools.Q[:6], idempotency_key="k")
+        assert (reply.missing, reply.charged) == ((1,), 0)
+        assert again.verify()
+
+
+@pytest.mark.parametrize("count", ["public", "private"])
+def test_nobody_answers_without_any_shard(tmp_path, count):
+    path = shard_tools.clustered(tmp_path, 1, neighbor_count=count)
+
+    def links(paths):
+        return [Gone(link, 10**6) for link in local_transports(paths)]
+
+    policy = MissingShardPolicy(deadline=0.1, answer_without=True)
+    with Coordinator.open(path, links, policy) as cluster, pytest.raises(ShardMissing):
+        cluster.predict(tools.Q[:6])
+
+
+@pytest.mark.parametrize("deadline", [0, -1.0, np.nan, np.inf, "soon"])
+def test_a_deadline_is_a_number_of_seconds(deadline):
+    with pytest.raises(InvalidInput, match="'deadline'"):
+        MissingShardPolicy(deadline=deadline)
+
+
+# ---------------------------------------------------------------- from a store to a cluster
+
+
+def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
+    with tools.make(tmp_path / "store") as store:
+        store.predict(tools.Q[:6], idempotency_key="k")
+        votes = store.predict(tools.Q[:6]).votes
+        store.erase(["person-7"])
+        before = {p: tools.units(store, p) for p in store._parts.ledger.slot_table.slot_of}
+    split(tmp_path / "store", tmp_path / "cluster", 3)
+    assert shard_tools.budgets(tmp_path / "cluster") == before
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        reply = cluster.predict(tools.Q[:6], idempotency_key="k")
+        np.testing.assert_array_equal(reply.votes, votes)
+        assert reply.charged == 0
+        assert cluster.quota().used == 6
+        assert cluster.verify()
+        gone = [
+            len(one.transport.shard._server._parts.database.read("SELECT hash FROM departed"))
+            for one in cluster._clients
+        ]
+    assert sorted(gone) == [0, 0, 1]
+
+
+def test_a_store_that_was_split_answers_no_more(tmp_path):
+    """Fails if budgets can be spent in two places."""
+    shard_tools.clustered(tmp_path, 2)
+    with pytest.raises(PrivacyRefused, match="is a backup"):
+        Store.open(tmp_path / "store")
+    with pytest.raises(PrivacyRefused, match="older than the store"):
+        Store.restore(tmp_path / "store", tmp_path / "back", witness=tmp_path / "store.witness")
+
+
+def broken_split(tmp_path, monkeypatch):
+    """Break a split off just before the store retires."""
+    tools.make(tmp_path / "store").close()
+
+    def power_cut(source):  # noqa: ARG001 (as the function)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vicinal.distributed._splitting._retire", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            split(tmp_path / "store", tmp_path / "cluster", 2)
+    assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
+
+
+def test_a_split_that_was_broken_off_is_finished(tmp_path, monkeypatch):
+    broken_split(tmp_path, monkeypatch)
+    assert ready_cluster(tmp_path / "cluster").state == "ready"
+    with pytest.raises(PrivacyRefused, match="is a backup"):
+        Store.open(tmp_path / "store")
+    assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS}
+
+
+def test_a_broken_split_is_dropped_if_the_store_went_on(tmp_path, monkeypatch):
+    """Fails if a cluster starts from budgets that have been spent since."""
+    broken_split(tmp_path, monkeypatch)
+    with Store.open(tmp_path / "store") as store:
+        store.predict(tools.Q[:6])
+    with pytest.raises(PrivacyRefused, match="has gone on since"):
+        ready_cluster(tmp_path / "cluster")
+
+
+@pytest.mark.parametrize("bad", [{"shards": 0}, {"shards": 1.5}, {"shards": True}])
+def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
+    tools.make(tmp_path / "store").close()
+    with pytest.raises(InvalidInput):
+        split(tmp_path / "store", tmp_path / "cluster", **bad)
+    with pytest.raises(InvalidInput, match="'place'"):
+        split(tmp_path / "store", tmp_path / "cluster", 2, place=lambda _: 2)
+    with Store.open(tmp_path / "store") as store:
+        assert store.predict(tools.Q[:3]).charged == 3
+
+
+def test_an_old_copy_of_a_shard_is_refused(folder, tmp_path):
+    """Fails if putting a shard's folder back refills its budgets."""
+    shutil.copytree(folder, tmp_path / "copy")
+    server = ShardServer.open(folder)
+    server.do(request_of(server))
+    server.close()
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "copy", folder)
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        ShardServer.open(folder)
+
+
+def test_names_of_blocks_do_not_run_together():
+    assert block_name(b"ab", b"c") != block_name(b"a", b"bc")

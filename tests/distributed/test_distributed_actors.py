@@ -1,0 +1,243 @@
+"""How orders travel to actors, who takes a dead one's place, and who may use their engine."""
+
+import dataclasses
+import os
+import pickle
+import signal
+import sys
+from contextlib import closing, suppress
+from importlib.machinery import BuiltinImporter
+
+import numpy as np
+import pytest
+
+import shard_tools
+from vicinal.distributed import RayCluster, ShardServer
+from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._folders import shard_paths
+from vicinal.distributed._membership import ShardRecord, member_of
+from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
+from vicinal.distributed._ray_cluster import (
+    RayTransport,
+    join_message,
+    ray_module,
+    run_quietly,
+    split_message,
+)
+from vicinal.errors import (
+    DamagedWitness,
+    InvalidInput,
+    ShardUnreachable,
+    StorageFailed,
+    StoreDamaged,
+    StoreOutdated,
+)
+
+RAY_INLINES = 100 << 10
+"""Bytes of an argument that Ray carries in the message."""
+
+
+def order_of(queries):
+    steps = np.arange(len(queries))
+    return VoteRequest(b"name", 3, "default", VOTES, queries, steps, steps + 1)
+
+
+def message_of(task):
+    return Message(task, "cluster", "shard", 0, 3, (b"epoch",), ShardState(7, 3, bytes(32)))
+
+
+class Actor:
+    """An actor that keeps what it is sent."""
+
+    def __init__(self):
+        self.handle, self.sent = self, []
+
+    def remote(self, *sent):
+        self.sent = sent
+
+
+@pytest.mark.parametrize("shape", [(256, 128), (256, 768), (1, 200_000), (7, 30_000), (0, 5)])
+@pytest.mark.parametrize("kind", [np.int8, np.float32])
+def test_an_order_arrives_as_it_was_sent(shape, kind):
+    order = order_of(np.random.default_rng(1).integers(-9, 9, shape).astype(kind))
+    first, *more = split_message(message_of(order))
+    back = join_message(first, more).task
+    assert back.digest() == order.digest()
+    for field in dataclasses.fields(VoteRequest):
+        np.testing.assert_array_equal(getattr(back, field.name), getattr(order, field.name))
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.float32])
+def test_no_part_of_an_order_is_too_large_for_the_message(kind):
+    """Fails if a shard has to fetch its queries: on a slow network two ways and back more."""
+    order = order_of(np.zeros((256, 768), dtype=kind))
+    assert len(pickle.dumps(order)) > RAY_INLINES
+    actor = Actor()
+    RayTransport(None, actor).send(message_of(order))
+    assert len(actor.sent) > 1
+    assert max(len(pickle.dumps(part)) for part in actor.sent) < RAY_INLINES
+
+
+def test_other_tasks_are_not_cut():
+    actor = Actor()
+    message = message_of(Ping())
+    RayTransport(None, actor).send(message)
+    assert actor.sent == (message,)
+    assert join_message(message, ()) is message
+
+
+def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
+    """Fails if Ray is left to find out: it may end the process."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    for name in ("TOKEN", "TOKEN_PATH"):
+        monkeypatch.delenv(f"RAY_AUTH_{name}", raising=False)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(StorageFailed, match="get-auth-token"):
+        RayCluster("192.0.2.1:6379")
+
+
+@pytest.mark.parametrize(("rule", "loaded", "then"), [
+    (None, False, "token"), ("disabled", False, "disabled"), (None, True, None),
+])  # fmt: skip
+def test_tokens_are_shown_unless_the_operator_has_another_rule(monkeypatch, rule, loaded, then):
+    """Fails if tokens are off by default, or switched on when Ray no longer looks."""
+    monkeypatch.setattr(os, "environ", {"RAY_AUTH_MODE": rule} if rule else {})
+    monkeypatch.setattr(sys, "modules", {**sys.modules, "ray": None} if loaded else no_ray())
+    monkeypatch.setattr(sys, "meta_path", [BuiltinImporter])  # Ray itself is not imported
+    with suppress(ImportError):
+        ray_module()
+    assert os.environ.get("RAY_AUTH_MODE") == then
+
+
+def no_ray():
+    return {name: one for name, one in sys.modules.items() if name.partition(".")[0] != "ray"}
+
+
+# ---------------------------------------------------------------- the spare
+
+
+class Post:
+    """What stands for Ray where no process is needed: calls are what comes of them."""
+
+    class exceptions:  # noqa: N801 (Ray's name)
+        class RayError(Exception):
+            pass
+
+        class GetTimeoutError(RayError):
+            pass
+
+    def get(self, call, timeout):  # noqa: ARG002 (as Ray's)
+        if isinstance(call, Exception):
+            raise call
+        return call
+
+
+class Answering(Actor):
+    def __init__(self, answer):
+        super().__init__()
+        self.answer = answer
+
+    def remote(self, *sent):
+        super().remote(*sent)
+        return self.answer
+
+
+GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutError()
+
+
+def asked(link):
+    try:
+        return link.send(message_of(Ping()))(1.0)
+    except ShardUnreachable as silence:
+        return str(silence)
+
+
+def test_the_spare_is_made_once_and_when_the_shard_has_answered():
+    """Fails if spares take processors from shards that are starting, or are made for ever."""
+    started = []
+    link = RayTransport(
+        Post(), Answering(GONE), lambda: started.append(1) or Answering(("done", 2))
+    )
+    assert asked(link).startswith("Its process cannot be reached")
+    assert started == []
+    link.actor.answer = ("done", 1)
+    assert [asked(link), asked(link)] == [1, 1]
+    assert started == [1]
+
+
+def test_whoever_has_the_folder_is_asked():
+    """Fails if a shard stays away though its spare is there, or if the spare is asked for ever."""
+    first, spare = Answering(("done", 1)), Answering(("done", 2))
+    link = RayTransport(Post(), first, lambda: spare)
+    assert asked(link) == 1
+    first.answer = GONE
+    assert "record 7" not in asked(link)
+    assert [asked(link), asked(link)] == [2, 2]
+    first.answer, spare.answer = ("done", 1), ("unreachable", "Another process has the folder.")
+    assert [asked(link), asked(link)] == ["Another process has the folder.", 1]
+
+
+def test_a_shard_that_is_at_work_keeps_its_place():
+    first = Answering(("done", 1))
+    link = RayTransport(Post(), first, lambda: Answering(("done", 2)))
+    asked(link)
+    first.answer = SLOW
+    assert asked(link) == ""
+    assert link.actor is first
+
+
+def test_news_of_an_actor_that_was_replaced_changes_nothing():
+    first = Answering(("done", 1))
+    link = RayTransport(Post(), first, lambda: Answering(("done", 2)))
+    asked(link)
+    first.answer = GONE
+    late = [link.send(message_of(Ping())) for _ in range(2)]
+    for one in late:
+        with pytest.raises(ShardUnreachable):
+            one(1.0)
+    assert asked(link) == 2
+
+
+@pytest.mark.parametrize("error", [StoreDamaged, DamagedWitness, StoreOutdated, InvalidInput])
+def test_what_does_not_get_better_arrives_as_what_it_is(error):
+    """Fails if a refusal inside an actor becomes silence, for which the coordinator would wait."""
+
+    def refuse():
+        raise error("Bring it back.")
+
+    link = RayTransport(Post(), Answering(run_quietly(refuse)))
+    with pytest.raises(error, match="Bring it back"):
+        link.send(message_of(Ping()))(1.0)
+
+
+def client_of(folder, link):
+    """Return a shard as a coordinator would ask it that has seen it now."""
+    with closing(ShardServer.open(folder)) as server:
+        database, identity = server._parts.database, server._parts.folder.identity
+        cluster, number = member_of(database)
+        record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
+    return ShardClient(link, record, cluster, lambda: 10**6)
+
+
+def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):
+    """Fails if two processes have one shard's folder, or if the spare does not take it."""
+    path = shard_tools.clustered(tmp_path, 1)
+    ray = ray_engine._ray
+    (link,) = ray_engine.transports(shard_paths(path, 1))
+    client = client_of(shard_paths(path, 1)[0], link)
+    ping = client.message(Ping())
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
+    first, spare = link.actor, link._spare
+    for actor, kind in ((first, "done"), (spare, "unreachable"), (first, "done")):
+        assert ray.get(actor.handle.remote(ping), timeout=240)[0] == kind
+    (pid,) = ray_engine.processes()
+    os.kill(pid, signal.SIGKILL)
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
+    assert link.actor is spare
+    assert ray_engine.processes() != [pid]
+    again = first.handle.options(max_task_retries=-1).remote(ping)
+    kind, words = ray.get(again, timeout=240)
+    assert kind == "unreachable"
+    assert "Another process" in words
+    link.close()

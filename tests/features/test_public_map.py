@@ -1,0 +1,336 @@
+import math
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.features import PublicMap, _exact
+
+D = 333  # no power of two, so that vectorised loops have ragged ends
+
+
+@pytest.fixture(scope="module")
+def public() -> np.ndarray:
+    draw = np.random.default_rng(1)
+    return 3 + draw.normal(size=(400, D)) @ (draw.normal(size=(D, D)) * np.geomspace(1, 1e-4, D))
+
+
+@pytest.fixture(scope="module")
+def private() -> np.ndarray:
+    draw = np.random.default_rng(2)
+    rows = draw.normal(size=(1001, D)) * draw.lognormal(sigma=3, size=(1001, 1))
+    return (3 + rows).astype(np.float32)
+
+
+MAPS = [PublicMap(n_components=50), PublicMap(n_components=None), PublicMap(20, 1.0, center=False)]
+each_map = pytest.mark.parametrize("unfitted", MAPS, ids=["half-whitened", "plain", "uncentred"])
+
+
+# ------------------------------------------------------------------ company
+
+
+@each_map
+def test_a_row_alone_is_bitwise_the_row_in_company(
+    unfitted: PublicMap, public: np.ndarray, private: np.ndarray
+) -> None:
+    fitted = unfitted.fit(public)
+    together = fitted.transform(private)
+    for i in range(0, len(private), 37):
+        assert_array_equal(fitted.transform(private[i : i + 1])[0], together[i])
+
+
+@each_map
+def test_subsets_and_permutations_change_no_bit(
+    unfitted: PublicMap, public: np.ndarray, private: np.ndarray
+) -> None:
+    fitted = unfitted.fit(public)
+    together = fitted.transform(private)
+    draw = np.random.default_rng(3)
+    for size in (2, 3, 5, 17, 64, 255, 500, 1000, 1001):
+        rows = draw.permutation(len(private))[:size]
+        assert_array_equal(fitted.transform(private[rows]), together[rows])
+
+
+def test_company_shows_not_even_where_sums_cancel(public: np.ndarray, private: np.ndarray) -> None:
+    # Rows almost at right angles to all components: rounding errors are all that a projection in
+    # floating point would leave of them, and those depend on the company.
+    fitted = PublicMap(n_components=5).fit(public)
+    directions = fitted.components_
+    rows = private.astype(np.float64) - fitted.mean_
+    rows -= (rows @ directions) @ np.linalg.pinv(directions)
+    together = fitted.transform(rows + fitted.mean_)
+    for i in range(0, len(rows), 11):
+        assert_array_equal(fitted.transform(rows[i : i + 1] + fitted.mean_)[0], together[i])
+
+
+@each_map
+def test_the_layout_in_memory_and_the_chunks_change_no_bit(
+    unfitted: PublicMap,
+    public: np.ndarray,
+    private: np.ndarray,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted = unfitted.fit(public)
+    together = fitted.transform(private)
+    assert_array_equal(fitted.transform(np.asfortranarray(private)), together)
+    assert_array_equal(fitted.transform(np.repeat(private, 2, axis=1)[:, ::2]), together)
+    monkeypatch.setattr("vicinal.features._public_map._CHUNK", 7)
+    assert_array_equal(fitted.transform(private), together)
+
+
+# The result is float32, in which a float64 sum hides most of its last bits. So the sums themselves
+# are compared, with Python's integers, which are exact at any size.
+
+
+def _python_integers(numbers: np.ndarray) -> np.ndarray:
+    assert_array_equal(numbers, np.rint(numbers))
+    return numbers.astype(np.int64).astype(object)
+
+
+def test_projections_are_exact_and_not_only_alike(public: np.ndarray, private: np.ndarray) -> None:
+    fitted = PublicMap(n_components=5).fit(public)
+    rows = private.astype(np.float64) - fitted.mean_
+    bits = _exact._product_bits(D)
+    integers, _ = _exact.on_grid(rows, bits)
+    steps = fitted.components_ * 2**bits
+    found = _exact.projected(rows, fitted.components_) * 2**bits
+    assert (_python_integers(found) == _python_integers(integers) @ _python_integers(steps)).all()
+
+
+@pytest.mark.parametrize("width", [1, 5, 333, 1024])
+def test_norms_are_exact_and_not_only_alike(width: int) -> None:
+    rows = np.random.default_rng(7).uniform(-1, 1, (50, width))
+    rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
+    grid, _ = _exact.on_grid(rows, _exact._square_bits(width))
+    expected = (_python_integers(grid) ** 2).sum(axis=1)
+    assert (_python_integers(_exact._squares(grid)) == expected).all()
+
+
+def test_lengths_are_taken_from_the_exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_exact, "_squares", lambda grid: np.full(len(grid), 4.0))
+    grid, scaled = _exact.on_grid(np.array([[3.0, -1.0]]), _exact._square_bits(2))
+    assert_array_equal(_exact.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
+    assert_array_equal(grid, scaled)
+
+
+@given(st.integers(1, 2**30))
+def test_the_grids_leave_room_for_every_partial_sum(width: int) -> None:
+    # Squares, so that the claim is decided in integers.
+    b = _exact._product_bits(width)
+    root = math.isqrt(width - 1) + 1
+    assert root * 2**b * (2 * 2**b + root) <= 2 * 2**53
+    assert width * 4 ** _exact._square_bits(width) <= 2**53
+    assert b >= 18
+
+
+# ----------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
+def test_it_agrees_with_principal_components_in_floating_point(
+    power: float, public: np.ndarray, private: np.ndarray
+) -> None:
+    centred = public - public.mean(axis=0)
+    _, strengths, directions = np.linalg.svd(centred, full_matrices=False)
+    expected = (private - public.mean(axis=0)) @ directions[:50].T / strengths[:50] ** power
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    found = PublicMap(n_components=50, power=power).fit(public).transform(private)
+    # Inner products, since the sign of a component is arbitrary.
+    assert_allclose(found @ found[:20].T, expected @ expected[:20].T, atol=2e-6)
+    assert_allclose(np.abs(found), np.abs(expected), atol=3e-6)
+
+
+def test_every_row_has_length_one(public: np.ndarray, private: np.ndarray) -> None:
+    for unfitted in MAPS:
+        mapped = unfitted.fit(public).transform(private).astype(np.float64)
+        assert_allclose(np.linalg.norm(mapped, axis=1), 1.0, atol=1e-6)
+
+
+def test_a_row_without_direction_stays_zeros(public: np.ndarray) -> None:
+    for unfitted in (PublicMap(n_components=5), PublicMap(n_components=None)):
+        fitted = unfitted.fit(public)
+        assert not fitted.transform(fitted.mean_[None]).any()
+
+
+# ----------------------------------------------------------------- learning
+
+
+def test_components_with_near_zero_deviation_are_dropped() -> None:
+    public = np.random.default_rng(5).normal(size=(60, 3)) * [1.0, 1e-3, 1e-9]
+    fitted = PublicMap(n_components=3).fit(public)
+    assert fitted.scale_ is not None
+    assert fitted.scale_.shape == (2,)
+    assert fitted.scale_[0] == 1.0
+    assert_allclose(fitted.scale_[1], np.sqrt(1e-3), rtol=0.3)
+
+
+@pytest.mark.parametrize("rows", [np.full((9, 5), 0.1), np.full((3, 5), 1e9 / 7), np.zeros((9, 5))])
+def test_public_rows_that_are_all_alike_are_refused(rows: np.ndarray) -> None:
+    with pytest.raises(InvalidInput, match="all alike"):
+        PublicMap(n_components=2).fit(rows)
+
+
+def test_a_pipeline_cannot_fit_the_map_on_private_records() -> None:
+    draw = np.random.default_rng(6)
+    X, y = draw.normal(size=(40, 6)), np.arange(40) % 2
+    with pytest.raises(PrivacyRefused, match="FrozenEstimator"):
+        make_pipeline(PublicMap(3), KNeighborsClassifier()).fit(X, y)
+    fitted = PublicMap(3).fit(draw.normal(size=(30, 6)))
+    mean = fitted.mean_.copy()
+    pipeline = make_pipeline(FrozenEstimator(fitted), KNeighborsClassifier()).fit(X, y)
+    assert pipeline.predict(X).shape == (40,)
+    assert_array_equal(fitted.mean_, mean)
+
+
+@parametrize_with_checks(
+    [PublicMap(n_components=2), PublicMap(n_components=None)],
+    expected_failed_checks=lambda _: (
+        dict.fromkeys(
+            [
+                "check_fit_score_takes_y",
+                "check_pipeline_consistency",
+                "check_transformer_data_not_an_array",
+                "check_transformer_general",
+                "check_transformer_preserve_dtypes",
+            ],
+            "fit_transform refuses labels: public rows have none",
+        )
+        | {
+            "check_dtype_object": "wants another wording",
+            "check_estimators_empty_data_messages": "wants the number of records in the message",
+        }
+    ),
+)
+def test_scikit_learn(estimator: PublicMap, check: object, request: pytest.FixtureRequest) -> None:
+    try:
+        check(estimator)
+    except Exception as error:
+        if request.node.get_closest_marker("xfail") is None:
+            raise
+        raise error.with_traceback(None) from None  # no report of files that take seconds to read
+
+
+# ------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.zeros(3), "Reshape your data"),
+        (np.zeros((2, 3, 4)), "Got 3 dimensions"),
+        (np.zeros((0, 3)), "at least one"),
+        (np.zeros((3, 0)), "at least one"),
+        ([[1.0, np.nan]], "finite"),
+        ([[1.0, np.inf]], "finite"),
+        ([["secret"]], "integers or floats"),
+        (np.array([["secret", 1.0]], dtype=object), "numbers"),
+        ([[1.0], [1.0, 2.0]], "one length"),
+    ],
+)
+def test_unusable_rows_are_refused(wrong: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        PublicMap(n_components=None).fit(wrong)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+def test_rows_to_map_must_fit_the_map(public: np.ndarray) -> None:
+    fitted = PublicMap(n_components=2).fit(public)
+    with pytest.raises(InvalidInput, match="expecting 333 features"):
+        fitted.transform(public[:, :-1])
+    with pytest.raises(InvalidInput, match="from the mean is finite"):
+        PublicMap(None).fit(np.full((1, 2), -1e308)).transform(np.full((1, 2), 1.7e308))
+    with pytest.raises(NotFittedError):
+        PublicMap().transform(public)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"n_components": 0},
+        {"n_components": 2.0},
+        {"power": -0.1},
+        {"power": 1.1},
+        {"power": math.nan},
+        {"center": 1},
+    ],
+)
+def test_unusable_parameters_are_refused(parameters: dict[str, object], public: np.ndarray) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(parameters))):
+        PublicMap(**parameters).fit(public)
+
+
+# -------------------------------------------------------------------- files
+
+
+@each_map
+def test_a_saved_map_comes_back_bit_for_bit(
+    unfitted: PublicMap, public: np.ndarray, private: np.ndarray, tmp_path: Path
+) -> None:
+    fitted = unfitted.fit(public)
+    fitted.save(tmp_path / "map")
+    loaded = PublicMap.load(tmp_path / "map")
+    assert loaded.get_params() == fitted.get_params()
+    assert_array_equal(loaded.transform(private), fitted.transform(private))
+
+
+def test_an_unfitted_map_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        PublicMap().save(tmp_path / "map.npz")
+    assert not (tmp_path / "map.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"components": np.full((3, 2), 5.0)},
+        {"components": np.eye(3)[:, :1]},
+        {"components": np.linalg.qr(np.arange(9.0).reshape(3, 3) + np.eye(3))[0][:, :2]},
+        {"scale": np.zeros(2)},
+        {"scale": np.array([1.0, np.nan])},
+        {"mean": np.zeros(4)},
+        {"mean": np.full(3, np.inf)},
+        {"mean": np.array(["a", "b", "c"])},
+        {"mean": np.array([None, None, None])},
+        {"power": np.float64(7.0)},
+        {"power": np.zeros(2)},
+        {"center": np.int64(1)},
+        {"n_components": np.float64(2.0)},
+    ],
+)
+def test_a_map_that_does_not_fit_together_is_not_loaded(
+    broken: dict[str, object], tmp_path: Path
+) -> None:
+    sound = {
+        "n_components": 2,
+        "power": 0.5,
+        "center": True,
+        "mean": np.zeros(3),
+        "components": np.eye(3)[:, :2],
+        "scale": np.ones(2),
+    }
+    np.savez(tmp_path / "sound.npz", **sound)
+    assert PublicMap.load(tmp_path / "sound.npz").n_components == 2
+    np.savez(tmp_path / "broken.npz", **(sound | broken))
+    with pytest.raises(InvalidInput):
+        PublicMap.load(tmp_path / "broken.npz")
+
+
+def test_files_of_another_kind_are_not_loaded(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("not an npz file")
+    (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"mean": 0}))
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    for name in ("text.npz", "pickle.npz", "other.npz", "array.npy", "absent.npz"):
+        with pytest.raises(InvalidInput, match=name.split(".", maxsplit=1)[0]):
+            PublicMap.load(tmp_path / name)

@@ -1,0 +1,234 @@
+"""Scattering features: what their averages are, what they ignore, and that no company shows."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from vicinal.errors import InvalidInput
+from vicinal.features import ScatteringFeatures, _scattering, _scattering_kernels
+from vicinal.features._scattering import FLOORS
+from vision_tools import NOT_IMAGES
+
+SHAPE = (32, 32)
+
+
+@pytest.fixture(scope="module")
+def images() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 256, (150, 28, 28), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def together(images: np.ndarray) -> np.ndarray:
+    return ScatteringFeatures().transform(images)
+
+
+def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
+    """Return the averages of orders 0, 1 and 2 with two scales: the logarithm taken back."""
+    features = ScatteringFeatures(white=1.0, **settings).transform(images)
+    directions = int(settings.get("orientations", 6))
+    cells = features.shape[1] // (1 + 2 * directions + directions**2)
+    orders = np.split(features, [cells, (1 + 2 * directions) * cells], axis=1)
+    return [np.expm1(order) * floor for order, floor in zip(orders, FLOORS, strict=True)]
+
+
+# ----------------------------------------------------------------- wavelets
+
+
+def test_wavelets_do_not_see_a_constant_and_the_average_keeps_it() -> None:
+    for scale in (0, 1, 2):
+        assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[:, 0, 0], 0, atol=1e-7)
+        assert _scattering_kernels.low_pass(SHAPE, scale)[0, 0] == pytest.approx(1)
+
+
+def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
+    """The published definition, pixel by pixel, periodic and without this code's spectra."""
+    scale, turn, slant, width = 1, math.pi / 8, 0.5, 1.6
+    pixels = np.arange(-96, 96)
+    y, x = np.meshgrid(pixels, pixels, indexing="ij")
+    along = x * math.cos(turn) + y * math.sin(turn)
+    across = y * math.cos(turn) - x * math.sin(turn)
+    envelope = np.exp(-(along**2 + (slant * across) ** 2) / (2 * width**2))
+    wave = envelope * np.exp(1j * 3 * math.pi / 8 * along)
+    wavelet = (wave - wave.sum() / envelope.sum() * envelope) / (2 * math.pi * width**2 / slant)
+    periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
+    expected = np.fft.fft2(periodic)
+    assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
+
+
+# ----------------------------------------------------------------- features
+
+
+def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> None:
+    """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
+    plane = np.pad(images[0] / 255, 2, mode="reflect")
+    pooling = _scattering_kernels.low_pass(SHAPE, 2)
+
+    def moduli(planes: np.ndarray, scale: int) -> np.ndarray:
+        bank = _scattering_kernels.wavelets(SHAPE, scale, 8)
+        return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
+
+    def cells(planes: np.ndarray) -> np.ndarray:
+        return np.fft.ifft2(np.fft.fft2(planes) * pooling).real[..., 4:29:4, 4:29:4].ravel()
+
+    first = [moduli(plane, 0), moduli(plane, 1)]
+    expected = [cells(plane), np.concatenate([*map(cells, first)]), cells(moduli(first[0], 1))]
+    found = averages(images[:1] / 255, orientations=8)
+    for mine, theirs, tolerance in zip(found, expected, (1e-6, 4e-3, 4e-3), strict=True):
+        assert_allclose(mine[0], theirs, rtol=0.02, atol=tolerance)
+
+
+def test_stripes_show_in_their_own_direction() -> None:
+    stripes = np.tile([1.0, 1.0, 0.0, 0.0], 7)
+    for turned, direction in ((False, 0), (True, 4)):
+        image = np.tile(stripes[:, None] if turned else stripes, (1, 28) if turned else (28, 1))
+        _, first, _ = averages(image[None], orientations=8)
+        strengths = first.reshape(2, 8, 49).mean(axis=2)
+        assert (strengths.argmax(axis=1) == direction).all()
+
+
+def test_shifts_by_a_pixel_matter_little() -> None:
+    image = np.zeros((28, 28))
+    image[8:20, 10:18] = 1.0
+    features = ScatteringFeatures(white=1.0).transform(
+        np.stack([image, np.roll(image, 1, axis=1), np.roll(image, 7, axis=1)])
+    )
+    near, far = (np.linalg.norm(features[0] - features[i]) for i in (1, 2))
+    pixels = np.linalg.norm(image - np.roll(image, 1, axis=1)) / np.linalg.norm(image)
+    assert near < 0.6 * far
+    assert near / np.linalg.norm(features[0]) < pixels
+
+
+@pytest.mark.parametrize(
+    ("shape", "settings", "width"),
+    [
+        ((28, 28), {}, 49 * 49),
+        ((32, 20), {"orientations": 4}, 8 * 5 * 25),
+        ((33, 21), {"orientations": 4}, 8 * 5 * 25),
+        ((17, 30), {"scales": 3, "orientations": 2}, 2 * 3 * (1 + 3 * 2 + 3 * 4)),
+        ((9, 5, 3), {"scales": 1, "orientations": 3}, 3 * 4 * 2 * 4),
+    ],
+)
+def test_the_number_of_features_is_the_documented_one(
+    shape: tuple[int, ...], settings: dict[str, int], width: int
+) -> None:
+    image = np.random.default_rng(2).random((1, *shape))
+    features = ScatteringFeatures(white=1.0, **settings).transform(image)
+    assert features.shape == (1, width)
+    assert features.dtype == np.float32
+    assert np.isfinite(features).all()
+    assert features.min() >= 0
+
+
+def test_colours_are_scattered_one_by_one() -> None:
+    colour = np.random.default_rng(3).random((2, 16, 16, 3))
+    features = ScatteringFeatures(white=1.0)
+    apart = [features.transform(colour[..., channel]) for channel in range(3)]
+    assert_array_equal(features.transform(colour), np.concatenate(apart, axis=1))
+
+
+# ------------------------------------------------------------------ company
+
+
+def test_an_image_has_the_same_features_in_any_company(
+    images: np.ndarray, together: np.ndarray
+) -> None:
+    features = ScatteringFeatures()
+    for i in (0, 7, 149):
+        assert_array_equal(features.transform(images[i : i + 1])[0], together[i])
+    assert_array_equal(features.transform(images[::-3]), together[::-3])
+
+
+def test_the_layout_in_memory_changes_no_bit(images: np.ndarray, together: np.ndarray) -> None:
+    features = ScatteringFeatures()
+    assert_array_equal(features.transform(np.asfortranarray(images[:9])), together[:9])
+    wide = np.repeat(images[:9].astype(np.float64), 2, axis=2)[:, :, ::2]
+    assert_array_equal(features.transform(wide), together[:9])
+
+
+def test_the_number_of_threads_changes_nothing(images: np.ndarray, together: np.ndarray) -> None:
+    finished: list[int] = []
+    parallel = ScatteringFeatures(n_jobs=2).transform(images, progress=finished.append)
+    assert_array_equal(parallel, together)
+    assert finished == [128, 22]
+
+
+@pytest.mark.parametrize("place", [1, 5, 15])
+def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place: int) -> None:
+    def transform(planes: np.ndarray) -> np.ndarray:
+        spectra = np.fft.fft2(planes).astype(np.complex64)
+        spectra[place:] = np.nextafter(spectra[place:].real, np.inf) + 1j * spectra[place:].imag
+        return spectra
+
+    planes = np.random.default_rng(4).random((16, 4, 4), dtype=np.float32)
+    alone = np.concatenate([transform(planes[i : i + 2]) for i in range(0, 16, 2)])
+    assert_array_equal(_scattering._transformed(transform, planes, 8), alone)
+    assert not np.array_equal(transform(planes), alone)
+
+
+@pytest.mark.parametrize("step", [1, 2, 4])
+def test_aliases_add_up_in_one_order_bit_for_bit(step: int) -> None:
+    rng = np.random.default_rng(step)
+    spectra, filters = (rng.normal(size=(k, 12, 24)).astype(np.float32) for k in (3, 2))
+    products = spectra[:, None] * filters
+    rows = sum(np.split(products, step, axis=2), np.float32(0))
+    expected = sum(np.split(rows, step, axis=3), np.float32(0))
+    found = _scattering_kernels.folded(spectra, filters, step)
+    assert_array_equal(found, expected.reshape(6, 12 // step, 24 // step))
+
+
+@pytest.mark.parametrize(
+    ("shape", "cells"), [((16, 16), (7, 7)), ((18, 22), (9, 3)), ((5, 7), (2, 1))]
+)
+def test_averages_add_up_in_one_order_bit_for_bit(
+    shape: tuple[int, int], cells: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(0)
+    planes = rng.normal(size=(3, *shape)).astype(np.float32)
+    down, right = (
+        rng.normal(size=(few, many)).astype(np.float32)
+        for few, many in zip(cells, shape, strict=True)
+    )
+    rows = sum((down[:, u, None] * planes[:, u, None] for u in range(shape[0])), np.float32(0))
+    columns = (rows[..., v, None] * right[:, v] for v in range(shape[1]))
+    expected = sum(columns, np.float32(0))
+    assert_array_equal(_scattering_kernels.pooled(planes, down, right), expected)
+
+
+# ----------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        *NOT_IMAGES,
+        (np.full((1, 28, 28), np.nan), "from 0 to 'white'"),
+        (np.full((1, 28, 28), np.inf), "from 0 to 'white'"),
+        (np.full((1, 28, 28), -1.0), "from 0 to 'white'"),
+        (np.full((1, 28, 28), 256), "which is 255"),
+    ],
+)
+def test_unusable_images_are_refused(wrong: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        ScatteringFeatures().transform(wrong)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["white", "scales", "orientations"])
+@pytest.mark.parametrize("value", [0, -1, "2", True, None, math.nan, math.inf])
+def test_unusable_parameters_are_refused(name: str, value: object) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        ScatteringFeatures(**{name: value}).transform(np.zeros((1, 28, 28)))
+
+
+def test_it_is_a_plain_scikit_learn_transformer() -> None:
+    features = ScatteringFeatures(orientations=4)
+    assert clone(features).get_params() == {
+        "white": 255.0,
+        "scales": 2,
+        "orientations": 4,
+        "n_jobs": None,
+    }
+    assert features.fit() is features

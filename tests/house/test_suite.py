@@ -1,0 +1,152 @@
+"""The suite itself: what is drawn follows from a test's name, no clock decides."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from entropy import SYSTEM, SeededEntropy, entropy_of
+from vicinal.noise import SystemNoise, bernoulli, fresh_key
+
+TESTS = Path(__file__).parents[1]
+SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
+
+
+def skipped_without(module: ast.Module) -> set[str]:
+    """Return the names of modules without which tests are skipped."""
+    calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
+    return {
+        call.args[0].value
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "importorskip"
+    }
+
+
+def declared() -> set[str]:
+    """Return what our extras install."""
+    project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
+    wanted = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = (re.match(r"[\w.-]+", line) for part in wanted for line in part)
+    return {name[0].lower().replace("-", "_") for name in names if name}
+
+
+def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
+    """Fails if a test waits for a module of ours that was renamed, or that nothing installs."""
+    found = {n for p in TESTS.rglob("*.py") for n in skipped_without(ast.parse(p.read_text()))}
+    known = declared()
+    ours = {name for name in found if not {name.split(".")[0], name.replace(".", "_")} & known}
+    assert ours == set()
+
+
+def drawn() -> bytes:
+    """Draw by every door of vicinal.noise."""
+    noise = SystemNoise().discrete_gaussian(1 << 30, 50)
+    return noise.tobytes() + bernoulli(0.5, 500).tobytes() + fresh_key()
+
+
+def test_all_that_is_drawn_follows_from_the_name_of_the_test(request):
+    entropy = entropy_of(request.config)
+    if request.config.getoption("--entropy") == SYSTEM:
+        pytest.skip("this run draws from the operating system")
+    found = []
+    for name in ("a test", "a test", "another"):
+        entropy.start(name)
+        found.append(drawn())
+    assert found[0] == found[1] != found[2]
+
+
+def test_a_name_gives_the_same_stream_again_and_another_seed_another():
+    def bytes_of(seed, name):
+        entropy = SeededEntropy(seed)
+        entropy.start(name)
+        return entropy.urandom(64)
+
+    assert bytes_of("0", "a test") == bytes_of("0", "a test")
+    assert bytes_of("0", "a test") != bytes_of("0", "another")
+    assert bytes_of("0", "a test") != bytes_of("1", "a test")
+    assert bytes_of(SYSTEM, "a test") != bytes_of(SYSTEM, "a test")
+    assert bytes_of("0", None) != bytes_of("0", None), "a test marked `entropy`"
+
+
+def test_a_process_started_as_seeded_draws_the_same_in_every_run():
+    """Fails if a test that judges the answers of a process of its own could fail by chance."""
+    command = [sys.executable, TESTS / "seeded.py", "-"]
+    code = "from vicinal.noise import fresh_key; print(fresh_key())"
+    runs = [subprocess.check_output(command, input=code, text=True) for _ in range(2)]
+    assert runs[0] == runs[1] != ""
+
+
+def test_a_forked_child_draws_for_itself():
+    """Fails if parent and child could share a stream, which would hide a fault of the product."""
+    entropy = SeededEntropy("0")
+    entropy.start("a test")
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        os.write(writer, entropy.urandom(64))
+        os._exit(0)
+    os.waitpid(child, 0)
+    with os.fdopen(reader, "rb") as pipe:
+        os.close(writer)
+        assert pipe.read() != entropy.urandom(64)
+
+
+@cache
+def nodes():
+    """Return all nodes of all files; not while tests are collected, which every worker does."""
+    return [(path, node) for path, text in SOURCES.items() for node in ast.walk(ast.parse(text))]
+
+
+LEGACY = {"Generator", "PCG64", "SeedSequence", "default_rng", "get_state"}
+"""Names of numpy.random that are not its global generator, or only read it."""
+
+
+def place(path, node):
+    return f"{path.relative_to(TESTS)}:{node.lineno}"
+
+
+def unseeded(call):
+    """Tell whether a call makes a generator from the system's entropy, or uses a global one."""
+    name = ast.unparse(call.func)
+    if name.split(".")[-1] in ("default_rng", "RandomState", "Random", "SeedSequence"):
+        return not call.args and not call.keywords
+    where, _, what = name.rpartition(".")
+    return where in ("np.random", "random") and what not in LEGACY
+
+
+def test_every_generator_of_a_test_has_a_seed():
+    calls = [(path, node) for path, node in nodes() if isinstance(node, ast.Call)]
+    assert [place(path, call) for path, call in calls if unseeded(call)] == []
+    for wrong in ("np.random.default_rng()", "np.random.rand(3)", "random.choice([1, 2])"):
+        assert unseeded(ast.parse(wrong, mode="eval").body)
+    assert not unseeded(ast.parse("np.random.default_rng(0)", mode="eval").body)
+
+
+def test_true_entropy_is_declared_with_its_odds():
+    """A test marked `entropy` says why it cannot fail by chance, or with which probability."""
+    marked = [
+        (path, node)
+        for path, node in nodes()
+        if isinstance(node, ast.FunctionDef)
+        and "pytest.mark.entropy" in map(ast.unparse, node.decorator_list)
+    ]
+    assert marked
+    for path, test in marked:
+        said = ast.get_docstring(test) or ""
+        assert "probability" in said or "Whatever is drawn" in said, place(path, test)
+
+
+HURRY = re.compile(r"(monotonic|perf_counter|process_time|time\.time)\(\)[^<>]*<(?! end\b)")
+"""A time from above, which a busy machine exceeds. `end` is minutes away: it ends what hangs."""
+
+
+def test_no_assertion_bounds_a_time_from_above():
+    asserts = [(path, node) for path, node in nodes() if isinstance(node, ast.Assert)]
+    assert [place(path, one) for path, one in asserts if HURRY.search(ast.unparse(one.test))] == []
+    hurried = HURRY.search("time.monotonic() - start < 5")
+    assert hurried

@@ -1,0 +1,150 @@
+"""Who answers, on the command line: priced first, resumable, and no option silently ignored."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.accounting._plan import account
+from vicinal.cli._labellers import LabellerOptions, LabelOptions
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.labelling import least_noise, load_answers
+
+C, QUESTIONS = 3, 300
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    generator = np.random.default_rng(8)
+    centres = np.eye(C, 6) * 4
+    for name, size in (("private", 900), ("public", 700)):
+        labels = generator.integers(C, size=size)
+        x = centres[labels] + generator.normal(size=(size, 6))
+        np.savez(folder / f"{name}.npz", x=x, **({"y": labels} if name == "private" else {}))
+        np.save(folder / f"{name}-truth.npy", labels)
+    return folder
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(part) for part in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.output
+
+
+def command(files, folder, *more, what="label"):
+    private, public = files / "private.npz", files / "public.npz"
+    data = ["--private", private, "--public", public, "--classes", "0-2", "--folder", folder]
+    return [what, *data, "--out", folder.with_suffix(".out"), *more]
+
+
+KNN = ("--labeller", "private-knn", "--neighbors", 30, "--gamma", 0.3, "--epsilon", 8)
+PATE = ("--labeller", "pate", "--teachers", 30, "--epsilon", 20)
+SCREEN = ("--sigma-screen", 3.0, "--threshold", 26)
+CONFIDENT = ("--sigma-screen", 10.0, "--threshold", 24)
+
+
+@pytest.mark.parametrize("options", [KNN, (*KNN, *SCREEN), PATE, (*PATE, *CONFIDENT)])
+def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options):
+    asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *options)
+    price = json.loads(run(*asking, "--price", "--json"))
+    assert not (tmp_path / "run").exists(), "a price asks and writes nothing"
+    told = json.loads(run(*asking, "--json"))
+    assert told["guarantee"] == price["guarantee"]
+    assert account(price["plan"])["epsilon"] == told["guarantee"]["epsilon"]
+    bound = dict(zip(options[::2], options[1::2], strict=True))["--epsilon"]
+    assert 0.999 * bound <= told["guarantee"]["epsilon"] <= bound, "the least noise is taken"
+    answers = load_answers(tmp_path / "run.out")
+    assert told["questions"] == QUESTIONS
+    assert told["answered"] == len(answers.rows)
+    assert ("--threshold" in options) == (told["answered"] < QUESTIONS)
+    truth = np.load(files / "public-truth.npy")[answers.rows]
+    assert (answers.labels == truth).mean() > 0.8
+
+
+def test_a_run_goes_on_where_it_stopped(files, tmp_path, monkeypatch):
+    from vicinal.labelling import FileJournal
+
+    asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *KNN)
+    honest, commits = FileJournal.commit, []
+
+    def dying(self, entry):
+        honest(self, entry)
+        commits.append(entry)
+        if len(commits) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(FileJournal, "commit", dying)
+    assert CliRunner().invoke(app, [str(part) for part in asking]).exit_code != 0
+    monkeypatch.undo()
+    done = len(commits[-1].rounds[0].labels)
+    assert 0 < done < QUESTIONS
+    told = json.loads(run(*asking, "--json"))
+    answers = load_answers(tmp_path / "run.out")
+    np.testing.assert_array_equal(answers.labels[:done], commits[-1].rounds[0].labels)
+    assert told["answered"] == QUESTIONS
+    assert "another run" in run(*asking, "--sigma-votes", 50, code=2)
+
+
+@pytest.mark.slow
+def test_the_whole_loop_by_planned_labellers(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    asking = command(files, tmp_path / "run", *KNN, "--steps", 20, "--json", what="transfer")
+    price = json.loads(run(*asking, "--price"))
+    first, second = (release["sigma"] for release in price["plan"]["releases"])
+    assert first == pytest.approx(second * np.sqrt(0.7 / 0.3)), "noise follows the shares"
+    told = json.loads(run(*asking))
+    assert told["guarantee"] == price["guarantee"]
+    assert [part["questions"] for part in told["rounds"]] == [210, 210]
+
+
+@pytest.mark.parametrize(
+    ("options", "said", "code"),
+    [
+        (("--labeller", "oracle"), "labeller", 2),
+        (("--sigma-votes", 20), "--sigma-votes is for private-knn and pate only", 2),
+        ((*PATE, "--gamma", 0.1), "--gamma is for private-knn only", 2),
+        ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
+        ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
+        (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
+        ((*KNN, "--sigma-screen", 3), "needs both", 2),
+        ((*KNN, "--sigma-votes", 1), "more than the 8", 3),
+        ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
+        ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening costs more", 3),
+    ],
+)
+def test_refusals_come_before_anything_is_asked(files, tmp_path, options, said, code):
+    assert said in run(*command(files, tmp_path / "run", *options), code=code)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_least_noise_keeps_the_target_from_below():
+    for target in (1e-3, 1.0, 500.0):
+        found = least_noise(lambda sigma: 7.0 / sigma, target)
+        assert 7.0 / found <= target
+        assert 7.0 / found >= 0.9999 * target or found == 0.1
+    assert least_noise(lambda _: 0.5, 1.0) == 0.1
+    with pytest.raises(PrivacyRefused):
+        least_noise(lambda _: 2.0, 1.0)
+    with pytest.raises(InvalidInput):
+        least_noise(lambda _: 2.0, float("nan"))
+
+
+def test_several_records_a_subject_are_planned_for(files, tmp_path):
+    """Declared, they make answers noisier: budgets must last for all records of a subject."""
+    leads = []
+    for declared in ((), ("--records-per-subject", 9)):
+        folder = tmp_path / f"run{len(leads)}"
+        run(*command(files, folder, "--questions", 50, "--records", 900, *declared))
+        leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
+    assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
+
+
+@pytest.mark.parametrize("labeller", ["private-knn", "pate"])
+def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given(labeller):
+    assert LabellerOptions(labeller).model_share == "0"
+    assert LabelOptions(labeller).model_share is None
+    with pytest.raises(InvalidInput, match="--model-share is for ind-knn only"):
+        LabelOptions(labeller, model_share="0.5")

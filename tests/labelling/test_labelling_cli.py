@@ -1,0 +1,294 @@
+"""`vicinal label`, `student`, `transfer` and `table1-mnist`, as their users call them."""
+
+import json
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from typer.testing import CliRunner
+
+from experiments.__main__ import app as experiments
+from vicinal.cli._label import class_names
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.labelling import load_answers
+
+QUESTIONS = 120
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    data = load_digits()
+    images = np.kron(data.images, np.ones((2, 2))).astype(np.float32)  # 16 by 16: HOG needs 8
+    vectors = data.data.astype(np.float32)
+    for name, x in (("images", images), ("vectors", vectors)):
+        np.savez(folder / f"{name}-private.npz", x=x[:1300], y=data.target[:1300])
+        np.savez(folder / f"{name}-public.npz", x=x[1300:])
+        np.savez(folder / f"{name}-known.npz", x=x[1300:], y=data.target[1300:])
+    return folder
+
+
+def run(*arguments, code=0, program=app):
+    result = CliRunner().invoke(program, [str(part) for part in arguments])
+    assert result.exit_code == code, result.output
+    return result.stdout if code == 0 else result.output
+
+
+def data(files, kind):
+    private, public = files / f"{kind}-private.npz", files / f"{kind}-public.npz"
+    return ["--private", private, "--public", public, "--classes", "0-9"]
+
+
+def test_from_private_vectors_to_a_student(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, out, onnx = (tmp_path / name for name in ("answers.npz", "student.pt", "student.onnx"))
+    told = json.loads(
+        run(
+            "label",
+            *data(files, "vectors"),
+            "--folder",
+            tmp_path / "run",
+            "--out",
+            answers,
+            "--epsilon",
+            4,
+            "--questions",
+            QUESTIONS,
+            "--json",
+        )
+    )
+    assert told["questions"] == QUESTIONS
+    assert told["kept"] == QUESTIONS * 3 // 4
+    assert told["guarantee"]["epsilon"] == 4.0
+    assert told["guarantee"]["holds"] is True
+    right = load_digits().target[1300:][load_answers(answers).rows] == load_answers(answers).labels
+    assert right.mean() > 0.6
+    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
+    told = json.loads(
+        run(
+            "student",
+            answers,
+            "--public",
+            files / "vectors-public.npz",
+            "--out",
+            out,
+            "--onnx",
+            onnx,
+            "--steps",
+            60,
+            "--json",
+        )
+    )
+    assert told["answers"] == QUESTIONS * 3 // 4
+    assert told["agreement"] > 0.8
+    assert onnx.stat().st_size > 1000
+    from vicinal import students
+
+    assert students.load(out).guarantee["epsilon"] == 4.0
+
+
+def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp_path):
+    """Fails if a report shows accuracy alone, or learns from the labels that it compares with."""
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, known = tmp_path / "answers.npz", files / "vectors-known.npz"
+    private = ["--private", files / "vectors-private.npz", "--classes", "0-9"]
+    asking = ["--folder", tmp_path / "run", "--out", answers, "--questions", QUESTIONS]
+    text = run("label", *private, "--public", known, *asking, "--epsilon", 4)
+    assert "Answers by class: 0 " in text
+    assert "Balanced accuracy 0." in text
+    assert "Right by class: 0 " in text
+    training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
+    told = json.loads(run(*training, "--public", known, "--json"))
+    assert set(told["agreement_by_class"]) == set("0123456789")
+    figures = told["figures"]
+    assert figures["total"] == 497 - QUESTIONS
+    assert figures["auc"]["low"] > 0.8
+    assert figures["balanced_accuracy"]["value"] > 0.5
+    assert sum(one["total"] for one in figures["by_class"].values()) == figures["total"]
+    alone = json.loads(run(*training, "--public", files / "vectors-public.npz", "--json"))
+    assert alone["figures"] is None
+    assert alone["agreement"] == told["agreement"]
+    asking[1] = tmp_path / "refused"
+    eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
+    assert "names of classes" in run(*eight, code=2)
+    assert not asking[1].exists()
+
+
+def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
+    command = [
+        "label",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "answers.npz",
+        "--questions",
+        QUESTIONS,
+    ]
+    run(*command)
+    first = load_answers(tmp_path / "answers.npz")
+    run(*command)
+    again = load_answers(tmp_path / "answers.npz")
+    np.testing.assert_array_equal(first.margins, again.margins)
+    assert "another run" in run(*command, "--epsilon", 3, code=2)
+
+
+def test_labels_alone_come_without_margins(files, tmp_path):
+    run(
+        "label",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "answers.npz",
+        "--questions",
+        50,
+        "--release",
+        "label",
+        "--records",
+        1300,
+    )
+    answers = load_answers(tmp_path / "answers.npz")
+    assert answers.margins is None
+    assert answers.selected.all()
+    assert "label alone" in answers.guarantee["method"]
+
+
+def test_rounds_on_images_with_a_report(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    report = tmp_path / "report.html"
+    told = json.loads(
+        run(
+            "transfer",
+            *data(files, "images"),
+            "--public",
+            files / "images-known.npz",
+            "--folder",
+            tmp_path / "run",
+            "--out",
+            tmp_path / "student.pt",
+            "--epsilon",
+            2,
+            "--steps",
+            8,
+            "--report",
+            report,
+            "--json",
+        )
+    )
+    assert [part["share_of_budget"] for part in told["rounds"]] == [0.3, 0.7]
+    assert told["guarantee"]["epsilon"] == 2.0
+    page = report.read_text(encoding="utf-8")
+    ET.fromstring(page.removeprefix("<!DOCTYPE html>"))  # noqa: S314 (our own page)
+    assert "(2, 1e-05)-differential privacy" in page
+    assert page.count("<img") == 2 * 16
+    assert "How good they are" in page
+    first, second, student = (one["total"] for one in told["figures"].values())
+    assert (first, second) == (149, 149)
+    assert 497 - first - second <= student < 497, "questions of two rounds may be the same"
+    from vicinal import students
+
+    assert students.load(tmp_path / "student.pt").guarantee == told["guarantee"]
+
+
+SOFT = ("--method", "uda", "--augmentation", "digits", "--steps", 4, "--overlapping", "--json")
+
+
+def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    answers, folder = tmp_path / "answers.npz", tmp_path / "run"
+    asking = ("--folder", folder, "--out", answers, "--questions", QUESTIONS, "--epsilon", 4)
+    run("label", *data(files, "images"), *asking, "--by-class")
+    told = load_answers(answers)
+    for name in np.unique(told.labels):
+        share = told.selected[told.labels == name]
+        assert share.sum() == max(1, round(0.75 * len(share)))
+    public = ("--public", files / "images-public.npz", "--out", tmp_path / "s.pt")
+    trained = json.loads(run("student", answers, *public, *SOFT))
+    assert trained["answers"] == told.selected.sum()
+
+
+def test_overlapping_needs_augmented_examples(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt", "--overlapping")
+    assert "needs --method uda" in run("transfer", *data(files, "images"), *asking, code=2)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["", "cat", "3-3", "5-2", "a,a", "a,,b"])
+def test_bad_class_names_are_refused(text):
+    with pytest.raises(InvalidInput):
+        class_names(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--questions", 10_000], "at least 10000"),
+        (["--epsilon", "nan"], "epsilon"),
+        (["--keep", 0], "keep"),
+        (["--release", "all"], "release"),
+        (["--classes", "0-8"], "named in 'classes'"),
+        (["--private", "nothing.npz"], "no file"),
+        (["--private", "table.csv"], "npz"),
+    ],
+)
+def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
+    files, tmp_path, options, said
+):
+    command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
+    message = run(*command, "--out", tmp_path / "answers.npz", *options, code=2)
+    assert said in message
+    assert not (tmp_path / "run" / "journal.npz").exists()
+    assert not (tmp_path / "answers.npz").exists()
+
+
+def test_vectors_cannot_be_augmented(files, tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    message = run(
+        "transfer",
+        *data(files, "vectors"),
+        "--folder",
+        tmp_path / "run",
+        "--out",
+        tmp_path / "s.pt",
+        "--method",
+        "uda",
+        code=2,
+    )
+    assert "cannot be augmented" in message
+
+
+@pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])
+def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    from experiments.commands import table1_mnist
+    from experiments.students import runs
+
+    monkeypatch.setattr(runs, "N_PUBLIC", 120)
+    monkeypatch.setattr(table1_mnist, "_STEPS", (40, 40))
+    rng = np.random.default_rng(0)
+    centres, (y, test) = 4 * rng.normal(size=(10, 12)), rng.integers(0, 10, (2, 1200))
+    rows = {f"x_{name}": np.rint(centres[of] + rng.normal(size=(len(of), 12))).astype(np.int8)
+            for name, of in (("train", y), ("test", test[:240]))}  # fmt: skip
+    facts = {
+        "y_train": y,
+        "y_test": test[:240],
+        "steps": np.ones(12),
+        "n_components": 8,
+        "power": 0.5,
+    }
+    np.savez(tmp_path / "made.npz", **rows, **facts)
+    where = "--vectors", tmp_path / "made.npz", "--out", tmp_path / "out"
+    output = run(
+        "table1-mnist", *where, "--runs", 1, "--epsilon", 50, *keep, "--json", program=experiments
+    )
+    (found,) = json.loads(output)["runs"]
+    assert len(found["rounds"]) == (1 if keep else 2)
+    last = found["rounds"][-1]
+    assert last["answers_kept"] > 0.5
+    assert last["student"] > 0.5
+    if keep:
+        assert (last["questions"], last["kept"]) == (120, 72)

@@ -1,0 +1,205 @@
+"""Re-embedding and resuming: budgets persist, whatever the features."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNClassifier
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import InvalidInput
+from vicinal.predictors._reembedding import (
+    SpentBudget,
+    reembed,
+    resume,
+    spent_budget,
+)
+
+N, M, C = 600, 200, 3
+
+
+@pytest.fixture(scope="module")
+def world():
+    generator = np.random.default_rng(1)
+    labels = generator.integers(C, size=N)
+    centres = generator.normal(size=(C, 8)) * 2
+    X = centres[labels] + generator.normal(size=(N, 8))
+    public = centres[generator.integers(C, size=M)] + generator.normal(size=(M, 8))
+    turn = generator.normal(size=(8, 5))
+    return X, labels, public, X @ turn, public @ turn
+
+
+def fitted(world, *, subjects=None, **options):
+    X, y, public, _, _ = world
+    options = {"n_queries": 200, "n_records": N, **options}
+    return IndKNNClassifier(range(C), 1.0, 1e-5, **options).fit(X, y, subjects, public=public)
+
+
+def remaining(classifier):
+    return classifier._engine.shard.ledger.remaining
+
+
+def test_reembedding_keeps_what_everybody_has_left(world):
+    _, y, public, turned, turned_public = world
+    classifier = fitted(world)
+    classifier.predict(public[:100])
+    before = remaining(classifier).copy()
+    assert (before < UNITS).any()
+    reembed(classifier, turned, y, public=turned_public, n_queries=100, share=0.5)
+    np.testing.assert_array_equal(remaining(classifier), before)
+    assert classifier.n_features_in_ == 5
+    classifier.predict(turned_public[:100])
+    assert (remaining(classifier) <= before).all()
+    assert (remaining(classifier) < before).any()
+    assert (remaining(classifier) >= 0).all()
+
+
+def test_a_new_fit_would_refill_budgets_and_reembedding_does_not(world):
+    _, y, public, turned, turned_public = world
+    classifier = fitted(world, noise_multiplier=0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(10):
+            classifier.predict(public[:100])
+    # A unit or two may stay: what they would buy is less than a step of the grid.
+    left = remaining(classifier).copy()
+    spent_up = left < UNITS >> 20
+    assert spent_up.mean() > 0.5
+    reembed(classifier, turned, y, public=turned_public, n_queries=100)
+    votes = classifier.decision_function(turned_public[:50])
+    assert (remaining(classifier) <= left).all()
+    fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N, noise_multiplier=0.05)
+    fresh.fit(turned, y, public=turned_public)
+    # What is left of the crowd can hardly vote.
+    assert np.abs(votes).sum() < np.abs(fresh.decision_function(turned_public[:50])).sum()
+
+
+def test_reembedded_answers_equal_those_of_a_fit_while_budgets_are_full(world):
+    """The plan is the same as a fit's for the queries that a whole budget would last for."""
+    _, y, _, turned, turned_public = world
+    classifier = fitted(world)
+    reembed(classifier, turned, y, public=turned_public, n_queries=100, share=0.5)
+    fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N)
+    fresh.fit(turned, y, public=turned_public)
+    assert classifier.n_neighbors_ == fresh.n_neighbors_
+    assert classifier.noise_multiplier_ == fresh.noise_multiplier_
+    assert classifier.budget_ == fresh.budget_
+    assert classifier.guarantee() == fresh.guarantee()
+
+
+def test_charges_of_the_second_round_are_those_of_its_own_features(world):
+    _, y, public, turned, turned_public = world
+    classifier, fresh = fitted(world), fitted(world)
+    classifier.predict(public[:50])
+    before = remaining(classifier).copy()
+    for one in (classifier, fresh):
+        reembed(one, turned, y, public=turned_public, n_queries=100, share=0.5)
+    classifier.predict(turned_public[:20])
+    fresh.predict(turned_public[:20])
+    rich = before > UNITS // 2
+    assert rich.sum() > N // 2
+    charged = before - remaining(classifier)
+    np.testing.assert_array_equal(charged[rich], (UNITS - remaining(fresh))[rich])
+
+
+def test_slack_and_size_are_carried_on(world):
+    _, y, public, turned, turned_public = world
+    classifier = fitted(world, n_records=None)
+    classifier.predict(public[:50])
+    size, slack = classifier.n_records_, spent_budget(classifier).slack
+    assert slack > 0
+    budgets = remaining(classifier).copy()
+    reembed(classifier, turned, y, public=turned_public, n_queries=50)
+    assert classifier.n_records_ == size, "a second estimate would be a second release"
+    np.testing.assert_array_equal(remaining(classifier), budgets)
+    assert spent_budget(classifier).slack == slack
+    classifier.predict(turned_public[:50])
+    assert spent_budget(classifier).slack > slack
+
+
+def test_subjects_keep_their_budget_in_any_order_of_records(world):
+    _, y, public, turned, turned_public = world
+    subjects = np.arange(N) // 3
+    classifier = fitted(world, subjects=subjects)
+    classifier.predict(public[:60])
+    before = {s: int(remaining(classifier)[s]) for s in range(N // 3)}
+    order = np.random.default_rng(2).permutation(N)
+    reembed(
+        classifier, turned[order], y[order], subjects[order], turned_public, n_queries=100
+    )  # fmt: skip
+    slots = classifier._engine.shard.ledger
+    for subject, left in before.items():
+        (slot,) = slots.slots([subject])
+        assert int(slots.remaining[slot]) == left
+
+
+def test_add_and_forget_still_work_on_the_one_ledger(world):
+    _, y, public, turned, turned_public = world
+    classifier = fitted(world, subjects=np.arange(N))
+    classifier.predict(public[:60])
+    before = int(remaining(classifier)[7])
+    reembed(classifier, turned, y, np.arange(N), turned_public, n_queries=100)
+    assert classifier.erase([7]) == 1
+    classifier.add(turned[7:8], y[7:8], [7])
+    (slot,) = classifier._engine.shard.ledger.slots([7])
+    assert int(remaining(classifier)[slot]) == before
+
+
+@pytest.mark.parametrize("fault", ["order", "fewer", "erased", "subjects"])
+def test_records_that_cannot_be_told_apart_are_refused(world, fault):
+    _, y, public, turned, turned_public = world
+    classifier = fitted(world, subjects=np.arange(N) if fault == "subjects" else None)
+    before = remaining(classifier).copy()
+    engine = classifier._engine
+    if fault == "erased":
+        classifier.erase([3])
+        before = remaining(classifier).copy()
+    rows = {"order": np.roll(np.arange(N), 1), "fewer": np.arange(N - 1)}.get(fault, np.arange(N))
+    said = "came with subject ids" if fault == "subjects" else "those of fit"
+    with pytest.raises(InvalidInput, match=said):
+        reembed(classifier, turned[rows], y[rows], public=turned_public, n_queries=100)
+    np.testing.assert_array_equal(remaining(classifier), before)
+    assert classifier._engine is engine
+    classifier.predict(public[:2])
+
+
+def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
+    X, y, public, _, _ = world
+    dead = fitted(world, n_records=None)
+    dead.predict(public[:80])
+    spent = spent_budget(dead)
+    heir = IndKNNClassifier(range(C), 1.0, 1e-5)
+    resume(heir, X, y, None, public, spent, n_queries=100, share=0.5)
+    np.testing.assert_array_equal(remaining(heir), remaining(dead))
+    assert heir.n_records_ == dead.n_records_
+    assert heir.n_answers_ == 80
+    assert heir.noise_multiplier_ == dead.noise_multiplier_
+    assert heir.guarantee() == dead.guarantee()
+    assert spent_budget(heir).slack == spent.slack
+    dead.predict(public[80:90])
+    heir.predict(public[80:90])
+    np.testing.assert_array_equal(remaining(heir), remaining(dead))
+
+
+def test_resuming_with_other_records_is_refused(world):
+    X, y, public, _, _ = world
+    dead = fitted(world)
+    heir = IndKNNClassifier(range(C), 1.0, 1e-5)
+    with pytest.raises(InvalidInput, match="same records"):
+        resume(heir, X[:-1], y[:-1], None, public, spent_budget(dead), n_queries=100)
+    assert not hasattr(heir, "_engine")
+    assert not hasattr(heir, "n_answers_")
+
+
+@pytest.mark.parametrize(
+    "units",
+    [
+        np.array([UNITS + 1]),
+        np.array([-1]),
+        np.array([1.0]),
+        np.array([[1]]),
+    ],
+)
+def test_budgets_that_nobody_can_have_are_refused(units):
+    with pytest.raises(InvalidInput):
+        SpentBudget(units, 0.0, 0, 1)

@@ -1,0 +1,345 @@
+"""The chain of commits: copies, rollbacks and forks of a store are noticed, and digests hold."""
+
+import hashlib
+import re
+import shutil
+import sqlite3
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store_tools import Q, make
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger import _chain
+from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._rollback_guard import WitnessState
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._tables import CHARGES, DEPARTED, META
+from vicinal.store import Store
+from vicinal.store._request_batch import RequestBatch
+
+KEY = bytes(32)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A closed store that has answered, with its witness, to be copied."""
+    place = tmp_path_factory.mktemp("original")
+    with make(place / "store") as store:
+        store.predict(Q[:3], idempotency_key="k")
+    return place
+
+
+@pytest.fixture
+def place(original, tmp_path):
+    """A folder with a store of its own, as if it had been moved there."""
+    shutil.copytree(original, tmp_path / "here")
+    return tmp_path / "here"
+
+
+def ask(path, start):
+    with Store.open(path) as store:
+        return store.predict(Q[start : start + 3])
+
+
+def copied(source, target):
+    shutil.copytree(source, target)
+
+
+def test_two_copies_that_share_a_witness_are_never_open_together(place):
+    copied(place / "store", place / "copy")
+    shutil.copy(place / "store.witness", place / "kept")
+    with Store.open(place / "store"):
+        config = (place / "copy" / "store.json").read_text()
+        assert "store.witness" in config
+        with pytest.raises(PrivacyRefused, match="witness"):
+            Store.open(place / "copy")
+
+
+def test_once_one_copy_has_moved_on_the_other_is_refused(place):
+    copied(place / "store", place / "copy")
+    ask(place / "copy", 3)
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+    ask(place / "copy", 6)
+
+
+def test_a_copy_that_ran_elsewhere_is_not_swapped_back(place, tmp_path):
+    shutil.copytree(place, tmp_path / "elsewhere")
+    ask(place / "store", 3)
+    for start in (6, 9, 12):
+        ask(tmp_path / "elsewhere" / "store", start)
+    shutil.rmtree(place / "store")
+    shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
+    with pytest.raises(PrivacyRefused, match="another way"):
+        Store.open(place / "store")
+    with Store.open(place / "store", accept_loss=True) as store:
+        assert not store._parts.ledger.audiences["default"].account.remaining.any()
+        assert store.verify()
+
+
+def test_a_restored_store_retires_the_folder_it_came_from(place):
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        with pytest.raises(PrivacyRefused, match="witness"):
+            Store.restore(place / "backup", place / "new", witness=place / "store.witness")
+        assert not (place / "new").exists()
+    Store.restore(place / "backup", place / "new", witness=place / "store.witness").close()
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+    assert ask(place / "new", 3).charged == 3
+
+
+def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
+    with Store.open(place / "store") as store:
+        before = store._parts.witness.epoch
+        state = WitnessState.read(place / "store.witness")
+        assert state.epoch == before
+        # As if another machine, which the lock does not reach, had opened it.
+        content = bytearray((place / "store.witness").read_bytes())
+        content[32:48] = b"another machine."
+        (place / "store.witness").write_bytes(bytes(content))
+        with pytest.raises(StorageFailed, match="opened elsewhere"):
+            store.predict(Q[3:6])
+        assert not store.is_consistent
+
+
+def test_each_opening_draws_a_new_epoch(place):
+    epochs = set()
+    for _ in range(3):
+        with Store.open(place / "store") as store:
+            epochs.add(store._parts.witness.epoch)
+    assert len(epochs) == 3
+
+
+def test_a_kill_between_commit_and_witness_is_no_loss(place):
+    before = (place / "store.witness").read_bytes()
+    ask(place / "store", 3)
+    (place / "store.witness").write_bytes(before)
+    assert ask(place / "store", 3).charged == 0
+
+
+def test_an_audience_that_was_lost_is_not_opened_again(place):
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+    with Store.restore(
+        place / "backup", place / "new", witness=place / "store.witness", accept_loss=True
+    ) as store:
+        with pytest.raises(PrivacyRefused, match="press"):
+            store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+        store.open_audience("other", epsilon=1.0, n_queries=5, n_records=300)
+    with Store.open(place / "new") as store, pytest.raises(PrivacyRefused, match="press"):
+        store.open_audience("press", epsilon=1.0, n_queries=5, n_records=300)
+
+
+# ---------------------------------------------------------------- the ledger alone
+
+
+@pytest.fixture
+def book(tmp_path):
+    database = SQLiteDatabase(tmp_path / "db", create=True)
+    book = Ledger.create(database, KEY)
+    with book.change("add"):
+        book.open_audience("one", "{}")
+        book.enroll(["anna", "ben", 7])
+    yield book
+    book.database.close()
+
+
+def reopened(book):
+    path = book.database._path
+    book.database.close()
+    return Ledger(SQLiteDatabase(path), KEY)
+
+
+def test_a_ledger_knows_all_heads_that_it_had(book):
+    heads = [(book.clock, book.head)]
+    for name in ("two", "three"):
+        with book.change("audience"):
+            book.open_audience(name, "{}")
+        heads.append((book.clock, book.head))
+    assert len({head for _, head in heads}) == 3
+    book = reopened(book)
+    assert all(book.descends(*place) for place in heads)
+    assert (book.clock, book.head) == heads[-1]
+    assert not book.descends(book.clock, NO_HEAD)
+    assert not book.descends(heads[0][0], heads[1][1])
+
+
+def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
+    """Fails if an opening reads the whole chain to find the witness's place in it."""
+    place = book.clock, book.head
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    read = []
+    monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
+    assert book.descends(*place)
+    assert len(read) == 2
+
+
+def test_charges_of_a_batch_that_breaks_off_are_in_the_witness(tmp_path, monkeypatch):
+    """Fails if a copy from before the charges of a broken batch could be put back."""
+    with make(tmp_path / "store") as store:
+
+        def broken(batch, _):
+            with batch._ledger.change("stands for charges that are kept"):
+                pass
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(RequestBatch, "run", broken)
+        with pytest.raises(KeyboardInterrupt):
+            store.predict(Q[:1])
+        ledger, state = store._parts.ledger, store._parts.witness.state
+        assert (state.clock, state.head) == (ledger.clock, ledger.head)
+
+
+CHANGES = {
+    "ids": "UPDATE subject_pages SET ids = replace(ids, 'ben', 'bob')",
+    "a slot": "UPDATE subject_pages SET slots = X'000000000200000001000000'",
+    "a row less": "DELETE FROM subject_pages",
+    "a row more": "INSERT INTO departed VALUES (X'00', 1, 5)",
+    "a plan": "UPDATE audiences SET plan = '{ }'",
+    "budgets": "UPDATE pages SET units = X'0000000000000000'",
+    "a fact": "UPDATE meta SET value = '9' WHERE name = 'version'",
+    "another type": "UPDATE meta SET value = X'32' WHERE name = 'version'",
+    "the clock": "UPDATE meta SET value = '9' WHERE name = 'clock'",
+    "a link": "UPDATE chain SET content = X'00' WHERE number = (SELECT MAX(number) FROM chain)",
+    "a table": "DROP TABLE subject_pages",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_row_that_is_not_what_was_written_is_told(book, change):
+    book.database._connection.execute(change)
+    with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
+        reopened(book)
+
+
+@pytest.mark.parametrize("size", [2, _chain.LONG - 1, _chain.LONG, 3 * _chain.LONG])
+def test_a_digest_tells_every_byte_and_border_of_its_row(size):
+    """Fails if a long value enters by less than all its bytes, or may be taken for another."""
+    content = bytes(place % 251 for place in range(size))
+    flipped = [content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(size)]
+    rows = [(one, b"") for one in [content, *flipped, content[1:], content + b"\0"]]
+    rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
+    rows += [(hashlib.sha256(content).digest(), b"")]
+    assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
+
+
+def test_every_write_is_digested_however_it_is_made(book):
+    database = book.database
+    database.put("one", "1")  # outside a transaction
+    with database.transaction():
+        database.put("one", "2")
+        database.delete(DEPARTED)
+        database.insert(DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
+        rows = database.rows(DEPARTED)
+        database.replace_known(DEPARTED, rows, [(*row[:2], 0) for row in rows])
+    with suppress(KeyError), database.transaction():
+        database.put("one", "3")
+        raise KeyError
+    with database.transaction():  # rows whose digests are known, and were taken away since
+        database.put("one", "2")
+        database.put("two", "1")
+        database.delete(META, "name = ?", ("two",))
+        database.put("two", "2")
+        database.replace_known(META, [("two", "2")], [("two", "3")])
+        database.put("two", "4")
+    row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
+    for undone in (False, True):  # its digest is known; after a rollback none is
+        with suppress(KeyError), database.transaction():
+            database.insert(CHARGES, [row])
+            if undone:
+                raise KeyError
+            database.delete_keys(CHARGES, [(9,)])
+    with database.transaction():
+        database.insert(CHARGES, [row, (8, *row[1:])])
+        database.delete_keys(CHARGES, [(9,), (8,)])
+        database.insert(CHARGES, [row])
+        database.replace_known(CHARGES, [row], [(*row[:3], "6", *row[4:])])
+        database.delete_keys(CHARGES, [(9,)])
+        database.insert(CHARGES, [row])
+    assert chain_faults(database, KEY) == []
+    again = reopened(book)
+    assert again.database.get("one") == "2"
+    assert again.database.read("SELECT units FROM departed") == [(0,), (0,)]
+
+
+KEYS, CONTENTS = st.integers(0, 3), st.sampled_from([b"", b"short", b"long" * 400])
+CHARGED = st.tuples(KEYS, st.just(1), st.just(0), st.just("5"), CONTENTS, CONTENTS)
+WRITES = st.one_of(
+    st.tuples(st.just("insert"), CHARGED),
+    st.tuples(st.just("replace"), CHARGED),
+    st.tuples(st.just("delete_keys"), KEYS),
+    st.tuples(st.just("delete"), KEYS),
+)
+TRANSACTIONS = st.lists(st.tuples(st.booleans(), st.lists(WRITES, max_size=6)), max_size=6)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """A ledger that is written to in every order; each example goes on where one stopped."""
+    path = tmp_path_factory.mktemp("written") / "db"
+    ledger = Ledger.create(SQLiteDatabase(path, create=True), KEY)
+    yield ledger.database
+    ledger.database.close()
+
+
+@given(TRANSACTIONS)
+def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
+    """Fails if a remembered digest outlives its row, or a rollback, or counts twice."""
+    for undone, writes in transactions:
+        here = {row[0] for row in written.rows(CHARGES)}
+        with suppress(KeyError), written.transaction():
+            for kind, what in writes:
+                if kind == "insert" and what[0] not in here:
+                    written.insert(CHARGES, [what])
+                elif kind in ("insert", "replace"):
+                    written.replace(CHARGES, [what])
+                elif kind == "delete_keys":
+                    written.delete_keys(CHARGES, [(what,)])
+                else:
+                    written.delete(CHARGES, "seq >= ?", (what,))
+                here = {row[0] for row in written.rows(CHARGES)}
+            if undone:
+                raise KeyError
+    assert chain_faults(written, KEY) == []
+
+
+def test_a_query_only_reads(book):
+    for statement in ("DELETE FROM departed", "INSERT INTO departed VALUES (X'00', 1, 5)"):
+        with pytest.raises(InvalidInput, match="only read"):
+            book.database.read(statement)
+    assert book.is_consistent
+
+
+WRITING = re.compile(
+    r"\b(INSERT INTO|REPLACE INTO|DELETE FROM|UPDATE \w+ SET)\b|database\._(run|connection)"
+)
+
+
+def test_nothing_but_tables_makes_statements_that_write():
+    """Fails if rows are written past their table, so that their digests would be missing."""
+    package = Path(_chain.__file__).parents[1]
+    texts = {path: path.read_text("utf-8") for path in package.rglob("*.py")}
+    assert [path.name for path, text in texts.items() if WRITING.search(text)] == ["_tables.py"]
+
+
+@pytest.mark.parametrize("table", ["chain", "files", "chain and files"])
+def test_a_ledger_without_digests_is_refused_and_left_as_it_is(place, table):
+    """Fails if a ledger whose digests were deleted is taken for one that never had any."""
+    path = place / "store" / "ledger.db"
+    connection = sqlite3.connect(path)
+    for name in table.split(" and "):
+        connection.execute(f"DELETE FROM {name}")  # noqa: S608 (a constant)
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(StorageFailed, match="not what was written"):
+        Store.open(place / "store")
+    assert path.read_bytes() == before

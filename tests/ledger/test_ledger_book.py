@@ -1,0 +1,269 @@
+"""The durable ledger: ids, the roll, accounts in two copies, and what a commit writes."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger import MemoryLedger, _audiences
+from vicinal.ledger._answers import AnswerBlock
+from vicinal.ledger._audiences import PAGE, StoredAccount, budget_faults, exact_sum
+from vicinal.ledger._id_encoding import (
+    MOST_BYTES,
+    first_framed_id,
+    framed,
+    framed_all,
+    unframed,
+)
+from vicinal.ledger._ledger import Ledger
+from vicinal.ledger._register import Standing
+from vicinal.ledger._sqlite import SQLiteDatabase
+
+pytestmark = pytest.mark.quick
+
+KEY = bytes(32)
+ids = st.one_of(
+    st.integers(-(2**63), 2**63 - 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+)
+
+
+@given(ids)
+def test_a_framed_id_comes_back_and_can_be_found(subject):
+    stored = framed(subject)
+    assert unframed(stored) == subject
+    assert type(unframed(stored)) is type(subject)
+    content = b"<id:" + stored + b"noise>"
+    assert first_framed_id(content) is None
+    assert first_framed_id(content, 4) == stored
+
+
+@given(
+    st.one_of(
+        st.lists(ids, min_size=1),
+        st.lists(st.integers(0, 99), min_size=1),
+        st.lists(st.sampled_from(["a", "b"]), min_size=1),
+        st.lists(st.sampled_from(["a", "<id:s", "50%", "é", "a\nb", ""]), min_size=1),
+    )
+)
+def test_many_ids_are_framed_as_each_alone(subjects):
+    assert framed_all(subjects) == [framed(subject) for subject in subjects]
+
+
+@given(st.lists(ids, min_size=2, max_size=2, unique=True))
+def test_no_framed_id_is_part_of_another(pair):
+    one, other = map(framed, pair)
+    assert one not in other
+
+
+def test_an_id_that_fits_into_no_page_is_refused():
+    framed("x" * (MOST_BYTES - 6))
+    assert framed_all(["x" * (MOST_BYTES - 6), "y"])[1] == framed("y")
+    with pytest.raises(InvalidInput, match="at most"):
+        framed("x" * (MOST_BYTES - 5))
+    with pytest.raises(InvalidInput, match="at most"):
+        framed_all(["x" * (MOST_BYTES - 5), "y"])
+    assert framed_all([]) == []
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=30))
+def test_sums_do_not_overflow(numbers):
+    assert exact_sum(np.array(numbers, dtype=np.int64)) == sum(numbers)
+
+
+def test_freed_slots_are_given_out_again():
+    ledger = MemoryLedger()
+    assert sorted(ledger.enroll(["a", "b", "c"])) == [0, 1, 2]
+    (slot,) = ledger.slots(["b", "nobody"])
+    ledger.remove(["b", "nobody"])
+    assert ledger.enroll(["d"]) == [slot]
+    assert ledger.size == 3
+
+
+def account(units=(50, 60, 70)):
+    return StoredAccount(np.array(units, dtype=np.int64))
+
+
+def test_charges_are_what_differs():
+    stored = account()
+    stored.remaining[[0, 2]] -= [5, 70]
+    stored.note_charged_total(75)
+    charges = stored.charges()
+    assert charges.slots.tolist() == [0, 2]
+    assert charges.units.tolist() == [45, 0]
+    assert charges.spent == 75
+    stored.mark_committed(charges)
+    assert not len(stored.charges().slots)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 100])
+def test_threads_find_every_charge_once(monkeypatch, size):
+    """Fails if a piece of the budgets is compared twice, or by nobody."""
+    monkeypatch.setattr(_audiences, "_COMPARED", 3)
+    stored = account(range(size, 2 * size))
+    assert not len(stored.charges().slots)
+    charged = np.arange(0, size, 3)
+    stored.remaining[charged] -= 1
+    stored.note_charged_total(len(charged))
+    charges = stored.charges()
+    assert charges.slots.dtype == np.int32
+    assert charges.slots.tolist() == charged.tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "spent"), [([0, 1, 0], -1), ([-51, 0, 0], 51), ([-5, 0, 0], 4), ([0, 0, 0], 1)]
+)
+def test_a_budget_that_grows_or_charges_that_do_not_add_up_are_refused(change, spent):
+    stored = account()
+    stored.remaining[:] += change
+    stored.note_charged_total(spent)
+    with pytest.raises(PrivacyRefused, match="do not add up"):
+        stored.charges()
+
+
+def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
+    """Fails if a charge whose note was interrupted is given back, or blocks the ledger."""
+    stored = account()
+    assert not stored.recount()
+    stored.remaining[:] -= 7
+    stored.note_charged_total(14)
+    assert stored.recount()
+    assert stored.charges().spent == 21
+
+
+# ---------------------------------------------------------------- the book
+
+
+def opened(path):
+    return Ledger.create(SQLiteDatabase(path, create=True), KEY)
+
+
+def reopened(book, path):
+    book.database.close()
+    return Ledger(SQLiteDatabase(path), KEY)
+
+
+def filled(path, people=20):
+    book = opened(path)
+    with book.change("add"):
+        book.open_audience("one", "{}")
+        book.enroll(list(range(people)))
+    return book
+
+
+def charged(book, audience, slots, units):
+    account = book.audiences[audience].account
+    account.remaining[slots] -= units
+    account.note_charged_total(len(slots) * units)
+    block = AnswerBlock(book.audiences[audience], b"d" * 16, np.zeros((1, 3)), 0.0, {"anna": 1})
+    book.commit([block])
+
+
+@pytest.mark.parametrize("least_bytes", [0, 100, 1 << 20])
+def test_budgets_come_back_however_often_charges_were_checkpointed(
+    tmp_path, monkeypatch, least_bytes
+):
+    monkeypatch.setattr(_audiences, "CHECKPOINT_BYTES", least_bytes)
+    book = filled(tmp_path / "db", people=3 * PAGE)
+    rng = np.random.default_rng(0)
+    for turn in range(40):
+        few = turn % 8 > 0  # of many, pages alone are written
+        slots = rng.choice(3 * PAGE, 1 + int(rng.integers(900)) if few else 70_000 // 3, False)
+        charged(book, "one", slots, 12345)
+    before = book.audiences["one"]
+    after = reopened(book, tmp_path / "db").audiences["one"]
+    np.testing.assert_array_equal(after.account.remaining, before.account.remaining)
+    assert after.used == 40
+    assert after.analysts["anna"].used == 40
+    spent, queries = _audiences.charges_since_checkpoint(
+        SQLiteDatabase(tmp_path / "db"), after.number
+    )
+    assert after.checkpointed + spent == before.granted * UNITS - exact_sum(
+        before.account.remaining
+    )
+    assert after.checkpointed_queries + queries == 40
+
+
+def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):
+    """Fails if a charge in the log, read again, comes off a newcomer, or is lost with the pages."""
+    book = filled(tmp_path / "db", people=PAGE + 20)
+    charged(book, "one", [3, 4, PAGE + 5], 1000)
+    with book.change("erase"):
+        book.remove([4])
+    charged(book, "one", [3, 5, PAGE + 5], 77)
+    with book.change("add"):
+        slots = book.enroll(["first", "second"])
+    assert slots.tolist() == [PAGE + 20, 4], "the second gets the place of who left"
+    assert len(book.database.read("SELECT seq FROM charges")) == 1, "the log is left"
+    charged(book, "one", [3, 4], 5)
+    before = book.audiences["one"].account.remaining.tolist()
+    assert before[3:6] == [UNITS - 1082, UNITS - 5, UNITS - 77]
+    book = reopened(book, tmp_path / "db")
+    audience = book.audiences["one"]
+    assert audience.account.remaining.tolist() == before
+    assert not list(budget_faults(book.database, audience, book.slot_table.unused()))
+    with book.change("erase"):
+        book.remove(["second"])
+    assert not book.database.read("SELECT seq FROM charges")
+    assert reopened(book, tmp_path / "db").audiences["one"].account.remaining[4] == 0
+
+
+def test_coming_back_refills_nothing_for_any_audience(tmp_path):
+    book = filled(tmp_path / "db")
+    charged(book, "one", [3], 1000)
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    charged(book, "two", [3], 77)
+    with book.change("erase"):
+        book.remove([3, "nobody"])
+    book = reopened(book, tmp_path / "db")
+    assert 3 not in book.slot_table.slot_of
+    assert book.standing(3) == Standing.ERASED
+    with book.change("add"):
+        (slot,) = book.enroll([3])
+    assert book.audiences["one"].account.remaining[slot] == UNITS - 1000
+    assert book.audiences["two"].account.remaining[slot] == UNITS - 77
+    assert not book.database.read("SELECT hash FROM departed")
+
+
+def test_an_audience_opened_while_somebody_was_away_owes_them_a_budget(tmp_path):
+    book = filled(tmp_path / "db")
+    with book.change("erase"):
+        book.remove([3])
+    with book.change("audience"):
+        book.open_audience("two", "{}")
+    with book.change("add"):
+        (slot,) = book.enroll([3])
+    assert book.audiences["two"].account.remaining[slot] == UNITS
+    assert book.audiences["two"].granted == 20
+
+
+def test_a_change_that_breaks_off_closes_the_book_and_leaves_the_disk_as_it_was(tmp_path):
+    book = filled(tmp_path / "db")
+
+    def broken():
+        with book.change("add"):
+            book.enroll(["new"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        broken()
+    with pytest.raises(StorageFailed, match="Open it again"):
+        charged(book, "one", [0], 1)
+    book = reopened(book, tmp_path / "db")
+    assert "new" not in book.slot_table.slot_of
+    assert len(book.slot_table.slot_of) == 20
+
+
+def test_history_that_is_lost_spends_everything_and_welcomes_nobody(tmp_path):
+    book = filled(tmp_path / "db")
+    charged(book, "one", [3], 1000)
+    with book.change("erase"):
+        book.remove([5])
+    with book.change("lost"):
+        book.spend_all_budgets()
+        book.enroll([5, "new"])
+    book = reopened(book, tmp_path / "db")
+    assert not book.audiences["one"].account.remaining.any()
+    assert book.audiences["one"].checkpointed == 20 * UNITS

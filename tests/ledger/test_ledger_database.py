@@ -1,0 +1,167 @@
+"""Databases of a ledger: SQLite and PostgreSQL keep the same promises."""
+
+import pytest
+
+import store_tools as tools
+from vicinal.errors import InvalidInput, MissingExtra, StorageFailed
+from vicinal.ledger import _postgres
+from vicinal.ledger._ledger import create_tables
+from vicinal.ledger._postgres import PostgresDatabase
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._tables import CHARGES, DEPARTED, SUBJECT_PAGES, TABLES
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path, postgres_url):
+    if request.param == "sqlite":
+        found = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    else:
+        found = PostgresDatabase(postgres_url())
+    yield found
+    found.close()
+
+
+def test_a_database_has_the_tables_that_are_declared(database):
+    create_tables(database)
+    assert set(database.tables()) == {table.name for table in TABLES}
+    for table in TABLES:
+        assert database.rows(table) == []
+
+
+def test_a_transaction_is_all_or_nothing(database):
+    create_tables(database)
+
+    def broken():
+        with database.transaction():
+            database.put("one", "1")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+    assert database.get("one") is None
+    with database.transaction():
+        database.put("one", "1")
+        database.put("one", "2")
+    assert database.get("one") == "2"
+
+
+def test_values_come_back_as_they_were(database):
+    create_tables(database)
+    row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
+    database.insert(CHARGES, [row])
+    assert database.read("SELECT * FROM charges") == [row]
+    assert isinstance(database.read("SELECT units FROM charges")[0][0], bytes)
+
+
+def test_after_a_failure_everything_is_refused(database):
+    create_tables(database)
+    with pytest.raises(StorageFailed, match="does not take this"):
+        database.read("SELECT nothing FROM nowhere")
+    assert database.failed
+    with pytest.raises(StorageFailed, match="failed before"):
+        database.get("schema")
+    with pytest.raises(StorageFailed), database.transaction():
+        pytest.fail("a failed database starts no transaction")
+
+
+def test_errors_repeat_no_values(database):
+    create_tables(database)
+    row = (b"canary-anna", 1, 5)
+    database.insert(DEPARTED, [row])
+    with pytest.raises(StorageFailed) as caught:
+        database.insert(DEPARTED, [row])
+    assert "canary" not in str(caught.value)
+
+
+def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    create_tables(database)
+    database._connection.execute(
+        "PRAGMA cache_size = 1"
+    )  # so that pages reach the log before the commit
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    with database.transaction():
+        rows = ((slot, 0, b"", b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
+        database.insert(SUBJECT_PAGES, rows)
+        for path in database.files:
+            (killed / path.name).write_bytes(path.read_bytes())
+    database.close()
+    assert b"canary-anna" in (killed / "ledger.db-wal").read_bytes()
+    found = SQLiteDatabase(killed / "ledger.db")
+    found.recover()
+    assert found.read("SELECT count(*) FROM subject_pages")[0][0] == 0
+    assert all(b"canary" not in path.read_bytes() for path in found.files)
+    found.close()
+
+
+def test_one_connection_at_a_time_holds_the_lock_of_a_server(postgres_url):
+    url = postgres_url()
+    first, second = PostgresDatabase(url), PostgresDatabase(url)
+    assert first.lock()
+    assert not second.lock()
+    first.close()
+    assert second.lock(), "whoever is gone holds nothing"
+    second.close()
+
+
+def test_a_server_that_is_not_there_is_said_so():
+    pytest.importorskip("psycopg")
+    with pytest.raises(StorageFailed):
+        PostgresDatabase("postgresql:///nobody?host=/nowhere")
+
+
+def test_without_psycopg_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    with pytest.raises(MissingExtra, match=r"vicinal\[postgres\]"):
+        _postgres.PostgresDatabase("postgresql:///x")
+
+
+def test_a_database_is_not_made_by_looking_for_it(tmp_path):
+    with pytest.raises(InvalidInput, match="no database"):
+        SQLiteDatabase(tmp_path / "ledger.db")
+    assert not (tmp_path / "ledger.db").exists()
+
+
+def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    create_tables(database)
+    rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
+    with database.transaction():
+        database.insert(SUBJECT_PAGES, rows)
+    assert tools.files_with(tmp_path, b"canary-4")
+    database.delete(SUBJECT_PAGES, "page >= 10")
+    assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
+    database.scrub()
+    assert not tools.files_with(tmp_path, b"canary-4999")
+    assert tools.files_with(tmp_path, b"canary-9")
+    database.close()
+
+
+def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    create_tables(database)
+    reader = SQLiteDatabase(tmp_path / "ledger.db")
+    reader._connection.execute("BEGIN")
+    reader.get("schema")
+    database._connection.execute("PRAGMA busy_timeout = 50")
+    with pytest.raises(StorageFailed):
+        database.scrub()
+    assert database.failed
+    reader.close()
+    database.close()
+
+
+def test_a_change_that_fails_leaves_the_log_as_it_was_kept(tmp_path):
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    (before,) = database._connection.execute("PRAGMA wal_autocheckpoint")
+    assert before != (0,)
+
+    def fail():
+        assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [(0,)]
+        raise KeyError
+
+    with pytest.raises(KeyError), database.scrubbed_soon():
+        fail()
+    assert list(database._connection.execute("PRAGMA wal_autocheckpoint")) == [before]
+    database.close()

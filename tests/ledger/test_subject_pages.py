@@ -1,0 +1,109 @@
+"""Subjects on disk: who comes and goes, in any order."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import store_tools as tools
+from vicinal.ledger import _subject_pages
+from vicinal.ledger._chain import chain_faults
+from vicinal.ledger._id_encoding import MOST_BYTES, framed
+from vicinal.ledger._ledger import Ledger, create_tables
+from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger._subject_pages import (
+    PAGE_SLOTS,
+    remove_subjects,
+    write_subjects,
+)
+from vicinal.ledger._tables import SUBJECT_PAGES
+
+KEY = bytes(32)
+IDS = st.one_of(st.integers(-99, 99), st.text("ab<>% é", min_size=1, max_size=5))
+CHANGES = st.dictionaries(st.integers(0, 3 * PAGE_SLOTS), st.one_of(st.none(), IDS), max_size=8)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    database = SQLiteDatabase(tmp_path_factory.mktemp("pages") / "ledger.db", create=True)
+    Ledger.create(database, KEY)
+    yield database
+    database.close()
+
+
+@given(st.lists(CHANGES, max_size=4))
+def test_what_is_read_is_what_was_written_last(database, steps):
+    """Fails if a change of one slot touches another, or leaves a row of its page as it was."""
+    expected = {}
+    with database.transaction():
+        database.delete(SUBJECT_PAGES)
+        for step in steps:
+            write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
+            expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
+    assert tools.framed_ids(database) == {s: framed(i) for s, i in expected.items()}
+    assert chain_faults(database, KEY) == []
+
+
+@pytest.mark.parametrize("together", [1, 2, 32])
+def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeypatch, together):
+    """Fails if a page beside a changed one is written, too, or takes over its entries."""
+    monkeypatch.setattr(_subject_pages, "_TOGETHER", together)
+    everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
+    gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
+    with database.transaction():
+        database.delete(SUBJECT_PAGES)
+        write_subjects(database, everybody)
+        between = database.read("SELECT * FROM subject_pages WHERE page = 2")
+        write_subjects(database, dict.fromkeys(gone))
+    assert tools.framed_ids(database) == {s: i for s, i in everybody.items() if s not in gone}
+    assert database.read("SELECT * FROM subject_pages WHERE page = 2") == between
+    assert chain_faults(database, KEY) == []
+
+
+SHARES = st.sampled_from([0.003, 0.02, 0.5, 0.9, 0.999, 1.0])
+
+
+@given(share=SHARES, seed=st.integers(0, 99), length=st.sampled_from([1, 40, 900]))
+def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
+    database, share, seed, length
+):
+    """Fails if an id is cut out of the wrong place, or rows that few are left in are not packed."""
+    leaves = np.random.default_rng(seed).random(PAGE_SLOTS + 60) < share
+    here = {slot: framed(f"{slot}" + "x" * length) for slot in range(PAGE_SLOTS + 60)}
+    gone = {slot: who for slot, who in here.items() if leaves[slot]}
+    found = []
+    for take_out in (
+        lambda: write_subjects(database, dict.fromkeys(gone)),
+        lambda: remove_subjects(database, gone),
+    ):
+        with database.transaction():
+            database.delete(SUBJECT_PAGES)
+            write_subjects(database, here)
+            take_out()
+        found.append(database.read("SELECT * FROM subject_pages ORDER BY page, part"))
+        assert chain_faults(database, KEY) == []
+    assert found[0] == found[1]
+    assert tools.framed_ids(database) == {s: i for s, i in here.items() if s not in gone}
+
+
+def test_a_subject_is_cut_out_only_where_it_stands(database):
+    """An id in another place of its row than its slot's, or in none: the slot is freed."""
+    with database.transaction():
+        database.delete(SUBJECT_PAGES)
+        write_subjects(database, {slot: framed(slot) for slot in range(9)})
+        remove_subjects(database, {3: framed(4), 5: framed("nobody")})
+    expected = {slot: framed(slot) for slot in range(9) if slot not in {3, 5}}
+    assert tools.framed_ids(database) == expected
+    assert chain_faults(database, KEY) == []
+
+
+def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
+    """Fails if a row is longer than a page of the file: an erased id could not be found then."""
+    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
+    create_tables(database)
+    ids = [framed(f"{i}-" + "x" * (i * 37 % (MOST_BYTES - 20))) for i in range(300)]
+    with database.transaction():
+        write_subjects(database, dict(enumerate(ids)))
+    database.close()
+    content = (tmp_path / "ledger.db").read_bytes()
+    assert all(one in content for one in ids)

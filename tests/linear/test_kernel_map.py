@@ -1,0 +1,103 @@
+"""Components of a kernel of public rows: what they are, and that each is of its record alone."""
+
+import numpy as np
+import pytest
+
+from vicinal.linear import _kernel_map, _model_rule
+from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._model_features import ModelFeatures
+from vicinal.linear._private_model import LinearModel
+from vicinal.mechanisms._gradients import whole_weights
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+
+D, M, WIDTH = 70, 600, 40
+RNG = np.random.default_rng(0)
+PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
+X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
+MAP = KernelMap.of(PUBLIC, WIDTH)
+ROWS = MAP.components(unit_vectors(X))
+
+
+def test_components_are_those_of_the_centred_kernel():
+    """An independent computation in floats: kernel PCA by scikit-learn, half whitened."""
+    from sklearn.decomposition import KernelPCA
+
+    def likeness(rows):
+        unit, others = (unit_vectors(each) / FLOAT32.scale(D) for each in (rows, PUBLIC))
+        return ((1 + unit @ others.T) / 2) ** 8
+
+    pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
+    variances = pca.eigenvalues_ / pca.eigenvalues_[0]
+    expected = pca.transform(likeness(X)) * variances**-0.25
+    found = ROWS / 2**12
+    found *= np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found[:, :20], expected[:, :20], atol=5e-4)
+
+
+def alone_or_together(components):
+    """Tell whether components of a record are the same in any company."""
+    unit = unit_vectors(X)
+    parts = (slice(0, 1), slice(5, 6), slice(3, 800, 7), slice(None, None, -1))
+    whole = components(unit)
+    return all((components(unit[part]) == whole[part]).all() for part in parts)
+
+
+def test_a_record_does_not_depend_on_others(monkeypatch):
+    assert alone_or_together(MAP.components)
+    monkeypatch.setattr(_kernel_map, "_CHUNK", 64)
+    assert (MAP.components(unit_vectors(X)) == ROWS).all()
+
+
+def test_private_means_are_caught():
+    assert not alone_or_together(lambda unit: MAP.components(unit) - MAP.components(unit).mean(0))
+
+
+def test_a_stored_map_is_the_same():
+    again = KernelMap(**MAP.arrays())
+    assert (again.components(unit_vectors(X)) == ROWS).all()
+    assert all(array.dtype == np.int16 for array in MAP.arrays().values())
+
+
+@pytest.mark.parametrize("scale", [1, 1000])
+def test_no_likenesses_have_sums_beyond_32_bits(scale):
+    """Of all columns, also of one whose entries have one sign, under any likenesses up to 1."""
+    projection = np.abs(RNG.normal(size=(2000, 3))) * scale * [1, -1, 16] // 1
+    fitting, shifts = _kernel_map._fitting(projection.astype(np.int16), np.zeros(3, np.int16))
+    for sign in (1, -1):
+        ends = np.maximum(sign * fitting.astype(np.int64), 0).sum(axis=0) << 12
+        assert ends.max() < 2**31
+    assert scale == 1 or shifts.any()
+
+
+def test_public_rows_that_are_few_or_alike_give_fewer_components():
+    assert not ModelFeatures.planned(D, PUBLIC).with_products
+    facts = (64, 1500, 60_000), (63, 1500, 60_000), (64, 1499, 60_000), (64, 1500, 1 << 22)
+    assert [_model_rule.has_components(*each) for each in facts] == [True, False, False, False]
+    alike = KernelMap.of(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
+    assert 1 <= alike.width <= 5
+    assert np.abs(alike.components(unit_vectors(X))).max() < 2**40
+
+
+@pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
+def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
+    kernel = KernelMap.of(np.tile(row, (M, 1)), WIDTH)
+    rows = ModelFeatures(D, with_products=False, kernel=kernel).rows(X)
+    assert kernel.width == 1
+    assert np.isfinite(rows).all()
+
+
+@pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
+def test_rows_are_whole_and_short_enough(rows):
+    features = ModelFeatures.planned(D, PUBLIC)
+    found = features.rows(rows)
+    assert found.shape == (len(rows), features.width)
+    assert (found == np.rint(found)).all()
+    assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 8191
+
+
+def test_scores_do_not_depend_on_other_records():
+    weights = whole_weights(RNG.normal(size=(WIDTH + 1, 3)))
+    model = LinearModel(weights, MAP)
+    everybody = model.scores(X)
+    assert (model.scores(X[7:9]) == everybody[7:9]).all()
+    assert (model.scores(X[::3]) == everybody[::3]).all()

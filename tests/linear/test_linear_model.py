@@ -1,0 +1,254 @@
+"""Individually charged gradients, against a slow transcription, and their exact charges."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from made_up import NoNoise
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import DeltaSlackAccountant, _linear_model, randomness
+from vicinal.mechanisms._gradients import SubjectRows
+from vicinal.mechanisms._linear_model import IndividualGradient, _whole
+from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+
+BUDGET = 0.05
+CLASSES = 3
+FEATURES = 4
+UNIT = FLOAT32.scale(FEATURES)
+SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
+
+
+def data(seed=0):
+    rng = np.random.default_rng(seed)
+    rows = unit_vectors(rng.normal(size=(len(SLOTS), FEATURES)))
+    return rows, rng.integers(0, CLASSES, len(SLOTS)).astype(np.int32)
+
+
+def gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=None):
+    rows, labels = data()
+    chosen = np.ones(len(SLOTS), dtype=bool) if chosen is None else np.isin(SLOTS, chosen)
+    records = SubjectRows(rows[chosen], labels[chosen], SLOTS[chosen], SLOTS.max() + 1)
+    meter = meter or DeltaSlackAccountant(1e-5, needed=True)
+    return IndividualGradient(
+        records, CLASSES, UNIT, clip, sigma, share, BUDGET, noise or NoNoise(), meter
+    )
+
+
+def full():
+    return np.full(SLOTS.max() + 1, UNITS, dtype=np.int64)
+
+
+WEIGHTS = np.random.default_rng(5).normal(size=(FEATURES, CLASSES))
+
+
+def literal_gradient(subject, clip):
+    """The clipped gradient of one subject in the features' units, one record after the other."""
+    rows, labels = data()
+    weights, step = _whole(WEIGHTS)
+    total = [[0.0] * CLASSES for _ in range(FEATURES)]
+    for row, label, slot in zip(rows.tolist(), labels, SLOTS, strict=True):
+        if slot != subject:
+            continue
+        scores = [
+            sum(int(row[j]) * int(weights[j, c]) for j in range(FEATURES)) * step / UNIT
+            for c in range(CLASSES)
+        ]
+        grown = [math.exp(s - max(scores)) for s in scores]
+        for j in range(FEATURES):
+            for c in range(CLASSES):
+                e = grown[c] / sum(grown) - (c == label)
+                total[j][c] += row[j] / UNIT * e
+    norm = math.sqrt(sum(v * v for line in total for v in line))
+    return np.array(total) * min(1.0, clip / norm)
+
+
+@pytest.mark.parametrize("clip", [0.2, 0.7, 5.0])
+def test_sums_are_those_of_a_slow_transcription(clip):
+    made = gradient(clip=clip)
+    sums, _ = made.release(20.0).collect(WEIGHTS, full())
+    expected = sum(literal_gradient(subject, clip) for subject in range(5))
+    assert np.allclose(sums / made.steps * clip, expected, atol=1e-4 * clip)
+
+
+def exact_units(contribution, scale):
+    square = sum(int(v) ** 2 for v in contribution.ravel())
+    return UNITS * Fraction(square) / (2 * Fraction(scale) ** 2 * Fraction(BUDGET))
+
+
+def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
+    release = gradient().release(20.0)
+    everybody = full()
+    sums, spent = release.collect(WEIGHTS, everybody)
+    parts = []
+    for subject in range(5):
+        alone = full()
+        part, own = gradient([subject]).release(20.0).collect(WEIGHTS, alone)
+        assert own == UNITS - alone[subject] == UNITS - everybody[subject]
+        exact = exact_units(part, release.scale)
+        assert exact <= own <= exact * (1 + Fraction(1, 2**40)) + 1
+        parts.append(part)
+    assert (sum(parts) == sums).all()
+    assert spent == int((UNITS - everybody).sum())
+
+
+def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
+    made = gradient(clip=0.2)
+    for subject in range(5):
+        part, _ = gradient([subject], clip=0.2).release(20.0).collect(WEIGHTS, full())
+        assert 0.999 * made.steps < math.sqrt(sum(int(v) ** 2 for v in part.ravel())) <= made.steps
+
+
+@pytest.mark.parametrize("left", [0, 1000, 10**9, UNITS // 10**6])
+def test_training_takes_no_more_than_its_share(left):
+    remaining = full()
+    reserve = UNITS - math.floor(0.7 * UNITS)
+    remaining[:] = reserve + left
+    gradient().release(0.5).collect(WEIGHTS, remaining)
+    assert (remaining >= reserve).all()
+    remaining[:] = reserve - 5
+    sums, spent = gradient().release(0.5).collect(WEIGHTS, remaining)
+    assert not sums.any()
+    assert spent == 0
+
+
+@pytest.mark.parametrize(("subject", "entries"), [(0, CLASSES), (1, FEATURES * CLASSES)])
+def test_whoever_can_pay_for_a_step_in_every_entry_takes_part(subject, entries):
+    """And who cannot pay for the shortest gradient that there is adds nothing, and pays nothing.
+
+    That is the row times one step for a subject of one record, and one entry for the others.
+    """
+    made = gradient([subject])
+    release, reserve = made.release(0.5), UNITS - math.floor(0.7 * UNITS)
+    shortest = math.ceil((made.squares[0] if subject == 0 else 1) * release.rate)
+    for left, some in ((shortest - 1, False), (math.ceil(1.01 * entries * shortest) + 1, True)):
+        remaining = full() - UNITS + reserve + left
+        sums, spent = release.collect(WEIGHTS, remaining)
+        assert sums.any() == (spent > 0) == some
+        assert (remaining >= reserve).all()
+
+
+def extremes(seed):
+    """Return rows, labels, weights, a clipping bound, a noise, and budgets that are left."""
+    rng = np.random.default_rng(seed)
+    n, d, c = int(rng.integers(1, 4)), int(rng.integers(1, 4)), int(rng.integers(2, 5))
+    rows = rng.integers(-1, 2, (n, d)) * rng.choice([1, 37, 4095])
+    rows[:, 0] = rng.choice([-1, 1, 4730])
+    weights = rng.choice([0, 1e-30, -1, 3.7, 1e4, -1e150, 1e300], (d, c))
+    left = rng.choice([0, 1, 10**4, 10**9, UNITS // 10**5, UNITS], n)
+    labels = rng.integers(0, c, n).astype(np.int32)
+    return rows.astype(np.float32), labels, weights, rng.choice([0.01, 0.7, 50]), left
+
+
+def collected(world, facts, noise):
+    """Return the release, sums and charges of those subjects of `world`, one record each."""
+    rows, labels, weights, clip, left = facts
+    slots = np.arange(len(world), dtype=np.int32)
+    records = SubjectRows(rows[world], labels[world], slots, len(world))
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        records, weights.shape[1], UNIT, clip, noise, 1.0, BUDGET, NoNoise(), meter
+    )
+    release, remaining = made.release(noise), left[world].astype(np.int64)
+    sums, spent = release.collect(weights, remaining)
+    assert spent == (left[world] - remaining).sum()
+    return release, sums, spent
+
+
+def check_every_subject(noise, seeds):
+    """Compare what each adds and pays, in exact numbers, with the bounds, and with all together."""
+    for facts in map(extremes, seeds):
+        total = 0
+        for subject in range(len(facts[0])):
+            release, part, spent = collected([subject], facts, noise)
+            square = sum(int(v) ** 2 for v in part.ravel())
+            assert square <= min(release.mechanism.steps, release.scale) ** 2
+            assert exact_units(part, release.scale) <= spent <= facts[-1][subject]
+            total = total + part
+        assert (collected(list(range(len(facts[0]))), facts, noise)[1] == total).all()
+
+
+@pytest.mark.parametrize("noise", [0.01, 1.0, 40.0, 1e7])
+def test_no_rounding_makes_anybody_longer_or_cheaper(noise):
+    check_every_subject(noise, range(40))
+
+
+def test_derivatives_that_are_rounded_up_are_caught(monkeypatch):
+    honest = _linear_model.charge_rows
+
+    def broken(scores, derivatives, *rest):
+        spent = honest(scores, derivatives, *rest)
+        derivatives += np.sign(derivatives)
+        return spent
+
+    monkeypatch.setattr(_linear_model, "charge_rows", broken)
+    with pytest.raises(AssertionError):
+        check_every_subject(1.0, range(40))
+
+
+def test_small_noise_shortens_contributions_to_the_scale():
+    release = gradient(sigma=0.01, clip=5.0, share=1.0).release(0.01)
+    part, _ = gradient([3], sigma=0.01, clip=5.0, share=1.0).release(0.01).collect(WEIGHTS, full())
+    assert np.abs(part).max() <= release.scale
+
+
+def test_noise_has_the_scale_that_is_paid_for():
+    release = gradient(noise=randomness(3)).release(20.0)
+    zeros = np.zeros((FEATURES, CLASSES), dtype=np.int64)
+    draws = np.concatenate([release.publish(zeros).ravel() for _ in range(500)])
+    assert release.noise >= 20.0
+    assert abs(draws.std() / release.noise - 1) < 0.04
+
+
+class GivenNoise:
+    """Noise that is the same on every grid, but for its rounding."""
+
+    def __init__(self):
+        self.drawn = np.random.default_rng(8).normal(size=(30, FEATURES, CLASSES))
+        self.left = list(self.drawn)
+
+    def discrete_gaussian(self, scale, size):
+        return np.rint(self.left.pop(0) * scale).astype(np.int64).reshape(size)
+
+
+def test_a_training_follows_gradients_in_floats_under_the_same_noise():
+    """What all whole numbers together take from weights is a thousandth of their largest."""
+    rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
+    labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
+    rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        SubjectRows(rows, labels, slots, n), CLASSES, UNIT, 0.5, 8.0, 1.0, 10.0, noise, meter
+    )
+    release, remaining = made.release(8.0), np.full(n, UNITS, dtype=np.int64)
+    weights, floats = np.zeros((2, FEATURES, CLASSES))
+    for drawn in noise.drawn:
+        sums, _ = release.collect(weights, remaining)
+        weights = weights - rate * release.publish(sums) * (made.clip / n)
+        grown = np.exp(rows / UNIT @ floats)
+        residuals = grown / grown.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]
+        lengths = np.linalg.norm(residuals, axis=1) * np.linalg.norm(rows, axis=1) / UNIT
+        residuals *= np.minimum(1, made.clip / lengths)[:, None]
+        floats = floats - rate / n * (rows.T @ residuals / UNIT + drawn * release.noise * made.clip)
+    assert np.abs(weights).max() > 1
+    np.testing.assert_allclose(weights, floats, atol=1e-3 * np.abs(floats).max())
+
+
+def test_huge_noise_gets_a_coarser_grid():
+    made = gradient(sigma=1e8)
+    assert made.steps < gradient().steps
+    assert made.release(1e8).noise >= 1e8
+
+
+def test_a_full_meter_refuses_before_anybody_is_charged():
+    meter = DeltaSlackAccountant(1e-5, needed=True, spent=1e-7)
+    with pytest.raises(PrivacyRefused):
+        gradient(meter=meter).release(1e-3)
+
+
+@pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])
+def test_bad_numbers_are_refused(bad):
+    with pytest.raises(InvalidInput):
+        gradient(**bad)

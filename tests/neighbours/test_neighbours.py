@@ -1,0 +1,240 @@
+"""Integer features, kernels, radii and exact search against plain definitions."""
+
+import copy
+import math
+import mmap
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from index_tools import wiped
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import (
+    INTEGER_NORM,
+    RBF,
+    AdaptiveRadius,
+    Cosine,
+    ExactIndex,
+    FixedRadius,
+    NeighbourLists,
+    Precision,
+    Reference,
+)
+from vicinal.neighbours._index import FeatureRows
+from vicinal.neighbours._kernels import LEVELS, unit_vectors
+from vicinal.neighbours._scan import fill_holes
+
+matrices = hnp.arrays(
+    np.float64,
+    hnp.array_shapes(min_dims=2, max_dims=2, max_side=9),
+    elements=st.floats(-1e300, 1e300),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(matrices)
+def test_integer_norms_are_bounded_so_that_products_are_exact(X):
+    for integers in (unit_vectors(X), RBF(1.0, 2.5).encode(X)):
+        assert np.isfinite(integers).all()
+        np.testing.assert_array_equal(integers, np.rint(integers))
+        assert (np.square(integers.astype(np.float64)).sum(axis=1) <= INTEGER_NORM**2).all()
+
+
+@pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-160, 1e160, 1e308])
+def test_extreme_lengths_keep_their_direction(tiny):
+    integers = unit_vectors(np.array([[tiny, 0, 0]]))
+    np.testing.assert_array_equal(integers, [[np.rint(INTEGER_NORM - math.sqrt(3) / 2), 0, 0]])
+
+
+def test_a_row_of_zeros_stays_zeros():
+    assert not unit_vectors(np.zeros((2, 3))).any()
+    assert not RBF(1.0, 1.0).encode(np.zeros((2, 3))).any()
+
+
+def test_too_many_features_are_refused():
+    with pytest.raises(InvalidInput, match="columns"):
+        Cosine().table(2_000_000)
+
+
+def plain_kernel(kernel, x, q):
+    if isinstance(kernel, Cosine):
+        return max(0.0, x @ q / (np.linalg.norm(x) * np.linalg.norm(q)))
+    return math.exp(-np.square(x - q).sum() / kernel.bandwidth**2)
+
+
+@pytest.mark.parametrize("kernel", [Cosine(), RBF(1.5, 6.0)], ids=["cosine", "rbf"])
+def test_kernel_values_are_those_of_the_definition(kernel):
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(50, 6)), rng.normal(size=(20, 6))
+    index = ExactIndex(kernel, 6)
+    index.add(kernel.encode(X))
+    near = index.search(kernel.encode(Q), np.full(20, -(2**30)))
+    values = kernel.table(6)[kernel.levels(near.similarities)]
+    truth = [plain_kernel(kernel, X[i], Q[j]) for j in range(20) for i in range(50)]
+    np.testing.assert_array_equal(near.rows, np.tile(np.arange(50), 20))
+    np.testing.assert_allclose(values, truth, atol=3e-3)
+
+
+@pytest.mark.parametrize("kernel", [Cosine(), RBF(1.5, 6.0)], ids=["cosine", "rbf"])
+def test_tables_grow_and_stay_between_zero_and_one(kernel):
+    table = kernel.table(6)
+    assert len(table) == LEVELS
+    assert (np.diff(table) >= 0).all()
+    assert table.min() >= 0
+    assert table.max() <= 1
+    assert table.max() > 0.999
+
+
+@pytest.mark.parametrize("value", [0.05, 0.3, 0.7, 0.999])
+@pytest.mark.parametrize("kernel", [Cosine(), RBF(1.5, 6.0)], ids=["cosine", "rbf"])
+def test_a_radius_is_the_first_similarity_of_its_value(kernel, value):
+    similarity = kernel.similarity_at(value, 6)
+    inside, outside = kernel.value(np.array([similarity, similarity - 1], dtype=float), 6)
+    assert inside >= value * (1 - 1e-9)
+    assert outside < value * (1 + 1e-9)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    n=st.integers(0, 70), q=st.integers(1, 9), d=st.integers(1, 5), tile=st.integers(1, 80),
+    seed=st.integers(0, 2**20), rbf=st.booleans(),
+)  # fmt: skip
+def test_search_finds_exactly_the_records_inside(n, q, d, tile, seed, rbf):
+    rng = np.random.default_rng(seed)
+    kernel = RBF(1.0, 3.0) if rbf else Cosine()
+    X, Q = kernel.encode(rng.normal(size=(n, d))), kernel.encode(rng.normal(size=(q, d)))
+    index = ExactIndex(kernel, d, tile=tile)
+    for part in np.array_split(X, 3):
+        index.add(part)
+    whole = X.astype(np.int64) @ Q.astype(np.int64).T
+    if rbf:
+        squares = np.square(X.astype(np.int64)).sum(1)[:, None]
+        whole = 2 * whole - squares - np.square(Q.astype(np.int64)).sum(1)
+    thresholds = rng.integers(-(2**24), 2**23, q)
+    near = index.search(Q, thresholds)
+    for j in range(q):
+        one = near.one(j)
+        expected = np.flatnonzero(whole[:, j] >= thresholds[j])
+        np.testing.assert_array_equal(one.rows, expected)
+        np.testing.assert_array_equal(one.similarities, whole[expected, j])
+
+
+@settings(deadline=None, max_examples=60)
+@given(size=st.integers(1, 40), seed=st.integers(0, 2**20))
+def test_removed_rows_are_filled_from_the_end_and_wiped(size, seed):
+    rng = np.random.default_rng(seed)
+    kernel = Cosine()
+    X = kernel.encode(rng.normal(size=(size, 3)))
+    gone = np.flatnonzero(rng.random(size) < 0.4)
+    index = ExactIndex(kernel, 3)
+    index.add(X)
+    index.remove(gone, fill_holes(gone, size))
+    kept = np.delete(X, gone, axis=0)
+    assert sorted(map(tuple, index.features)) == sorted(map(tuple, kept))
+    assert wiped(index.store)
+
+
+def test_keeping_hits_keeps_them_by_query():
+    near = NeighbourLists(
+        np.array([0, 2, 2, 5]), np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int32)
+    )
+    kept = near.keep(np.array([True, False, False, True, True]))
+    assert kept.starts.tolist() == [0, 1, 1, 3]
+    assert kept.rows.tolist() == [0, 3, 4]
+    assert len(kept) == 3
+
+
+def test_the_adaptive_radius_holds_its_share_of_the_reference():
+    rng = np.random.default_rng(4)
+    kernel = Cosine()
+    reference = Reference(kernel, kernel.encode(rng.normal(size=(400, 5))))
+    radius = AdaptiveRadius(reference, n_neighbors=50, n_records=1000)
+    queries = kernel.encode(rng.normal(size=(300, 5)))
+    thresholds = radius.thresholds(queries)
+    inside = reference.points.astype(np.int64) @ queries.astype(np.int64).T >= thresholds
+    assert radius.rank == 20
+    assert (inside.sum(axis=0) >= 20).all()
+    assert np.median(inside.sum(axis=0)) == 20
+    assert (radius.expected(queries) == 50).all()
+
+
+def test_the_expected_count_of_a_fixed_radius_is_the_scaled_share():
+    rng = np.random.default_rng(4)
+    kernel = Cosine()
+    reference = Reference(kernel, kernel.encode(rng.normal(size=(400, 5))))
+    queries = kernel.encode(rng.normal(size=(7, 5)))
+    radius = FixedRadius(kernel, 0.5, 5, reference, n_records=2000)
+    inside = reference.points.astype(np.int64) @ queries.astype(np.int64).T
+    shares = (inside >= kernel.similarity_at(0.5, 5)).mean(axis=0)
+    np.testing.assert_allclose(radius.expected(queries), np.maximum(2000 * shares, 30))
+    with pytest.raises(InvalidInput, match="'public'"):
+        FixedRadius(kernel, 0.5, 5).expected(queries)
+
+
+def test_a_copy_of_an_index_is_its_own_and_takes_memory_for_its_rows_only():
+    """Fails if a store that opens copies megabytes that no row has ever used."""
+    kernel = Cosine()
+    rows = kernel.encode(np.random.default_rng(3).normal(size=(90, 5)))
+    index = ExactIndex(kernel, 5)
+    index.add(rows)
+    copied = copy.deepcopy(index)
+    erased = np.arange(30)
+    index.remove(erased, fill_holes(erased, 90))
+    np.testing.assert_array_equal(copied.store.features, rows)
+    copied.add(rows[:7])
+    assert (len(copied), len(index)) == (97, 60)
+    untouched = copied.store._features.blocks[0][97:]
+    assert resident(untouched) < untouched.nbytes / 4
+    assert wiped(index.store)
+    assert wiped(copied.store)
+
+
+def test_reserved_memory_is_there_and_changes_nothing():
+    """Fails if a copy, an erasure or a search takes rows that nobody has written for records."""
+    kernel = Cosine(Precision(norm=200, limit=127))
+    rows = kernel.encode(np.random.default_rng(3).normal(size=(90, 8)))
+    index, plain = ExactIndex(kernel, 8), ExactIndex(kernel, 8)
+    for one in (index, plain):
+        one.store = FeatureRows(kernel, 8, block=40)
+    thresholds = np.full(5, 100)
+    for one in (index, plain):
+        one.add(rows)
+    index.reserve(200)
+    erased = np.arange(30)
+    for one in (index, plain):
+        one.remove(erased, fill_holes(erased, 90))
+    index.reserve(100)
+    copied = copy.deepcopy(index)
+    for one in (plain, index, copied):
+        one.add(rows[:50])
+        np.testing.assert_array_equal(one.store.features, plain.store.features)
+        np.testing.assert_array_equal(
+            one.search(rows[:5], thresholds).rows, plain.search(rows[:5], thresholds).rows
+        )
+        assert wiped(one.store)
+    assert len(index.store._features.blocks) > len(copied.store._features.blocks) == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives pages ahead")
+def test_reserved_memory_is_given_ahead():
+    index = ExactIndex(Cosine(), 1024)
+    index.reserve(100)
+    memory = index.store._features.blocks[0]
+    assert resident(memory) >= memory[:100].nbytes
+    assert resident(memory) < memory[:200].nbytes
+
+
+def resident(memory):
+    """Return how many bytes of an array the system has given pages for."""
+    if not Path("/proc/self/pagemap").exists():
+        pytest.skip("only Linux says which pages are there")
+    page, start = mmap.PAGESIZE, memory.ctypes.data
+    with Path("/proc/self/pagemap").open("rb") as table:
+        table.seek(start // page * 8)
+        entries = np.frombuffer(table.read(memory.nbytes // page * 8), dtype=np.uint64)
+    return int((entries >> np.uint64(63)).sum()) * page

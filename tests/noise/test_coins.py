@@ -1,0 +1,118 @@
+"""Coins against a reader that compares one binary digit after the other."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from vicinal.errors import InvalidInput
+from vicinal.noise import bernoulli, bernoulli_probability
+from vicinal.noise._bernoulli import _HEAD, _eight_bytes, _sixty_four, _toss
+from vicinal.noise._uniform_bits import BitBuffer
+
+pytestmark = pytest.mark.quick
+
+NUMERATORS = [
+    0,
+    1,
+    (1 << 64) - 1,
+    1 << 63,
+    (1 << 63) - 1,
+    0x5555_5555_5555_5555,
+    int(0.03 * 2**64),
+    (1 << 59) - 1,
+    1 << 58,
+]
+
+
+def slowly(bits, numerator):
+    """Return 64 coins: first differences of each coin's bits from the digits of `numerator`."""
+    bits = iter(bits)
+    heads = [[next(bits) for _ in range(64)] for _ in range(_HEAD)]
+
+    def coin(i):
+        for digit in range(64):
+            mine = heads[digit][i] if digit < _HEAD else next(bits)
+            wanted = numerator >> (63 - digit) & 1
+            if mine != wanted:
+                return wanted == 1
+        return False
+
+    return [coin(i) for i in range(64)]
+
+
+def agreeing_strings(numerator, rng):
+    """Yield bit strings: fair ones, and ones that keep agreeing with `numerator` for long."""
+    digits = [numerator >> (63 - i) & 1 for i in range(64)]
+    for share in (0.5, 0.9, 0.99):
+        heads = np.repeat(digits[:_HEAD], 64)
+        rest = np.tile(digits[_HEAD:], 200)
+        wanted = np.concatenate([heads, rest])
+        yield np.where(rng.random(len(wanted)) < share, wanted, 1 - wanted)
+
+
+@pytest.mark.parametrize("numerator", NUMERATORS)
+def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
+    """Fails if a digit is compared wrongly, or a coin reads bits of another."""
+    rng = np.random.default_rng(3)
+    for string in agreeing_strings(numerator, rng):
+        words = np.packbits(string.astype(np.uint8), bitorder="little")
+        words = np.pad(words, (0, -len(words) % 8)).view(np.uint64)
+        found = int(_sixty_four(words, np.array([0, len(string), 0]), np.uint64(numerator)))
+        assert [bool(found >> i & 1) for i in range(64)] == slowly(string, numerator)
+
+
+def test_bits_become_bytes():
+    """Fails if a coin lands in another place, or as another byte than 0 or 1."""
+    for bits in range(256):
+        row = np.array([_eight_bytes(np.uint64(bits))], dtype="<u8").view(np.uint8)
+        np.testing.assert_array_equal(row, np.unpackbits(np.uint8(bits), bitorder="little"))
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000])
+def test_where_blocks_end_changes_no_coin(size):
+    """Fails if coins are dropped, or tossed again, when the stream runs out."""
+    rows, numerator = -(-size // 64), np.uint64(NUMERATORS[6])
+    tossed = []
+    for block in (8, 1 << 16):
+        out = np.empty((rows, 8), dtype=np.uint64)
+        BitBuffer(np.random.default_rng(1).bytes, block).fill(_toss, out, numerator)
+        tossed.append(out)
+    np.testing.assert_array_equal(*tossed)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 200_000])
+def test_size_and_type(size):
+    """Fails if there are more or fewer coins than records."""
+    for probability in (0.0, 0.3, 1.0):
+        found = bernoulli(probability, size)
+        assert found.shape == (size,)
+        assert found.dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    "probability", [0.0, 1.0, 0.5, 0.03, 2.0**-12, 1 / 3, 1e-6, 1e-19, 2.0**-65, 5e-324]
+)
+def test_the_probability_tossed_with_is_never_above_what_was_asked(probability):
+    """Fails if amplification is claimed for a smaller probability than is tossed."""
+    used = bernoulli_probability(probability)
+    assert Fraction(used) == Fraction(int(Fraction(probability) * 2**64), 2**64)
+    assert used <= probability
+    assert probability - used < 2.0**-64
+    assert used == probability or probability < 2.0**-12
+    assert bernoulli_probability(used) == used
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, True, "3", None])
+def test_sizes_that_are_none(size):
+    """Fails if a size that is none is taken for one."""
+    with pytest.raises(InvalidInput, match="size"):
+        bernoulli(0.5, size)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
+def test_probabilities_that_are_none(probability):
+    """Fails if a bad probability becomes a threshold that wraps around."""
+    for function in (bernoulli_probability, lambda p: bernoulli(p, 3)):
+        with pytest.raises(InvalidInput, match="probability"):
+            function(probability)

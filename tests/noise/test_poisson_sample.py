@@ -1,0 +1,111 @@
+"""Poisson samples by gaps, against a reader that compares whole numbers of any length."""
+
+import numpy as np
+import pytest
+
+from vicinal.errors import InvalidInput
+from vicinal.noise import _poisson_sample as module
+from vicinal.noise import poisson_sample
+from vicinal.noise._uniform_bits import BitBuffer
+
+NUMERATORS = [int(p * 2**64) for p in (0.03, 0.2, 0.5, 0.9, 0.001, 2.0**-20)]
+NUMERATORS += [(1 << 64) - 1, 1 << 63, 12345]
+
+
+def slowly(draws, numerator, size):
+    """Return positions by the definition: 32 digits at a time, until they say how long a gap is."""
+    draws, position, found = iter(draws), 0, []
+    tails = (1 << 64) - numerator
+    while True:
+        digits, value, gap = 32, next(draws), 0
+        while gap < module._LONGEST:
+            power, whole = tails ** (gap + 1), 1 << 64 * (gap + 1)
+            if (value + 1) * whole <= power << digits:  # all of it below the power
+                gap += 1
+            elif value * whole >= power << digits:  # all of it at the power or above
+                break
+            else:
+                value, digits = value << 32 | next(draws), digits + 32
+        position += gap
+        if position >= size:
+            return found
+        if gap < module._LONGEST:
+            found.append(position)
+            position += 1
+
+
+def sampled(draws, numerator, size, block=1 << 16):
+    """Return positions from 32-bit draws, handed over so many bytes at a time."""
+    stream = np.asarray(draws, dtype="<u4").tobytes() + bytes(8 * block)
+    at = [0]
+
+    def entropy(count):
+        at[0] += count
+        return stream[at[0] - count : at[0]]
+
+    out = np.full(size + 1, size, dtype=np.int64)
+    state = np.array([0, size], dtype=np.int64)
+    parameter = (*module._powers(numerator), state, np.uint64(numerator))
+    BitBuffer(entropy, block).fill(module._fill, out, parameter, exactly=module._exactly)
+    return out[: np.searchsorted(out, size)].tolist()
+
+
+def draws_for(numerator, rng, count):
+    """Return draws of which many agree with the digits of a power, some for 32 digits more."""
+    powers = module._powers(numerator)[0]
+    draws = rng.integers(0, 1 << 32, count)
+    draws[::3] = powers[rng.integers(0, 8, len(draws[::3]))]
+    longer = ((1 << 64) - numerator) ** 2 >> 64  # 64 digits of the second power
+    draws[3:-1:9], draws[4::9] = longer >> 32, longer & 0xFFFF_FFFF
+    return draws
+
+
+@pytest.mark.parametrize("numerator", NUMERATORS)
+def test_gaps_are_those_of_the_definition(numerator):
+    """Fails if a draw is compared wrongly, above all where its digits are those of a power."""
+    rng = np.random.default_rng(7)
+    for count in (40, 400):
+        draws = draws_for(numerator, rng, count)
+        size = 40 if numerator > 1 << 60 else 3 * module._LONGEST
+        expected = slowly([*draws.tolist(), *[0] * 10_000], numerator, size)
+        assert sampled(draws, numerator, size) == expected
+
+
+def test_where_blocks_end_changes_nobody():
+    """Fails if a draw is dropped or made twice where the stream runs out, in its middle as well."""
+    draws = draws_for(NUMERATORS[1], np.random.default_rng(2), 300)
+    found = [sampled(draws, NUMERATORS[1], 200, block) for block in (8, 24, 1 << 12)]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) > 20
+
+
+@pytest.mark.parametrize("probability", [0.0, 1e-5, 0.03, 0.5, 0.999, 1.0])
+@pytest.mark.parametrize("size", [0, 1, 1000, 30_000])
+def test_positions_are_some_of_all(probability, size):
+    """Fails if somebody is there twice, out of turn, or is nobody; by chance below 1e-9."""
+    found = poisson_sample(probability, size)
+    assert found.dtype == np.int64
+    assert (np.diff(found) > 0).all()
+    assert ((found >= 0) & (found < size)).all()
+    spread = np.sqrt(size * probability * (1 - probability))
+    assert abs(len(found) - size * probability) <= 7 * spread + 20 * (0 < probability < 1)
+
+
+def test_room_that_is_too_small_loses_nobody(monkeypatch):
+    """Fails if the sample ends where the first array is full."""
+    monkeypatch.setattr(module.math, "sqrt", lambda _: -100.0)
+    found = poisson_sample(0.5, 4000)
+    assert abs(len(found) - 2000) < 7 * 32
+    assert found[-1] > 3900
+
+
+@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), "0.5", True])
+def test_probabilities_that_are_none(bad):
+    with pytest.raises(InvalidInput, match="probability"):
+        poisson_sample(bad, 3)
+
+
+@pytest.mark.parametrize("bad", [-1, 2.5, True, None])
+def test_sizes_that_are_none(bad):
+    with pytest.raises(InvalidInput, match="size"):
+        poisson_sample(0.5, bad)

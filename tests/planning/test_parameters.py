@@ -1,0 +1,136 @@
+"""Parameters are declared once: all else follows, and bad values are refused."""
+
+import inspect
+import re
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from vicinal import (
+    IndKNNClassifier,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+    NoisySGDClassifier,
+    PATEClassifier,
+    PrivateKNNClassifier,
+)
+from vicinal.baselines._noisy_sgd_parameters import NoisySGDSettings
+from vicinal.baselines._pate_parameters import PATESettings
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.planning._parameters import REQUIRED, checks, declared
+from vicinal.planning._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.predictors._private_knn_parameters import PrivateKNNSettings
+
+SETTINGS = {
+    IndKNNClassifier: IndKNNSettings,
+    IndKNNMultiLabelClassifier: MultiLabelSettings,
+    IndKNNRegressor: RegressorSettings,
+    PrivateKNNClassifier: PrivateKNNSettings,
+    PATEClassifier: PATESettings,
+    NoisySGDClassifier: NoisySGDSettings,
+}
+FIRST = {IndKNNRegressor: (0.5, 2.0)}
+"""What must be given, where it is not the names of classes."""
+
+
+def made(estimator, **given):
+    return estimator(FIRST.get(estimator, range(3)), **given)
+
+
+every_estimator = pytest.mark.parametrize(
+    ("estimator", "settings"), SETTINGS.items(), ids=lambda each: each.__name__
+)
+
+
+@every_estimator
+def test_estimator_and_settings_have_the_same_declared_parameters(estimator, settings):
+    """Fails if either has a parameter that the other's tables lack, or an __init__ of its own."""
+    parameters = inspect.signature(estimator).parameters.values()
+    signature = {
+        each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
+    }
+    assert signature == {each.name: each.default for each in declared(settings)}
+    assert sorted(signature) == sorted(made(estimator).get_params())
+
+
+@every_estimator
+def test_the_docstring_describes_every_parameter(estimator, settings):
+    section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
+    described = re.findall(r"^(\w+) : (.+)$\n    (.+)", section, flags=re.MULTILINE)
+    assert [(name, kind) for name, kind, _ in described] == [
+        (name, check.type_name) for name, check in checks(settings)
+    ]
+    assert all(each.metadata["doc"].endswith(".") for each in declared(settings))
+
+
+def test_settings_do_not_change():
+    settings = IndKNNSettings.of(IndKNNClassifier(range(3)))
+    with pytest.raises(AttributeError, match="changed"):
+        settings.epsilon = 2.0
+    assert settings.changed(epsilon=2.0).epsilon == 2.0
+    assert settings.epsilon == 1.0
+
+
+@every_estimator
+def test_defaults_are_accepted(estimator, settings):
+    settings.of(made(estimator))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "name", "check"),
+    [
+        pytest.param(estimator, name, check, id=f"{estimator.__name__}-{name}")
+        for estimator, settings in SETTINGS.items()
+        for name, check in checks(settings)
+    ],
+)
+def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):
+    assert check.refused
+    for value in check.refused:
+        classifier = made(estimator).set_params(**{name: value})
+        before = dict(vars(classifier))
+        with pytest.raises(InvalidInput, match=f"'{name}"):
+            classifier.fit(np.eye(4), [0, 1, 2, 0])
+        assert vars(classifier).keys() == before.keys()
+
+
+WITH_EPSILON = {
+    "Private-kNN": (PrivateKNNClassifier, {"gamma": 1.0}, "sigma_votes"),
+    "PATE": (PATEClassifier, {"interactions": 3}, "sigma_votes"),
+}
+
+
+@pytest.mark.parametrize("case", WITH_EPSILON)
+def test_a_plan_with_an_epsilon_keeps_it_and_wastes_little(case):
+    """Fails if the noise ends on the wrong side, or if another release of the plan is changed."""
+    estimator, given, noise = WITH_EPSILON[case]
+    planned = estimator(range(3), epsilon=3.0, n_queries=50, **given)
+    assert 3.0 * (1 - 2e-3) < planned.guarantee().epsilon <= 3.0
+    found = SETTINGS[estimator].of(planned).vote_noise
+    assert estimator(range(3), n_queries=50, **{noise: found}, **given).plan() == planned.plan()
+
+
+def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
+    asked = []
+
+    def calibrate(plan, epsilon, field, release):
+        asked.append((len(plan["releases"]), epsilon, field, release))
+        return SimpleNamespace(value=7.5)
+
+    monkeypatch.setattr("vicinal.planning._plan_guarantee.calibrate", calibrate)
+    shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
+    screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
+    assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)
+    (both,) = PATEClassifier(range(3), mechanism="confident_gnmax", **shared).plan()["releases"]
+    assert (both["sigma_screen"], both["sigma_votes"], both["answered"]) == (40.0, 7.5, 20)
+    assert asked == [(2, 3.25, "sigma", 1), (1, 3.25, "sigma_votes", 0)]
+
+
+def test_an_epsilon_that_no_noise_keeps_is_refused_before_anything_changes():
+    teachers = PATEClassifier(range(3), epsilon=1e-9, n_queries=10**9)
+    before = dict(vars(teachers))
+    with pytest.raises(PrivacyRefused, match="larger epsilon"):
+        teachers.fit(np.eye(4), [0, 1, 2, 0])
+    assert vars(teachers).keys() == before.keys()

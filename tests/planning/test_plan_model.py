@@ -1,0 +1,113 @@
+"""Plans beside a private model, played through on labelled public points."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from made_up import clouds
+from vicinal import IndKNNClassifier
+from vicinal.cli._main import app
+from vicinal.linear import _descent, _model_rule
+from vicinal.neighbours import Cosine, int8_precision
+from vicinal.planning import _plan_model
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_model import played_model
+from vicinal.planning._plan_simulation import SimulationSetup, simulate
+
+N, D, CLASSES = 2000, 5, 3
+WISH = PlanRequest(N, 200, 4.0, 1e-5, CLASSES, "label", model_share=0.7)
+R, LABELS = clouds(1, 400, D)
+
+
+def stage():
+    points = R.astype(np.float32)
+    kernel = Cosine(int8_precision(points))
+    return SimulationSetup.of(kernel, kernel.encode(points), CLASSES, LABELS)
+
+
+@pytest.fixture(scope="module")
+def played():
+    return played_model(stage().reference.points, LABELS, WISH, 0)
+
+
+def test_it_plays_what_fit_finds(played):
+    X, y = clouds(0, N, D)
+    fitted = IndKNNClassifier(
+        range(CLASSES), WISH.epsilon, n_queries=WISH.n_queries, release="label", n_records=N,
+        model_share=WISH.model_share, simulation_seed=0,
+    ).fit(X, y, public=R)  # fmt: skip
+    assert played.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.1)
+    same = played.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
+    assert same.mean() > 0.95
+    assert (~played.sure).mean() == pytest.approx(0.25, abs=0.02)
+    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, None, played.budget_share)
+    assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
+
+
+def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
+    seen, honest = [], _plan_model._trained
+
+    def watched(X, labels, others, *rest):
+        seen.append((X.copy(), others.copy()))
+        return honest(X, labels, others, *rest)
+
+    monkeypatch.setattr(_plan_model, "_trained", watched)
+    points = stage().reference.points
+    played_model(points, LABELS, WISH, 3)
+    (first, judged), (second, others) = seen
+    assert len(first) + len(judged) == len(points)
+    np.testing.assert_array_equal(first, others)
+    np.testing.assert_array_equal(judged, second)
+
+
+def test_a_plan_is_played_through_beside_the_model(played):
+    beside = stage().beside_model(WISH, 0)
+    choice = PlanChoice.of(WISH, beside.reference, None, played.budget_share)
+    outlook, again = (simulate(beside, choice, 5) for _ in range(2))
+    assert outlook == again
+    assert 0 < outlook.asked <= 0.25
+    assert outlook.accuracy > 0.85
+    assert outlook.agreement > 0.9
+    assert 0 < outlook.used < 1
+
+
+def test_the_command_plays_it_where_labels_are_real(tmp_path):
+    np.savez(tmp_path / "points.npz", x=R.astype(np.float32), y=LABELS)
+    options = ("--records", "2000", "--queries", "200", "--classes", "3", "--epsilon", "4")
+    beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
+    found = [
+        CliRunner().invoke(app, ["plan", *options, *beside, "--model-share", ".7", *more])
+        for more in ((), ("--labels", "y"))
+    ]
+    blind, real = (json.loads(each.stdout)["plan"] for each in found)
+    assert blind["outlook"] is None
+    assert real["outlook"]["accuracy"] > 0.85
+    assert real["noise_multiplier"] < blind["noise_multiplier"]
+
+
+def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
+    """With many features and public rows: components of a kernel, and fewer queries asked."""
+    monkeypatch.setattr(_model_rule, "LEAST_MANY", D)
+    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", len(R))
+    setup = stage()
+    share = replace(WISH.on(setup.reference), model_share=0.0).model_by_rule
+    assert share == _model_rule.OF_COMPONENTS.share
+    wish = replace(WISH.on(setup.reference), model_share=share)
+    beside = setup.beside_model(wish, 0)
+    fitted = IndKNNClassifier(
+        range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,
+        model_share="auto", simulation_seed=0,
+    ).fit(*clouds(0, N, D), public=R)  # fmt: skip
+    assert fitted.model_share_ == share
+    assert fitted._model.model.kernel is not None
+    choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
+    assert choice.n_asked == fitted._engine.model_gate._planned == 20
+    assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
+    assert beside.model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
+    same = beside.model.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
+    assert same.mean() > 0.95
+    assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
+    assert wish.model_steps == _descent.OF_COMPONENTS.steps

@@ -1,0 +1,43 @@
+"""What plans take from public points: their dimension, and neighbours to fit it."""
+
+import numpy as np
+import pytest
+
+from vicinal.engine._noise_schedule import dimension, expected_neighbors, fitting_neighbors
+from vicinal.neighbours import RBF, Cosine, Reference
+
+PLAN = 60_000, 1000, 0.05, 10
+
+
+def reference(dimensions, size=3000, kernel=None, width=64):
+    """Return directions of so many dimensions, turned into a space of `width`."""
+    rng = np.random.default_rng(dimensions)
+    turned = np.linalg.qr(rng.normal(size=(width, width)))[0][: dimensions + 1]
+    points = rng.normal(size=(size, dimensions + 1)) @ turned
+    points /= np.linalg.norm(points, axis=1)[:, None]
+    kernel = kernel or Cosine()
+    return Reference(kernel, kernel.encode(points.astype(np.float32)))
+
+
+@pytest.mark.parametrize("kernel", [Cosine(), RBF(1.0, 1.0)], ids=["cosine", "rbf"])
+@pytest.mark.parametrize("dimensions", [2, 6, 12])
+def test_the_dimension_of_a_sphere_is_found_in_any_space(dimensions, kernel):
+    assert dimension(reference(dimensions, kernel=kernel), 24) == pytest.approx(dimensions, rel=0.2)
+
+
+def test_more_dimensions_have_more_neighbours():
+    few, many = (fitting_neighbors(reference(d), *PLAN) for d in (4, 40))
+    assert few == expected_neighbors(*PLAN, 3000), "few dimensions count as some"
+    assert 1.3 * few < many <= PLAN[0] // (2 * PLAN[3])
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_too_few_points_tell_no_dimension(size):
+    assert dimension(reference(6, size), 24) == 0.0
+    assert fitting_neighbors(reference(6, size), *PLAN) == expected_neighbors(*PLAN, size)
+
+
+def test_points_that_are_all_alike_have_no_dimension():
+    kernel = Cosine()
+    points = np.tile(np.eye(1, 8, dtype=np.float32), (200, 1))
+    assert dimension(Reference(kernel, kernel.encode(points)), 24) == 0.0

@@ -1,0 +1,120 @@
+"""A declared number of records a subject: planning alone reads it, and budgets then last."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from made_up import clouds
+from vicinal import IndKNNClassifier, IndKNNRegressor, Store
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+
+PEOPLE, EACH = 300, 4
+ONE, LABEL = clouds(0, PEOPLE, 4)
+X = np.repeat(ONE, EACH, axis=0) + 0.05 * np.random.default_rng(1).normal(size=(PEOPLE * EACH, 4))
+Y, WHO = np.repeat(LABEL, EACH), np.repeat(np.arange(PEOPLE), EACH)
+R, _ = clouds(2, 200, 4)
+Q, _ = clouds(3, 400, 4)
+PLAN = {
+    "epsilon": 2.0, "n_queries": 400, "n_records": len(X), "simulation_seed": 0, "model_share": 0
+}  # fmt: skip
+
+
+def fitted(declared, **more):
+    made = IndKNNClassifier(range(3), **{**PLAN, "records_per_subject": declared, **more})
+    return made.fit(X, Y, WHO, R)
+
+
+def late_votes(declared):
+    """Return votes of the last hundred queries over those that were planned."""
+    made = fitted(declared)
+    return made.decision_function(Q)[-100:].sum() / (100 * made.n_neighbors_)
+
+
+def test_budgets_last_where_the_number_is_declared():
+    """All records of a person are alike here, so half-way to that is not quite enough."""
+    assert late_votes(1) < 0.05, "by the end nobody has anything left"
+    assert late_votes(EACH) > 0.15
+
+
+def test_the_mechanism_does_not_read_it():
+    """Fails if a wrong declaration changes a charge or an answer other than through the plan."""
+    fixed = {"n_neighbors": 60, "noise_multiplier": 2.0}
+    right, wrong = (fitted(declared, **fixed) for declared in (EACH, 1000))
+    np.testing.assert_array_equal(right.decision_function(Q), wrong.decision_function(Q))
+    left = [made._engine.shard.ledger.remaining for made in (right, wrong)]
+    np.testing.assert_array_equal(*left)
+    assert right.budget_ == wrong.budget_
+    assert str(right.guarantee()) == str(wrong.guarantee())
+
+
+@pytest.mark.parametrize("declared", [1, 1.5, EACH, 1e6])
+def test_nobody_pays_more_than_a_budget_whatever_is_declared(declared):
+    made = fitted(declared)
+    made.predict(Q)
+    remaining = made._engine.shard.ledger.remaining
+    assert len(remaining) == PEOPLE
+    assert remaining.min() >= 0
+    assert remaining.max() < UNITS
+
+
+@pytest.mark.parametrize("wrong", [0, 0.5, -1, np.nan, np.inf, "many", None])
+def test_a_number_below_one_is_refused(wrong):
+    with pytest.raises(InvalidInput, match="records_per_subject"):
+        fitted(wrong)
+
+
+def test_the_plan_is_that_of_a_smaller_budget():
+    """Four records are charged 4^1.5 times as much as one: between never and always together."""
+    one = PlanChoice.of(PlanRequest(20_000, 500, 1.0, 1e-5, 2))
+    four = PlanChoice.of(PlanRequest(20_000, 500, 1.0, 1e-5, 2, records_per_subject=4))
+    assert four.budget == pytest.approx(one.budget / 8)
+    assert four.n_neighbors > one.n_neighbors
+    assert four.lasts == pytest.approx(one.lasts, rel=0.05)
+
+
+def test_public_points_wear_as_subjects_do():
+    """What they tell of budgets used stands for subjects with so many records."""
+    noise = {"n_neighbors": 60, "noise_multiplier": 4.0}
+    used = []
+    for declared in (1, EACH):
+        made = fitted(declared, **noise)
+        made.predict(Q)
+        used.append(made._engine.proxies.used.mean())
+    true = 1 - made._engine.shard.ledger.remaining.mean() / UNITS
+    assert used[0] < 0.5 * true
+    assert used[1] == pytest.approx(true, rel=0.4)
+
+
+def test_training_is_expected_to_cost_a_subject_more():
+    used = [fitted(declared, model_share=0.5)._model.used.mean() for declared in (1, EACH, 1e6)]
+    assert 1.3 * used[0] < used[1] < used[2] <= 0.5
+
+
+def test_a_store_and_its_commands_take_it(tmp_path):
+    store = Store.init(
+        tmp_path / "store", X, Y, WHO, classes=range(3), public=R, records_per_subject=EACH, **PLAN
+    )
+    with store:
+        assert store.plans[0]["records_per_subject"] == EACH
+    arguments = ["plan", "--records", 9000, "--queries", 50, "--classes", 2, "--json"]
+    one, four = (
+        json.loads(CliRunner().invoke(app, [str(a) for a in [*arguments, *more]]).stdout)["plan"]
+        for more in ([], ["--records-per-subject", 4])
+    )
+    assert four["noise_multiplier"] > one["noise_multiplier"]
+    assert four["records_per_subject"] == 4
+
+
+def test_estimators_of_numbers_take_it():
+    multipliers = [
+        IndKNNRegressor((0, 3), n_records=len(X), records_per_subject=declared)
+        .fit(X, Y, WHO, public=R)
+        .noise_multiplier_
+        for declared in (1, EACH)
+    ]
+    assert multipliers[1] > 2 * multipliers[0]

@@ -1,0 +1,239 @@
+"""Plans before there are records: what is chosen, played through, and told by `vicinal plan`."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal import IndKNNClassifier
+from vicinal.cli._main import app
+from vicinal.engine import _noise_schedule as _planning
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import Cosine, Reference, int8_precision
+from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
+from vicinal.reports import _plan_report as outlook
+
+CLASSES, D, N = 3, 8, 6000
+WISH = PlanRequest(N, 800, 1.0, 1e-5, CLASSES)
+
+
+def data(seed, size):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, size)
+    return (2 * np.eye(CLASSES, D)[y] + rng.normal(size=(size, D))).astype(np.float32), y
+
+
+PUBLIC, PUBLIC_LABELS = data(99, 1000)
+KERNEL = Cosine(int8_precision(PUBLIC))
+POINTS = KERNEL.encode(PUBLIC)
+
+
+@pytest.fixture(scope="module")
+def stage():
+    return SimulationSetup.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
+
+
+# ---------------------------------------------------------------- choice
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize("gate", [False, True])
+def test_a_choice_is_what_the_classifier_chooses(release, gate):
+    X, y = data(0, 500)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
+        reuse_predictions="gate" if gate else False, model_share=0, simulation_seed=0,
+    ).fit(X, y, public=PUBLIC)  # fmt: skip
+    choice = PlanChoice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
+    assert choice.n_neighbors == classifier.n_neighbors_
+    assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
+
+
+def test_noise_fits_a_given_number_of_neighbours():
+    X, y = data(0, 500)
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=120, simulation_seed=0
+    ).fit(X, y, public=PUBLIC)
+    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS), 120)
+    assert choice.n_neighbors == 120
+    assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
+
+
+def test_a_busy_record_lasts_as_long_as_planned():
+    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS))
+    assert choice.lasts == pytest.approx(_planning.HEADROOM * WISH.n_queries, rel=0.01)
+    assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
+
+
+def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
+    assert (
+        PlanChoice.of(WISH).multiplier > PlanChoice.of(WISH, Reference(KERNEL, POINTS)).multiplier
+    )
+    assert PlanChoice.of(WISH).usage.weight == 1.0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "name"),
+    [
+        ("n_records", 0, "records"),
+        ("n_records", True, "records"),
+        ("n_queries", 0, "n_queries"),
+        ("epsilon", float("nan"), "epsilon"),
+        ("epsilon", float("inf"), "epsilon"),
+        ("delta", 1.0, "delta"),
+        ("n_classes", 1, "classes"),
+        ("release", "scores", "release"),
+    ],
+)
+def test_a_bad_wish_is_refused_by_name(field, value, name):
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        PlanChoice.of(replace(WISH, **{field: value}))
+
+
+# ---------------------------------------------------------------- simulation
+
+
+def test_without_noise_every_answer_is_unchanged(stage):
+    choice = PlanChoice.of(WISH, stage.reference)
+    quiet = replace(choice, multiplier=1e-6, budget=1e30)
+    found = simulate(stage, quiet)
+    assert found.agreement == found.at_end == 1.0
+    assert found.accuracy == found.plain_accuracy
+    assert found.used == pytest.approx(0.0, abs=1e-9)
+
+
+def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
+    choice = PlanChoice.of(replace(WISH, epsilon=0.3), stage.reference)
+    planned = simulate(stage, choice)
+    worn = simulate(stage, replace(choice, multiplier=choice.multiplier / 4))
+    drowned = simulate(stage, replace(choice, multiplier=choice.multiplier * 12))
+    assert worn.retired > 0.5 > planned.retired
+    assert worn.at_end < planned.at_end - 0.1
+    assert drowned.agreement < planned.agreement - 0.1
+    assert drowned.used < planned.used < worn.used
+
+
+@pytest.mark.parametrize("epsilon", [0.1, pytest.param(0.3, marks=pytest.mark.soak), 2.0])
+def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
+    """At a budget so small that noise and wear cost many points, and at one where they do not.
+
+    The short form leaves out the epsilon between.
+    """
+    X, y = data(0, N)
+    queries, truth = data(3, 800)
+    wish = replace(WISH, epsilon=epsilon)
+    found = outlook._option("as it stands", wish, stage, 0).outlook
+    classifier = IndKNNClassifier(
+        range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
+    ).fit(X, y, public=PUBLIC)
+    right = (classifier.predict(queries) == truth).mean()
+    assert found.accuracy == pytest.approx(right, abs=0.06)
+    left = classifier._shard.ledger.remaining / 2**48
+    assert found.used == pytest.approx(1 - left.mean(), abs=0.1)
+
+
+def test_more_answers_than_points_wear_as_much_as_they_would(stage):
+    """Each simulated answer stands for several."""
+    wish = replace(WISH, n_queries=800)
+    choice = PlanChoice.of(wish, stage.reference)
+    thinned = simulate(stage, choice, most=200)
+    assert thinned.answers == 200
+    assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
+
+
+def test_behind_a_gate_fewer_are_asked(stage):
+    wish = replace(WISH, release="label", gate=True, epsilon=4.0)
+    found = simulate(stage, PlanChoice.of(wish, stage.reference))
+    assert 0.2 < found.asked < 0.9
+    assert found.accuracy > 0.7
+
+
+def test_clusters_play_classes_and_no_accuracy_is_claimed():
+    stage = SimulationSetup.of(KERNEL, POINTS, CLASSES)
+    found = simulate(stage, PlanChoice.of(WISH, stage.reference))
+    assert found.accuracy is found.plain_accuracy is None
+    assert 0.5 < found.agreement < 1
+    assert SimulationResult.mean([found, found]) == replace(found, answers=2 * found.answers)
+
+
+@pytest.mark.parametrize(
+    ("points", "labels", "match"),
+    [
+        (POINTS[:50], None, "at least 100"),
+        (POINTS, PUBLIC_LABELS[:10], "labels"),
+        (POINTS, PUBLIC_LABELS + 5, "labels"),
+        (POINTS, PUBLIC_LABELS - 1, "labels"),
+    ],
+)
+def test_bad_points_and_labels_are_refused(points, labels, match):
+    with pytest.raises(InvalidInput, match=match):
+        SimulationSetup.of(KERNEL, points, CLASSES, labels)
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory):
+    path = tmp_path_factory.mktemp("plan") / "public.npz"
+    np.savez(path, x=PUBLIC, y=PUBLIC_LABELS)
+    return path
+
+
+def plan(*more):
+    given = ["plan", "--records", N, "--queries", 400, "--classes", CLASSES, *more]
+    return CliRunner().invoke(app, [str(argument) for argument in given])
+
+
+def test_the_plan_is_told_with_reasons_and_alternatives(public, tmp_path):
+    picture = tmp_path / "plan.png"
+    printed = plan("--public", public, "--labels", "y", "--plot", picture)
+    assert printed.exit_code == 0, printed.output
+    for word in ("neighbours", "noise", "release", "wear", "accuracy", "twice the epsilon"):
+        assert word in printed.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_plan_as_json(public):
+    found = json.loads(plan("--public", public, "--model-share", 0, "--json").stdout)
+    assert found["real_labels"] is False
+    assert found["plan"]["outlook"]["accuracy"] is None
+    assert 0 < found["plan"]["outlook"]["agreement"] <= 1
+    names = [option["name"] for option in found["alternatives"]]
+    assert {"label alone", "half the queries", "twice the neighbours"} <= set(names)
+
+
+def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
+    words = " ".join(plan("--public", public).stdout.split())
+    assert "model 40 noisy gradients" in words
+    assert "what a model learns depends on labels" in words
+    words = " ".join(plan("--public", public, "--gate").stdout.split())
+    assert "model none, as it needs reuse_predictions=False" in words
+
+
+def test_without_public_points_nothing_is_simulated():
+    printed = plan()
+    assert printed.exit_code == 0
+    assert "model none, as without public points" in " ".join(printed.stdout.split())
+    assert "for want of public points" in " ".join(printed.stdout.split())
+    assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
+
+
+@pytest.mark.parametrize(
+    ("more", "match"),
+    [
+        (["--epsilon", "nan"], "epsilon"),
+        (["--release", "all"], "release"),
+        (["--plot", "plan.png"], "public"),
+        (["--public", "nowhere.npz"], "nowhere.npz"),
+    ],
+)
+def test_bad_usage_is_one_line(more, match):
+    printed = plan(*more)
+    assert printed.exit_code == 2
+    assert printed.stdout == ""
+    assert match in printed.stderr
+    assert printed.stderr.count("\n") == 1

@@ -1,0 +1,83 @@
+"""Plans for numbers and several labels, from public facts."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from vicinal.cli._main import app
+from vicinal.planning._plan_choice import PlanChoice
+from vicinal.planning._vector_plan import VectorPlanRequest, expected_errors
+from vicinal.targets._vector_answers import NumberAnswers
+
+TARGETS = {
+    "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},
+    "typical": {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)},
+    "log": {"bounds": (500, 300_000), "scale": "log", "n_thresholds": 9},
+    "labels": {"labels": ["a", "b", "c"]},
+    "tau": {"labels": ["a", "b", "c"], "tau": 2.0},
+}
+
+
+def request(epsilon, target):
+    return VectorPlanRequest(20_000, 500, epsilon, 1e-5, 2, target=target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_more_budget_is_expected_to_give_smaller_errors(target):
+    choices = [PlanChoice.of(request(epsilon, TARGETS[target])) for epsilon in (0.5, 2.0)]
+    few, many = map(expected_errors, choices)
+    assert len(few) == {"numbers": 2, "typical": 1, "log": 1}.get(target, 3)
+    for weak, strong in zip(few, many, strict=True):
+        assert 0 < strong.error < weak.error
+
+
+def test_the_expected_error_is_what_noise_does():
+    """Fails if a plan states another error than sums of that weight and noise have."""
+    wish = request(1.0, {"bounds": (0, 110)})
+    choice = PlanChoice.of(wish)
+    (stated,) = expected_errors(choice)
+    settings = wish.settings()
+    sums = choice.n_neighbors * settings.targets([stated.value], 1).dense()
+    noise = choice.noise * np.random.default_rng(0).normal(size=(20_000, 2))
+    found = NumberAnswers.of(settings, sums + noise, np.full(20_000, choice.noise)).means
+    assert found.std() == pytest.approx(stated.error, rel=0.05)
+
+
+GIVEN = {
+    "numbers": ["--target", "age=0..110"],
+    "labels": ["--label-count", 30, "--tau", 5],
+}
+
+
+def planned(*more):
+    given = ["plan", "--records", 20_000, "--queries", 500, *more]
+    return CliRunner().invoke(app, [str(each) for each in given])
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_the_command_says_what_to_expect(kind):
+    result = planned(*GIVEN[kind], "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert all(each["error"] > 0 for each in found["plan"]["expected"])
+    assert len(found["alternatives"]) == 6
+    assert "expected" in planned(*GIVEN[kind]).stdout
+
+
+BAD = {
+    "nothing": [],
+    "two": ["--target", "age=0..110", "--classes", 2],
+    "two targets": ["--target", "age=0..110", "--label-count", 2],
+    "order": ["--target", "age=5..1"],
+    "another": ["--label-count", 3, "--scale", "log"],
+    "release": ["--target", "age=0..110", "--release", "label"],
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_plans_are_refused(case):
+    result = planned(*BAD[case])
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

@@ -1,0 +1,703 @@
+"""Private-kNN: who votes, what passes, what it costs, and what is refused."""
+
+import copy
+import json
+import multiprocessing
+import pickle
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr
+from scipy.stats import chisquare
+from sklearn.base import clone
+
+from vicinal.accounting._plan import account
+from vicinal.baselines._pate import PATEClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import randomness
+from vicinal.mechanisms._noisy_max import FINEST, NoisyMax
+from vicinal.mechanisms._release_counter import ReleaseCounter
+from vicinal.mechanisms._sampling import (
+    NearestOfSample,
+    SimulatedBernoulli,
+    SystemBernoulli,
+    bernoulli_source,
+)
+from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
+from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
+from vicinal.neighbours._kernels import FLOAT32
+from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
+from vicinal.predictors._private_knn import PrivateKNNClassifier
+
+# ---------------------------------------------------------------- who votes
+
+
+def people(n, seed=0, d=3, per_subject=1):
+    """Return integer features with many ties, slots, and the number of subjects."""
+    rng = np.random.default_rng(seed)
+    integers = rng.integers(-3, 4, size=(n, d)).astype(np.float32)
+    slots = rng.integers(0, max(1, n // per_subject), n) if per_subject > 1 else np.arange(n)
+    return integers, slots.astype(np.int32), int(slots.max()) + 1 if n else 0
+
+
+def by_definition(integers, slots, query, coins_of, k):
+    """Return the k nearest subjects' rows of the sample, from the definition."""
+    distances = ((integers - query) ** 2).sum(axis=1)
+    chosen, taken = [], set()
+    for row in sorted(range(len(integers)), key=lambda row: (distances[row], row)):
+        if coins_of[slots[row]] and slots[row] not in taken and len(chosen) < k:
+            taken.add(slots[row])
+            chosen.append(row)
+    return chosen
+
+
+@pytest.mark.parametrize("per_subject", [1, 3])
+@pytest.mark.parametrize("k", [1, 4, 200])
+def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
+    """Fails if distance, ties, or one vote a subject differ from the definition."""
+    rng = np.random.default_rng(k)
+    integers, slots, subjects = people(120, per_subject=per_subject)
+    queries, _, _ = people(20, seed=1)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, k, 0.5)
+    near = walk.all_records(queries)
+    for _ in range(5):
+        heads = rng.random(subjects) < 0.5
+        chosen = walk.first(near, np.flatnonzero(heads[slots[near.rows]]))
+        for j, query in enumerate(queries):
+            expected = by_definition(integers, slots, query, heads, k)
+            assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+@pytest.mark.parametrize("precision", [FLOAT32, Precision(120, 127)])
+@pytest.mark.parametrize("k", [1, 4, 200])
+def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
+    """Fails if a sample meets another query's distances, or the order is another."""
+    kernel = RBF(1.0, 1.0, precision)
+    rng = np.random.default_rng(k)
+    integers, queries = (kernel.encode(rng.normal(size=(m, 5)) / 4) for m in (300, 20))
+    slots = np.arange(300, dtype=np.int32)
+    walk = PoissonKNN(kernel, integers, slots, 300, k, 0.02)
+    assert walk.sample_first
+    sample = np.flatnonzero(rng.random(20 * 300) < 0.02)
+    chosen = walk.of_sample(queries, sample)
+    wide = integers.astype(np.float64)
+    for j, query in enumerate(queries.astype(np.float64)):
+        heads = np.isin(np.arange(300) + 300 * j, sample)
+        expected = by_definition(wide, slots, query, heads, k)
+        assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+
+
+def test_either_way_chooses_the_same_of_the_same_sample():
+    """Fails if drawing first and looking inside a radius first are two mechanisms."""
+    integers, slots, subjects = people(200)
+    queries, _, _ = people(10, seed=1)
+    found = []
+    for first in (True, False):
+        walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 3, 0.05)
+        walk.sample_first = first
+        near = None if first else walk.all_records(queries)
+        coins = SimulatedBernoulli(3)
+        found.append(np.sort(NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1))
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.entropy
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
+    """Fails if threads mix up or share the candidates of their queries, or leave some out.
+
+    Whatever is drawn: everybody takes part.
+    """
+    monkeypatch.setattr(_scan, "THREADS", count)
+    integers, slots, subjects = people(120)
+    queries, _, _ = people(20, seed=1)
+    sample = NearestOfSample(
+        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
+    )
+    chosen = sample.draw(queries, sample.candidates(queries))
+    for rows, query in zip(chosen, queries, strict=True):
+        assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
+
+
+@pytest.mark.entropy
+def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
+    """Fails if threads share coins: the same query twice must meet two independent samples.
+
+    By chance with probability 2e-12, that of seven standard deviations.
+    """
+    monkeypatch.setattr(_scan, "THREADS", 2)
+    integers, slots, subjects = people(64)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
+    sample = NearestOfSample(walk, 0.5, SystemBernoulli())
+    same = np.repeat(integers[:1], 2, axis=0)
+    alike = 0
+    for _ in range(200):
+        left, right = (
+            set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.candidates(same))
+        )
+        alike += 64 - len(left ^ right)
+    assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
+
+
+def test_a_subject_goes_by_one_coin():
+    """Fails if any but the coin of its first hit decides for a subject."""
+    integers = np.arange(6, dtype=np.float32)[:, None]
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
+    near = walk.all_records(np.zeros((1, 1), np.float32))
+    others = np.array([False, True, True, True, True, True])
+    assert (walk.first(near, np.flatnonzero(others)) == NOBODY).all()
+    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NOBODY]])
+
+
+class Recorded(SimulatedBernoulli):
+    """Coins that can be read afterwards."""
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.calls = []
+
+    def bernoulli(self, probability, size):
+        self.calls.append(super().bernoulli(probability, size))
+        return self.calls[-1]
+
+
+@pytest.mark.parametrize("per_subject", [1, 3])
+def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
+    """Fails if the fallback tosses again for candidates, or misses anybody else."""
+    integers, slots, subjects = people(60, per_subject=per_subject)
+    query = np.zeros((1, 3), np.float32)
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 0.4)
+    nearest = -((integers**2).sum(axis=1))
+    narrow = walk._index.search(query, np.sort(nearest)[-6:-5].astype(np.int64))
+    went_on = 0
+    for seed in range(30):
+        coins = Recorded(seed)
+        chosen = NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
+        heads = np.zeros(subjects, dtype=bool)
+        if len(coins.calls) > 1:
+            went_on += 1
+            heads = coins.calls[1].copy()
+        known, first = np.unique(slots[narrow.rows], return_index=True)
+        heads[known] = coins.calls[0][first]
+        expected = by_definition(integers, slots, query[0], heads, 5)
+        assert sorted(chosen[chosen != NOBODY]) == sorted(expected)
+    assert went_on > 10
+
+
+def test_candidates_are_all_inside_a_radius():
+    """Fails if somebody nearer than a candidate is none; fails, too, if everybody is one."""
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
+    queries = integers[:50]
+    walk = PoissonKNN(RBF(1.0, 1.0), integers, np.arange(5000, dtype=np.int32), 5000, 20, 0.2)
+    near = walk.candidates(queries)
+    counts = np.diff(near.starts)
+    assert (counts >= 20 / 0.2).all()
+    assert counts.max() < 1000
+    for j, query in enumerate(queries):
+        distances = ((integers - query) ** 2).sum(axis=1)
+        inside = near.rows[near.starts[j] : near.starts[j + 1]]
+        assert distances[inside].max() < np.delete(distances, inside).min()
+
+
+def test_the_probes_follow_no_pattern():
+    """Fails if records that come in rounds are probed in some places of the round only."""
+    for period in (10, 58, 64):
+        places = _scattered(period * 1000, 20 * period)
+        assert len(set(places.tolist())) == 20 * period
+        assert chisquare(np.bincount(places % period, minlength=period)).pvalue > 1e-6
+    stride = np.arange(0, 58_000, 58)
+    assert len(set((stride % 58).tolist())) == 1
+    np.testing.assert_array_equal(_scattered(5, 9), np.arange(5))
+
+
+def test_nobody_and_few_can_be_asked():
+    for size in (0, 1, 3):
+        integers, slots, subjects = people(size)
+        walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
+        sample = NearestOfSample(walk, 1.0, SystemBernoulli())
+        queries = np.zeros((2, 3), np.float32)
+        chosen = sample.draw(queries, sample.candidates(queries))
+        assert ((chosen != NOBODY).sum(axis=1) == size).all()
+
+
+def test_leaving_one_subject_out_moves_one_in_and_one_out():
+    """Fails if a subject's presence changes more than one other voter."""
+    integers, slots, subjects = people(40, per_subject=2)
+    queries, _, _ = people(15, seed=3)
+    rng = np.random.default_rng(0)
+    heads = rng.random(subjects) < 0.6
+    for gone in range(subjects):
+        kept = slots != gone
+        voters = []
+        for part in (np.ones(len(slots), dtype=bool), kept):
+            walk = PoissonKNN(RBF(1.0, 1.0), integers[part], slots[part], subjects, 4, 0.6)
+            near = walk.all_records(queries)
+            rows = np.flatnonzero(part)
+            chosen = walk.first(near, np.flatnonzero(heads[slots[part][near.rows]]))
+            voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
+        for with_them, without in zip(*voters, strict=True):
+            assert len(with_them - without) <= 1
+            assert len(without - with_them) <= 1
+            assert all(slots[row] == gone for row in with_them - without)
+
+
+@pytest.mark.parametrize("kind", ["spread", "narrow", "equal", "outlier", "extremes"])
+@pytest.mark.parametrize("size", [0, 5, 511, 512, 1500])
+@pytest.mark.parametrize("k", [1, 5, 300, 1500])
+def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
+    kind: str, size: int, k: int
+) -> None:
+    rng = np.random.default_rng(size + k)
+    near = {
+        "spread": rng.integers(-(2**31), 2**31, size),
+        "narrow": rng.integers(-5, 5, size),
+        "equal": np.full(size, -(2**31)),
+        "outlier": np.where(np.arange(size) == 3, 2**31 - 1, rng.integers(0, 9, size)),
+        "extremes": rng.choice([-(2**31), 2**31 - 1], size),
+    }[kind]
+    rows = rng.permutation(size).astype(np.int32)
+    chosen = np.full((1, k), NOBODY, dtype=np.int32)
+    lists = np.array([0, size]), rows, near.astype(np.int32)
+    _poisson_knn._first_records(*lists, np.arange(size), chosen)
+    expected = rows[np.lexsort((rows, -near))][:k]
+    assert sorted(chosen[0, :size]) == sorted(expected)
+    assert (chosen[0, size:] == NOBODY).all()
+
+
+# ---------------------------------------------------------------- votes
+
+
+def test_label_votes():
+    ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
+    chosen = np.array([[0, 1, 2], [3, NOBODY, NOBODY]], np.int32)
+    np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
+
+
+def label_vectors(c):
+    return [np.array(bits, dtype=bool) for bits in product((0, 1), repeat=c)]
+
+
+def clipped(vectors, tau, steps):
+    """Return the integer votes of single records."""
+    ballots = ClippedVotes(np.array(vectors), tau)
+    return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
+
+
+@pytest.mark.parametrize("tau", [0.3, 1, 2, 2.5, 10 / 3, 5, 7])
+@pytest.mark.parametrize("steps", [1, 16, 1 << 20])
+def test_clipped_votes_never_move_further_than_the_accounting_says(tau, steps):
+    """Fails if one in and one out move the sums by more than 2 tau squared votes, anywhere."""
+    votes = clipped(label_vectors(5), tau, steps).tolist()
+    bound = 2 * Fraction(tau) * steps**2
+    worst = max(
+        sum((a - b) ** 2 for a, b in zip(one, other, strict=True))
+        for one, other in combinations_with_replacement(votes, 2)
+    )
+    assert worst <= bound
+    if steps > 1 << 10 and tau in (1, 2):
+        assert worst == bound  # two records with tau labels each, none in common
+
+
+def test_clipping_ones_but_not_zeros_is_caught():
+    """Fails if the search would let the published code's clipping pass."""
+    tau, c = 1, 4
+    # There, an absent attribute is a vote of "no" that is not scaled.
+    votes = [
+        np.concatenate([v * min(tau / max(v.sum(), 1), 1), (~v).astype(float)])
+        for v in label_vectors(c)
+    ]
+    worst = max(((a - b) ** 2).sum() for a, b in product(votes, repeat=2))
+    assert worst > 2 * tau
+
+
+def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
+    class Untouchable:
+        exact = True
+
+    voting = NoisyMax(5.0, 10, ReleaseCounter(1, "answers"), Untouchable(), label_only=False)
+    with pytest.raises(PrivacyRefused, match="1 are left; 2 more"):
+        voting.publish(np.zeros((2, 3), dtype=np.int64))
+    with pytest.raises(AttributeError):
+        voting.publish(np.zeros((1, 3), dtype=np.int64))
+    assert voting.quota.remaining == 0
+
+
+# ---------------------------------------------------------------- screening
+
+
+def passing(threshold, sigma, votes, scale):
+    """Return the exact probability that so many votes pass, by the law of the noise."""
+    reach = np.arange(-60 * scale, 60 * scale + 1)
+    weights = np.exp(-(reach**2) / (2.0 * scale**2))
+    weights /= weights.sum()
+    whole, part = NoisyThreshold(
+        threshold, sigma, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli(), scale
+    ).noise_limit(votes)
+    return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
+
+
+@settings(max_examples=300)
+@given(
+    threshold=st.floats(-20, 20),
+    sigma=st.floats(0.3, 30),
+    votes=st.integers(0, 20),
+    scale=st.sampled_from([4, 5, 8, 50]),
+)
+def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
+    """Fails if the answer's law is further from Phi than the proof note says."""
+    ideal = ndtr((votes - threshold) / sigma)
+    assert abs(passing(threshold, sigma, votes, scale) - ideal) <= 1 / (6 * scale**2)
+
+
+def test_a_bar_without_the_half_step_is_caught():
+    """Fails if the bound would let a discrete tail pass for a continuous one."""
+    reach = np.arange(-200, 201)
+    weights = np.exp(-(reach**2) / 50.0)
+    tail = weights[reach >= 0].sum() / weights.sum()
+    assert abs(tail - 0.5) > 1 / (6 * 5**2)
+
+
+def test_the_bar_is_exact():
+    """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
+    screening = NoisyThreshold(
+        0.1, 0.3, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli()
+    )
+    whole, part = screening.noise_limit(7)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
+    assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
+
+
+def test_a_threshold_out_of_reach():
+    screening = NoisyThreshold(
+        1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
+    )
+    assert not screening.publish(np.array([0, 300])).any()
+    screening = NoisyThreshold(
+        -1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
+    )
+    assert screening.publish(np.array([0, 300])).all()
+
+
+def test_a_tie_is_decided_by_a_coin():
+    class OnTheBar:
+        exact = False
+
+        def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
+            return np.full(size, limit)
+
+    quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
+    screening = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
+    limit, part = screening.noise_limit(8)
+    assert 0.1 < part < 0.9
+    assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
+    assert quota.remaining == 0
+
+
+# ---------------------------------------------------------------- the estimator
+
+
+def data(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.normal(size=(n, 5)) + 4 * np.eye(3, 5)[y], y
+
+
+def classifier(**more):
+    """Return a classifier that is nearly always right, and simulated."""
+    given = {"k": 20, "gamma": 0.5, "sigma_votes": 2.0, "n_queries": 40, "simulation_seed": 0}
+    return PrivateKNNClassifier(range(3), **{**given, **more})
+
+
+def screened(**more):
+    return classifier(sigma_screen=2.0, threshold=10.0, **more)
+
+
+PLANS = [
+    {"k": 300, "gamma": 0.15, "sigma_screen": 75, "threshold": 180, "sigma_votes": 25},
+    {"k": 300, "gamma": 0.25, "sigma_screen": 85.3, "threshold": 210.7, "sigma_votes": 20.1},
+    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3},
+    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3, "release": "label"},
+    {"k": 800, "gamma": 1.0, "sigma_screen": 100, "threshold": 400, "sigma_votes": 70},
+    {"k": 70, "gamma": 0.1, "sigma_votes": 100.0, "tau": 10},
+]
+
+
+def planned_by_hand(given, delta, count):
+    """Return the plan of issue and design, written out."""
+    given = dict(given)
+    steps = []
+    if "sigma_screen" in given:
+        steps.append({
+            "kind": "screening", "k": given["k"], "classes": 10, "gamma": given["gamma"],
+            "threshold": given["threshold"], "sigma": given["sigma_screen"], "count": count,
+        })  # fmt: skip
+    last = {"kind": "noisy_max", "sigma": given["sigma_votes"], "gamma": given["gamma"]}
+    if "tau" in given:
+        last |= {"kind": "multilabel", "tau": given["tau"]}
+    if "release" in given:
+        last |= {"release": "label", "classes": 10}
+    return {"delta": delta, "releases": [*steps, {**last, "count": count}]}
+
+
+@pytest.mark.parametrize("given", PLANS)
+def test_the_guarantee_is_what_vicinal_account_says(given):
+    """Fails if the estimator prices its plan by anything else, in the last digit."""
+    estimator = PrivateKNNClassifier(range(10), **given, n_queries=700)
+    for delta in (1e-5,) if "release" in given else (1e-5, 1e-7):  # a label's price takes seconds
+        stated = estimator.guarantee(delta)
+        price = account(planned_by_hand(given, delta, 700))
+        assert (stated.epsilon, stated.delta) == (price["epsilon"], delta)
+        assert stated.epsilon == account(json.loads(json.dumps(estimator.plan(delta))))["epsilon"]
+    assert estimator.guarantee().delta == 1e-5
+    assert f"{stated.delta:g}" in str(stated)
+
+
+def test_the_grid_is_added_to_delta_where_it_matters():
+    """Fails if a delta as small as what whole steps of noise cost is claimed."""
+    stated = PrivateKNNClassifier(range(10), **PLANS[2], n_queries=700).guarantee(1e-24)
+    assert stated.delta > 1e-24
+    assert stated.delta < 1e-18
+
+
+def test_it_answers_rightly():
+    X, y = data()
+    Q, truth = data(40, seed=1)
+    assert (classifier().fit(X, y).predict(Q) == truth).mean() > 0.9
+    answers = screened().fit(X, y).predict(Q)
+    assert (answers[answers != -1] == truth[answers != -1]).mean() > 0.9
+
+
+def test_what_does_not_pass_is_marked():
+    """Fails if a query that fails the screening gets a label, or the wrong mark."""
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    never = {"sigma_screen": 1.0, "threshold": 1000.0}
+    assert (classifier(**never).fit(X, y).predict(Q) == -1).all()
+    named = classifier(**never)
+    named.classes = ["a", "b", "c"]
+    assert all(label is None for label in named.fit(X, np.array(["a", "b", "c"])[y]).predict(Q))
+    votes = classifier(**never).fit(X, y).decision_function(Q)
+    assert np.isnan(votes).all()
+    assert votes.shape == (40, 3)
+    some = classifier(sigma_screen=3.0, threshold=17.0).fit(X, y)
+    answers = some.predict(Q)
+    assert 0 < (answers == -1).sum() < 40
+    assert some.n_answers_ == (answers != -1).sum()
+
+
+def test_votes_and_labels_agree():
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    votes = screened().fit(X, y).decision_function(Q)
+    labels = screened().fit(X, y).predict(Q)
+    asked = labels != -1
+    np.testing.assert_array_equal(np.isnan(votes).all(axis=1), ~asked)
+    np.testing.assert_array_equal(votes[asked].argmax(axis=1), labels[asked])
+    only = screened(release="label").fit(X, y)
+    np.testing.assert_array_equal(only.predict(Q), labels)
+    with pytest.raises(PrivacyRefused, match="only labels are paid for"):
+        only.decision_function(Q)
+
+
+def test_no_more_than_planned():
+    """Fails if a query beyond the plan is answered, or a refusal spends anything."""
+    X, y = data()
+    asking = classifier(n_queries=10).fit(X, y)
+    with pytest.raises(PrivacyRefused, match="10 queries"):
+        asking.predict(X[:11])
+    assert asking.n_asked_ == 0
+    asking.predict(X[:10])
+    with pytest.raises(PrivacyRefused, match="0 are left"):
+        asking.decision_function(X[:1])
+
+
+def test_many_blocks_are_one_batch(monkeypatch):
+    """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
+    from vicinal.mechanisms import _private_knn
+
+    X, y = data()
+    done = []
+    monkeypatch.setattr(_private_knn, "_MOST_HITS", 700)
+    monkeypatch.setattr(_private_knn, "BLOCK", 16)
+    answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
+    assert len(answers) == 40
+    assert done == [16, 16, 8]
+    assert (answers == y[:40]).mean() > 0.9
+
+
+def test_a_subject_has_one_vote():
+    """Fails if many records of one person outvote three others."""
+    X = np.zeros((13, 2))
+    y = np.array([1] * 10 + [0] * 3)
+    ids = ["one"] * 10 + ["a", "b", "c"]
+    one = PrivateKNNClassifier(range(2), 10, 1.0, sigma_votes=0.01, n_queries=2)
+    votes = one.fit(X, y, ids).decision_function(np.zeros((2, 2)))
+    np.testing.assert_allclose(votes, [[3, 1]] * 2, atol=0.2)
+
+
+def test_attributes():
+    """Fails if attributes are not told by half of the neighbours, or a clipped vote counts full."""
+    X, y = data()
+    flags = np.stack([y == 0, y != 2, np.ones_like(y)], axis=1).astype(int)
+    asking = classifier(tau=3, sigma_votes=0.5).fit(X, flags)
+    truth = asking.predict(X[:30])
+    np.testing.assert_array_equal(truth, flags[:30])
+    votes = classifier(tau=1.5, sigma_votes=0.01).fit(X, flags).decision_function(X[:30])
+    few, many = y[:30] == 2, y[:30] == 0
+    np.testing.assert_allclose(np.median(votes[few], axis=0), [0, 0, 20], atol=0.2)
+    np.testing.assert_allclose(np.median(votes[many], axis=0), [10, 10, 10], atol=0.2)
+
+
+def test_the_grid_comes_from_public_rows():
+    """Fails if the grid of features depends on the records rather than on reference or queries."""
+    X, y = data()
+    Q, _ = data(40, seed=1)
+    by_queries = classifier().fit(1e6 * X, y)
+    by_queries.predict(Q)
+    longest = np.linalg.norm(Q, axis=1).max()
+    assert by_queries._release.kernel.bound == pytest.approx(1.25 * longest)
+    by_reference = classifier().fit(X, y, public=7 * Q)
+    assert by_reference._release.kernel.bound == pytest.approx(7 * longest)
+    given = classifier(norm_bound=3.0, precision="int8").fit(X, y, public=Q)
+    assert given._release.kernel.bound == 3.0
+    assert given._release.kernel.precision.limit == 127
+    zeros = classifier().fit(X, y)
+    assert len(zeros.predict(np.zeros((2, 5)))) == 2
+
+
+def test_the_private_cost_is_marked_and_unsampled():
+    """Fails if a data-dependent cost is offered under sampling, or not called private."""
+    X, y = data()
+    with pytest.raises(PrivacyRefused, match="gamma=1"):
+        screened().fit(X, y).private_cost_for_curator()
+    whole = screened(gamma=1.0, k=100)
+    with pytest.raises(InvalidInput, match="screened"):
+        whole.private_cost_for_curator()
+    with pytest.raises(InvalidInput, match="screened"):
+        classifier(gamma=1.0).fit(X, y).private_cost_for_curator()
+    whole.fit(X, y).predict(X[:40])
+    price = whole.private_cost_for_curator()
+    assert price["private"]
+    assert price["by_method"]["rdp"] < account(whole.plan())["by_method"]["rdp"]
+    assert [*price["assumptions"]] != [*account(whole.plan())["assumptions"]]
+    assert sum(step["count"] for step in price["releases"]) == 40 + whole.n_answers_
+
+
+def test_simulation_carries_no_guarantee():
+    X, y = data()
+    first, second = (screened().fit(X, y).decision_function(X[:40]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not screened().guarantee().holds
+    real = [screened(simulation_seed=None).fit(X, y).decision_function(X[:40]) for _ in range(2)]
+    assert (real[0] != real[1]).any()
+
+
+BAD = [
+    ({"sigma_screen": 3.0}, "'threshold'"),
+    ({"threshold": 3.0}, "'threshold'"),
+    ({"tau": 2, "sigma_screen": 3.0, "threshold": 2.0}, "'tau'"),
+    ({"tau": 2, "release": "label"}, "'tau'"),
+    ({"n_answers": 5}, "'n_answers'"),
+    ({"n_answers": 500, "sigma_screen": 3.0, "threshold": 2.0}, "'n_answers'"),
+    (
+        {"n_answers": 0, "sigma_screen": 3.0, "threshold": 2.0, "epsilon": 3.0}
+        | {"sigma_votes": "auto"},
+        "'n_answers'",
+    ),
+    ({"epsilon": 1.0, "sigma_votes": 25.0}, "'epsilon'"),
+    ({"classes": [0, -1, 2], "sigma_screen": 3.0, "threshold": 2.0}, "'classes'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "named"), BAD)
+def test_parameters_that_do_not_go_together_are_named(wrong, named):
+    X, y = data()
+    estimator = classifier().set_params(**wrong)
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y)
+    assert not hasattr(estimator, "_release")
+    with pytest.raises(InvalidInput, match=named):
+        estimator.guarantee()
+
+
+X0, Y0 = data(9)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "more", "named"),
+    [
+        (np.full((9, 5), np.nan), Y0, {}, "NaN"),
+        (X0, Y0[:8], {}, "'y'"),
+        (X0, Y0 + 5, {}, "'y'"),
+        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+        (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"),
+        (X0, Y0, {"public": X0[:, :2]}, "'public'"),
+        (X0, Y0, {"public": X0[:1]}, "part of the private"),
+        (X0[:0], Y0[:0], {}, "0 sample"),
+    ],
+)
+def test_bad_records_are_refused_and_leave_the_old_ones(X, y, more, named):
+    estimator = classifier().fit(*data())
+    before = vars(estimator).copy()
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y, **more)
+    assert vars(estimator) == before
+
+
+def test_a_fitted_classifier_cannot_be_copied():
+    """Fails if a plan can be carried out twice."""
+    fitted = classifier().fit(*data())
+    for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyRefused, match="planned answers again"):
+            make_copy(fitted)
+    assert clone(fitted).k == 20
+    pickle.dumps(classifier())
+
+
+def _ask(estimator, queries, out):
+    try:
+        estimator.predict(queries)
+    except PrivacyRefused as refused:
+        out.put(str(refused))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
+def test_a_fork_gets_no_turn():
+    """Fails if a forked process can carry out the plan once more."""
+    X, y = data()
+    estimator = classifier().fit(X, y)
+    context = multiprocessing.get_context("fork")
+    out = context.Queue()
+    child = context.Process(target=_ask, args=(estimator, X[:1], out))
+    child.start()
+    assert "forked process" in out.get(timeout=240)
+    child.join()
+
+
+def test_coins_come_from_the_system_unless_simulated():
+    assert bernoulli_source().exact
+    assert not bernoulli_source(0).exact
+    assert (SystemBernoulli().bernoulli(1.0, 50)).all()
+
+
+def pate(**more):
+    return PATEClassifier(range(3), n_teachers=20, sigma_votes=2.0, n_queries=60, **more)
+
+
+@pytest.mark.parametrize("make", [classifier, pate])
+def test_the_guarantee_is_that_of_the_plan_in_use(make):
+    """Fails if parameters set after fit change what is stated, or what may leave."""
+    X, y = data()
+    fitted = make(release="label", simulation_seed=None).fit(X, y)
+    stated, plan = str(fitted.guarantee()), fitted.plan()
+    fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
+    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
+    with pytest.raises(PrivacyRefused, match="only labels"):
+        fitted.decision_function(X[:1])

@@ -1,0 +1,338 @@
+"""Numbers and several labels: against a literal transcription, and as people use them."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from literal import LiteralIndKNN, cosine_steps
+from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.targets import _target_encoding, _vector_answers
+from vicinal.targets._vector_answers import NumberAnswers
+
+N, D, Q = 60, 5, 25
+
+
+def world(seed=7):
+    """Return clustered data small enough for the slow algorithm."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(3, D))
+
+    def near(size):
+        which = rng.integers(0, 3, size)
+        return which, centres[which] + 0.6 * rng.normal(size=(size, D))
+
+    which, X = near(N)
+    return which, X, near(Q)[1], near(40)[1], rng
+
+
+def cases(which):
+    """Return estimators with what their records carry."""
+    shared = {
+        "n_queries": Q, "n_neighbors": 12, "n_records": N, "simulation_seed": 3,
+    }  # fmt: skip
+    signs = np.array([[1, 0, 1], [0, 1, 1], [0, 0, 1]])[which]
+    age = {"age": (0, 90), "back": (0, 1)}
+    return {
+        "number": (IndKNNRegressor((-1, 3), **shared), which + 0.3),
+        "typical": (IndKNNRegressor((-1, 3), typical_range=(0, 1), **shared), which + 0.3),
+        "thresholds": (IndKNNRegressor((-1, 3), n_thresholds=5, **shared), which + 0.3),
+        "numbers": (IndKNNRegressor(age, **shared), np.stack([20.0 * which, which > 0], axis=1)),
+        "labels": (IndKNNMultiLabelClassifier(["a", "b", "c"], **shared), signs),
+        "tau": (IndKNNMultiLabelClassifier(["a", "b", "c"], tau=2.0, **shared), signs),
+    }
+
+
+NAMES = ["number", "typical", "thresholds", "numbers", "labels", "tau"]
+
+
+def carried(model):
+    """Return every record's vector as the literal algorithm takes it."""
+    vectors = model._shard.subject_table.targets
+    return [
+        dict(zip(vectors.coordinates[a:b].tolist(), vectors.values[a:b].tolist(), strict=True))
+        for a, b in zip(vectors.starts[:-1], vectors.starts[1:], strict=True)
+    ]
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
+@pytest.mark.parametrize("multiplier", [0.05, 2.0], ids=["budgets run out", "budgets last"])
+@pytest.mark.parametrize("name", NAMES)
+def test_sums_and_charges_are_those_of_the_literal_algorithm(name, multiplier, several):
+    which, X, queries, public, rng = world()
+    model, y = cases(which)[name]
+    subjects = rng.integers(0, N // 3, N) if several else np.arange(N)
+    model.set_params(noise_multiplier=multiplier).fit(X, y, subjects, public=public)
+    engine = model._engine
+    kernel, steps = engine.votes.kernel, engine.votes.grid.steps
+    literal = LiteralIndKNN(
+        kernel.encode(X), carried(model), subjects.tolist(), engine.votes.n_classes,
+        engine.votes.budget, grid=steps,
+    )  # fmt: skip
+    integers, draws = kernel.encode(queries), np.random.default_rng(3)
+    answers = [
+        literal.answer(
+            q, int(threshold),
+            lambda s: cosine_steps(s, D, steps, kernel.precision.norm),
+            noise=lambda scale, size: np.rint(draws.standard_normal(size) * scale),
+            sigma2=multiplier, count=12.0,
+        )
+        for q, threshold in zip(integers, engine.radius.thresholds(integers), strict=True)
+    ]  # fmt: skip
+    sums = model.query(queries).votes * steps
+    np.testing.assert_array_equal(sums, [answer.votes for answer in answers])
+    ledger = model._shard.ledger
+    for subject in set(subjects.tolist()):
+        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_block_equals_sequential_and_order_of_records_does_not_matter(name):
+    which, X, queries, public, rng = world(8)
+    model, y = cases(which)[name]
+    subjects = rng.integers(0, N // 3, N)
+    order = rng.permutation(N)
+    found = []
+    for execution, rows in (("block", np.arange(N)), ("sequential", order)):
+        given = [y[i] for i in rows] if isinstance(y, list) else y[rows]
+        one = clone(model).set_params(execution=execution, noise_multiplier=0.1)
+        one.fit(X[rows], given, subjects[rows], public=public)
+        sums, ledger = one.query(queries).votes, one._shard.ledger
+        left = [ledger.remaining[ledger.slots([s])[0]] for s in sorted(set(subjects.tolist()))]
+        found.append((sums, left))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_comes_and_goes_changes_nobody_elses_charge(name):
+    """Company: with others erased and added in between, a subject's charges stay what they were."""
+    which, X, queries, public, _ = world(9)
+    model, y = cases(which)[name]
+    subjects = np.repeat(np.arange(N // 2), 2)
+    found = []
+    for disturbed in (False, True):
+        one = clone(model).set_params(noise_multiplier=0.1).fit(X, y, subjects, public=public)
+        one.query(queries[:10])
+        if disturbed:
+            assert one.erase(np.arange(5, 20)) == 30
+        one.query(queries[10:])
+        ledger = one._shard.ledger
+        found.append([ledger.remaining[ledger.slots([s])[0]] for s in (0, 1, 2, 3, 4, 25, 29)])
+    assert found[0] == found[1]
+
+
+def test_an_erased_subject_comes_back_with_what_it_had_left():
+    which, X, queries, public, _ = world(10)
+    model, y = cases(which)["number"]
+    model.set_params(noise_multiplier=0.2).fit(X, y, np.arange(N), public=public)
+    model.predict(queries)
+    before = model._shard.ledger.remaining[model._shard.ledger.slots([3])[0]]
+    model.erase([3])
+    model.add(X[3:4], y[3:4], [3])
+    assert model._shard.ledger.remaining[model._shard.ledger.slots([3])[0]] == before
+    assert len(model._shard) == N
+
+
+# ---------------------------------------------------------------- answers
+
+
+@pytest.fixture(scope="module")
+def large():
+    """Return records whose numbers and labels follow from where they are."""
+    rng = np.random.default_rng(1)
+    X, public, queries = (rng.normal(size=(size, 3)) for size in (6000, 600, 40))
+    return X, public, queries, np.abs(X[:, 0])
+
+
+def test_numbers_quantiles_and_errors_agree(large):
+    X, public, queries, y = large
+    model = IndKNNRegressor(
+        (0, 3), 8.0, n_queries=40, n_thresholds=15, kernel="rbf", simulation_seed=0, n_records=6000
+    ).fit(X, y, public=public)
+    mean, error, levels = model.predict(queries, return_std=True, quantiles=[0.1, 0.5, 0.9])
+    truth = np.abs(queries[:, 0])
+    assert np.corrcoef(mean, truth)[0, 1] > 0.9
+    assert (error > 0).all()
+    assert (np.diff(levels, axis=1) >= 0).all()
+    assert np.corrcoef(levels[:, 1], truth)[0, 1] > 0.9
+    assert model.n_answers_ == 40
+
+
+def test_errors_are_as_large_as_the_noise_makes_them(large):
+    """The same neighbourhood again and again: the answers spread as much as they are said to."""
+    X, public, queries, y = large
+    model = IndKNNRegressor(
+        (0, 3), 30.0, n_queries=400, n_neighbors=300, noise_multiplier=0.5, simulation_seed=1,
+        n_records=6000,
+    )  # fmt: skip
+    model.fit(X, y, public=public)
+    mean, error = model.predict(np.tile(queries[:1], (120, 1)), return_std=True)
+    assert 0.75 < mean.std() / error.mean() < 1.3
+
+
+def test_logarithms_and_several_targets(large):
+    X, public, queries, y = large
+    model = IndKNNRegressor((1, 30), 8.0, n_queries=40, scale="log", simulation_seed=0)
+    values = model.fit(X, np.exp(y), public=public).predict(queries)
+    assert ((values >= 1) & (values <= 30)).all()
+    both = IndKNNRegressor({"far": (0, 3), "left": (0, 1)}, 8.0, n_queries=80, simulation_seed=0)
+    both.fit(X, np.stack([y, X[:, 1] < 0], axis=1), public=public)
+    assert both.predict(queries).shape == (40, 2)
+    summary = both.describe(queries[:1])[0]
+    assert set(summary.means) == {"far", "left"}
+    assert "left: " in str(summary)
+
+
+def test_labels_and_shares(large):
+    X, public, queries, _ = large
+    truth = queries[:, :2] > 0
+    for tau in (None, 2.0):
+        model = IndKNNMultiLabelClassifier(
+            ["right", "up"], 8.0, n_queries=120, tau=tau, simulation_seed=0
+        ).fit(X, X[:, :2] > 0, public=public)
+        assert (model.predict(queries) == truth).mean() > 0.85
+        shares = model.predict_proba(queries)
+        assert ((shares >= 0) & (shares <= 1)).all()
+        assert set(model.describe(queries[:1])[0].shares) == {"right", "up"}
+
+
+def test_a_classifier_describes_a_neighbourhood(large):
+    X, public, queries, _ = large
+    model = IndKNNClassifier(
+        ["far", "near"], 60.0, n_queries=60, noise_multiplier=1.0, simulation_seed=0
+    )
+    model.fit(X, np.where(np.arange(6000) % 2, "far", "near"), public=public)
+    found = model.describe(np.tile(queries[:1], (60, 1)))
+    shares = np.array([summary.shares["far"].value for summary in found])
+    errors = np.array([summary.shares["far"].error for summary in found])
+    assert 0.6 < shares.std() / errors.mean() < 1.5
+    assert all(sum(e.value for e in s.shares.values()) == pytest.approx(1) for s in found)
+    assert str(found[0]).startswith("records near, by weight: ")
+
+
+@pytest.mark.parametrize(
+    "given", [{"release": "label"}, {"reuse_predictions": "gate"}, {"model_share": 0.5}]
+)
+def test_shares_of_classes_need_votes_alone(large, given):
+    X, public, queries, y = large
+    model = IndKNNClassifier(range(2), 8.0, n_records=6000, simulation_seed=0, **given)
+    model.fit(X[:500], y[:500] > 0.7, public=public)
+    with pytest.raises((InvalidInput, PrivacyRefused), match="Shares of classes"):
+        model.describe(queries)
+    assert model.n_answers_ == 0
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("name", "y"),
+    [
+        ("number", [np.nan] * N),
+        ("number", [np.inf] * N),
+        ("number", np.zeros((N, 2))),
+        ("number", ["a"] * N),
+        ("number", None),
+        ("numbers", np.zeros(N)),
+        ("labels", np.full((N, 3), 2)),
+        ("labels", np.zeros((N, 2))),
+        ("labels", None),
+    ],
+)
+def test_bad_targets_are_refused_before_anything_changes(name, y):
+    which, X, _, public, _ = world()
+    model = cases(which)[name][0]
+    with pytest.raises(InvalidInput, match="'y'"):
+        model.fit(X, y, public=public)
+    assert not hasattr(model, "budget_")
+
+
+def test_quantiles_need_thresholds_and_nothing_is_spent():
+    which, X, queries, public, _ = world()
+    model, y = cases(which)["number"]
+    model.fit(X, y, public=public)
+    with pytest.raises(InvalidInput, match="n_thresholds"):
+        model.predict(queries, quantiles=[0.5])
+    assert (model._shard.ledger.remaining == 2**48).all()
+
+
+@pytest.mark.counts_interactions
+def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public():
+    which, X, _, public, _ = world(77)
+    y = which + 0.25
+    model = IndKNNRegressor((-1, 3), n_records=N).fit(X, y, public=public)
+    assert "bounds of the targets" in " ".join(model.guarantee().public)
+    model.predict(X[:1])
+    with pytest.raises(PrivacyRefused):
+        IndKNNRegressor((-1, 3), n_records=N).fit(X, y, public=public)
+
+
+# ---------------------------------------------------------------- encodings and averages
+
+
+TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)}
+
+
+def settings_of(**parameters):
+    return IndKNNRegressor._plans.of(IndKNNRegressor(n_queries=5, **parameters))
+
+
+def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():
+    settings = settings_of(**TYPICAL)
+    y = np.array([500, 5_000, 20_000, 80_000, 300_000])
+    lengths = np.linalg.norm(settings.targets(y, 5).dense(), axis=1)
+    planned = settings.typical_scale.length
+    np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
+    assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
+    assert lengths.max() == pytest.approx(1, abs=1e-8)
+    assert settings.subject_use == planned**2
+    assert settings_of(bounds=(500, 300_000)).subject_use == 1
+
+
+def test_numbers_of_a_typical_range_are_read_back_as_they_were():
+    settings = settings_of(**TYPICAL)
+    y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
+    sums = 1e6 * settings.targets(y, 4).dense()
+    found = NumberAnswers.of(settings, sums, np.full(4, 1e-3))
+    np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
+    plain = settings_of(bounds=(500, 300_000), scale="log")
+    wide = NumberAnswers.of(plain, 1e6 * plain.targets(y, 4).dense(), np.full(4, 1e-3))
+    # Noise is planned smaller by the typical length.
+    ratios = settings.typical_scale.length * found.errors / wide.errors
+    assert ratios[1] < 0.75
+    assert ratios[2] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"typical_range": (400, 80_000)}, "within the 'bounds'"),
+        ({"typical_range": {"income": (5_000, 80_000)}}, "same targets"),
+        ({"n_thresholds": 9}, "'typical_range' parameter must be None"),
+        ({"typical_range": (80_000, 5_000)}, "low < high"),
+    ],
+)
+def test_a_typical_range_that_does_not_fit_is_refused(more, message):
+    with pytest.raises(InvalidInput, match=message):
+        settings_of(**{**TYPICAL, **more})
+
+
+@pytest.mark.parametrize("tau", [None, 1.0, 2.5])
+def test_vectors_of_label_sets_are_short_enough(tau):
+    sets = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], dtype=bool)
+    lengths = np.linalg.norm(_target_encoding.label_vectors(sets, tau).dense(), axis=1)
+    assert (lengths <= 1).all()
+    assert lengths[-1] == pytest.approx(1, abs=1e-6)
+
+
+def test_quantiles_of_a_known_distribution():
+    edges = np.array([0.0, 1.0, 3.0, 4.0])
+    shares = _vector_answers.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
+    np.testing.assert_allclose(shares, [[0.5, 0.9], [0.45, 0.45], [0.0, 1.0]])
+    np.testing.assert_allclose(_vector_answers.quantile(shares[:1], edges, 0.7), [2.0])
+    for level in (0.0, 0.5, 1.0):
+        found = _vector_answers.quantile(shares, edges, level)
+        assert ((found >= 0) & (found <= 4)).all()

@@ -1,0 +1,237 @@
+"""Reports: intervals against published values, plots that are pictures, a page that is safe."""
+
+import math
+import re
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from experiments.accuracy import search
+from vicinal import Guarantee
+from vicinal.accounting import _budget as budgets
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
+from vicinal.reports import _demo, _plots, _trials
+from vicinal.reports import _text as words
+from vicinal.reports._demo import DemoAnswers, PublicPlan
+from vicinal.reports._demo_page import Page, html_page
+from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
+
+PNG = b"\x89PNG\r\n\x1a\n"
+EPSILONS = (0.5, 1.0)
+
+# ---------------------------------------------------------------- accuracy
+
+
+@pytest.mark.parametrize(
+    ("correct", "total", "low", "high"),
+    # Newcombe 1998, "Two-sided confidence intervals for the single proportion", method 3.
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0, 0.1611),
+     (1, 29, 0.0061, 0.1718)],
+)  # fmt: skip
+def test_wilson_interval_has_the_published_values(correct, total, low, high):
+    assert wilson_interval(correct, total) == pytest.approx((low, high), abs=5e-5)
+    mirrored = wilson_interval(total - correct, total)
+    assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments", [(1, 0), (3, 2), (-1, 2), (1, 2, 0.0), (1, 2, 1.0), (1, 2, math.nan), (0.5, 2)]
+)
+def test_wilson_interval_refuses(arguments):
+    with pytest.raises(InvalidInput):
+        wilson_interval(*arguments)
+
+
+def test_an_outcome_counts_right_answers():
+    outcome = Outcome.of([1, 2, 3, 3], [1, 2, 0, 3])
+    assert outcome == Outcome(3, 4)
+    assert outcome.accuracy == 0.75
+    assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
+
+
+def test_outcomes_by_class_follow_the_true_class():
+    outcomes = outcome_by_class([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
+    assert outcomes == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
+
+
+def test_the_surest_answers_are_those_with_most_confidence():
+    right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
+    shares = (0.25, 0.5, 0.75, 1.0)
+    found = [outcome_of_surest(right, confidence, share) for share in shares]
+    assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_the_limit_on_guessing_is_that_of_randomised_response():
+    # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
+    assert words.guess_limit(math.log(3), 0) == pytest.approx(0.75)
+    assert words.guess_limit(1e-9, 0.2) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+def test_the_gaussian_limit_is_the_sharper_one(epsilon):
+    budget = budgets.zcdp_budget(epsilon, 1e-5, "gdp")
+    assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
+
+
+def test_the_gaussian_limit_is_half_plus_half_the_distance_of_two_gaussians():
+    # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
+    assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
+
+
+def test_bounds_in_words_are_rounded_up():
+    assert words.percent_up(0.73106) == "73.2 %"
+    assert words.percent_up(0.5) == "50.0 %"
+
+
+# ---------------------------------------------------------------- plots
+
+
+def draw_all(style):
+    outcomes = [Outcome(8, 10), Outcome(9, 10)]
+    curves = [_plots.Curve("ours", EPSILONS, outcomes), _plots.Curve("theirs", EPSILONS, outcomes)]
+    return [
+        _plots.accuracy_by_epsilon(curves, ("not private", Outcome(10, 10)), style),
+        _plots.accuracy_by_share((1.0, 0.5), outcomes, style),
+        _plots.accuracy_by_class({"a": outcomes[0], "b": outcomes[1], "c": Outcome(0, 0)}, style),
+    ]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("theme", [_plots.LIGHT, _plots.DARK])
+def test_plots_are_png(theme, narrow):
+    for data in draw_all(_plots.Style(theme, narrow)):
+        assert data.startswith(PNG)
+
+
+def test_plots_are_well_formed_svg_and_the_same_every_time():
+    style = _plots.Style(_plots.DARK, format="svg")
+    for first, second in zip(draw_all(style), draw_all(style), strict=True):
+        assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
+        assert strip_ids(first) == strip_ids(second)
+
+
+def strip_ids(svg):
+    """Remove the names that matplotlib draws for clipping paths and glyphs."""
+    return re.sub(rb"[mp][0-9a-f]{10}", b"", svg)
+
+
+# ---------------------------------------------------------------- page
+
+NASTY = "<script>alert('&\"')</script>"
+
+
+def a_page():
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, 60)
+    labels = np.where(rng.random(60) < 0.2, (truth + 1) % 3, truth)
+    guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
+    plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
+    outcomes = (Outcome(50, 60), Outcome(55, 60))
+    sweep = _demo.Sweep(EPSILONS, outcomes, Outcome(58, 60))
+    return Page(
+        data=NASTY,
+        answers=DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
+        images=rng.integers(0, 255, (60, 8, 8)),
+        classes=(0, 1, 2),
+        sweep=sweep,
+        command=f"vicinal demo --data {NASTY}",
+        version="1.2.3",
+        seconds=61.0,
+        memory=2**30,
+    )
+
+
+@pytest.fixture(scope="module")
+def html():
+    return html_page(a_page())
+
+
+@pytest.fixture(scope="module")
+def tree(html):
+    return ET.fromstring(html)  # noqa: S314 (made here)
+
+
+def text_of(element):
+    return " ".join("".join(element.itertext()).split())
+
+
+def test_the_page_escapes_all_text(html, tree):
+    assert NASTY not in html
+    assert tree.find(".//script") is None
+    for part in ("title", "h1", "blockquote", "pre"):
+        assert NASTY in text_of(next(tree.iter(part)))
+
+
+def test_the_page_needs_nothing_else(html, tree):
+    assert tree.find(".//link") is None
+    addresses = [
+        value
+        for element in tree.iter()
+        for name, value in element.attrib.items()
+        if name in ("src", "srcset", "href")
+    ]
+    assert addresses
+    assert all(address.startswith("data:image/") for address in addresses)
+    assert "url(" not in html
+
+
+def test_the_page_says_it_all(tree):
+    page, said = a_page(), text_of(tree)
+    assert str(page.answers.guarantee) in said
+    assert words.percent(page.answers.outcome.accuracy) in said
+    assert "Do not do this with real data." in said
+    assert page.command in said
+    assert "1 min 1 s" in said
+
+
+def test_every_picture_on_the_page_has_words(tree):
+    assert all(image.attrib["alt"] for image in tree.iter("img"))
+
+
+# ---------------------------------------------------------------- experiments
+
+
+def test_a_split_is_public_repeatable_and_disjoint():
+    first, again, other = (_trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.queries, again.queries)
+    assert set(first.queries) != set(other.queries)
+    assert set(first.reference).isdisjoint(first.queries)
+
+
+def clusters(rows, seed):
+    """Return three well separated clusters in six dimensions, and their labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 3, rows)
+    centres = np.eye(6)[:3] * 3
+    return centres[labels] + rng.normal(size=(rows, 6)) * 0.5, labels
+
+
+@pytest.fixture(scope="module")
+def benchmark_data():
+    return _trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+
+
+@pytest.fixture(scope="module")
+def trial(benchmark_data):
+    parts = _trials.split(300, 200, 50, seed=0)
+    return benchmark_data.trial(PublicMap(n_components=None), parts)
+
+
+def test_methods_find_clusters(trial):
+    setting = _trials.Setting(8.0, 50)
+    point = search.Point(0.5, 0.5)
+    assert _trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert search.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
+    assert _trials.yardstick_outcome(trial).accuracy > 0.9
+
+
+def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
+    told = []
+    swept = _demo.sweep(trial, (2.0, 8.0), 1e-5, told.append)
+    assert len(swept.default) == 2
+    assert told == [50, 50]

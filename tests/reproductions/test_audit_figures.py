@@ -1,0 +1,69 @@
+"""Figures of audits: how often they are wrong, how soon they catch."""
+
+import numpy as np
+import pytest
+
+from experiments.audits import power, tightness
+from experiments.audits.kept import RunFolder
+from vicinal.audit import AuditTrial, GaussianClaim
+
+
+class Shift(AuditTrial):
+    """A Gaussian shift, beside a claim that may be too small."""
+
+    mechanism, world = "shift", "anywhere"
+
+    def __init__(self, shift, claim):
+        self.shift, self.claim = shift, GaussianClaim(claim, 1e-5)
+        self.rng = np.random.default_rng(2)
+
+    def play(self, present):
+        return self.rng.normal(size=1000) + self.shift * present
+
+    def controls(self):
+        return {"broken": Shift(3.0, 1.0)}
+
+
+NOWHERE = RunFolder(None, {})
+
+
+def test_small_audits_are_wrong_as_seldom_as_the_table_allows():
+    makers = {"kept": lambda: Shift(1.0, 1.0), "passed": lambda: Shift(2.0, 1.0)}
+    kept, passed = power.wrong(makers, audits=40, runs=100, confidence=0.9, folder=NOWHERE)
+    assert (kept.audits, kept.allowed) == (40, pytest.approx(0.1))
+    assert kept.above <= 4
+    assert kept.above / 40 < kept.at_most < 0.25
+    assert passed.above > 30
+
+
+def test_a_broken_version_is_caught_and_timed():
+    makers = {"shift": lambda: Shift(1.0, 1.0)}
+    (found,) = power.caught(makers, 3, 4096, 1 - 1e-6, NOWHERE)
+    assert (found.caught, found.audits, found.most_runs) == (3, 3, power.STRETCH)
+    assert found.at_least == pytest.approx(0.05 ** (1 / 3))
+
+
+@pytest.mark.parametrize("mu", [0.0, -0.1])
+def test_of_no_shift_nothing_can_be_shown(mu):
+    """A test of few runs may be compared where the claim allows nothing: the table must go on."""
+    assert tightness.possible_ratio(mu, 128, 1 - 1e-6) == 0
+
+
+def test_kept_runs_are_handed_out_once_and_go_on_after_an_interruption(tmp_path):
+    first = RunFolder(tmp_path / "runs", {"epsilon": 1.0}).kept("a", Shift(1.0, 1.0), 300)
+    seen = np.concatenate([first.play(present=True) for _ in range(4)])
+    assert len(np.unique(seen)) == 1200
+    with (tmp_path / "runs" / "a" / "present.f8").open("ab") as file:
+        file.write(b"cut")
+    again = RunFolder(tmp_path / "runs", {"epsilon": 1.0}).kept("a", Unplayable(1.0, 1.0), 300)
+    assert np.array_equal(np.concatenate([again.play(present=True) for _ in range(6)])[:1200], seen)
+    assert again.seconds >= 0
+    with pytest.raises(AssertionError, match="played"):
+        again.play(present=True)
+
+
+class Unplayable(Shift):
+    """Whose runs must come from the disk."""
+
+    def play(self, present):
+        raise AssertionError(f"played {present}")

@@ -1,0 +1,331 @@
+"""All methods side by side, on data small enough to see; what goes wrong costs accuracy only."""
+
+import json
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.__main__ import app as experiments
+from experiments.accuracy import (
+    calibrated,
+    figures,
+    grid,
+    losses,
+    method_plots,
+)
+from experiments.accuracy.calibrated import Facts
+from experiments.accuracy.grid import Job, Table
+from experiments.accuracy.methods import CONTENDERS, answered, public_radius
+from experiments.accuracy.result_cache import Cells, Place, Score
+from experiments.accuracy.table import crossings, entries, text_tables
+from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal.accounting._plan import Plan
+from vicinal.errors import InvalidInput
+from vicinal.reports._trials import Benchmark, Setting, Trial
+
+CLASSES, D = 3, 12
+PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)
+SCORE = Score(0.9, 1.0, 0.5, 0.1, {"k": 3.0})
+
+
+def data(seed, n=1500):
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, CLASSES, 2 * n)
+    X = (3 * np.eye(CLASSES, D)[y] + rng.normal(size=(2 * n, D))).astype(np.float32)
+    return Benchmark(range(CLASSES), X[:n], y[:n], X[n:], y[n:])
+
+
+@pytest.fixture(scope="module")
+def benchmark_data():
+    return data(0)
+
+
+@pytest.fixture(scope="module")
+def trial(benchmark_data):
+    return grid.trial_of(benchmark_data, Table((), (4.0,), (200,), 1), 0)
+
+
+@pytest.fixture
+def unpriced(monkeypatch):
+    """Noise of 2 votes, without the seconds that pricing a plan takes."""
+    rules = calibrated.private_knn, calibrated.pate
+    monkeypatch.setattr(calibrated, "_noise", lambda *_: 2.0)
+    for rule in rules:
+        rule.cache_clear()
+    yield
+    for rule in rules:
+        rule.cache_clear()
+
+
+# ---------------------------------------------------------------- calibrated rivals
+
+
+def spent(classifier):
+    plan = Plan.from_dict(classifier.plan())
+    return min(plan.composition().to_epsilon(plan.delta, method) for method in ("rdp", "pld"))
+
+
+ways = pytest.mark.parametrize("screened", [False, pytest.param(True, marks=pytest.mark.soak)])
+"""Screened plans are priced for seconds; how noise is found is the same, and tested below."""
+
+
+@pytest.mark.slow
+@ways
+def test_a_calibrated_pate_keeps_epsilon_and_does_not_waste_it(screened):
+    options = calibrated.pate(Setting(1.0, 300), Facts(60000, 10), screened)
+    assert 0.98 < spent(PATEClassifier(range(10), **options)) <= 1.0
+
+
+@pytest.mark.slow
+@ways
+def test_a_calibrated_private_knn_keeps_epsilon_and_does_not_waste_it(screened):
+    options = calibrated.private_knn(Setting(1.0, 300), Facts(60000, 10), screened)
+    assert 0.98 < spent(PrivateKNNClassifier(range(10), **options)) <= 1.0
+
+
+@pytest.mark.parametrize("start", [0.1, 50.0, 1e5])
+@pytest.mark.parametrize("power", [0.6, 1.0, 1.4])
+def test_noise_is_found_from_anywhere_on_the_safe_side(start, power):
+    def cost(noise):
+        return (30 / noise) ** power
+
+    assert 0.98 < cost(calibrated._noise(cost, 1.0, start)) <= 1.0
+
+
+# ---------------------------------------------------------------- contenders
+
+
+@pytest.mark.usefixtures("unpriced")
+@pytest.mark.parametrize("name", list(CONTENDERS))
+def test_every_contender_answers_every_query(name, trial):
+    reply = answered(name, trial, Setting(8.0, 200), 0)
+    assert reply.labels.shape == reply.asked.shape == trial.truth.shape
+    known = np.isin(reply.labels, trial.classes)
+    assert known.all() or name.endswith("screened")
+    right = (reply.labels == trial.truth)[known]
+    assert right.mean() > 0.5 or not known.any()
+    again = answered(name, trial, Setting(8.0, 200), 0)
+    assert np.array_equal(reply.labels, again.labels)
+
+
+def test_what_depends_on_nothing_says_so(trial):
+    for name, contender in CONTENDERS.items():
+        if not contender.by_queries:
+            few = answered(name, trial.first(50), Setting(2.0, 50), 0)
+            many = answered(name, trial, Setting(2.0, 200), 0)
+            assert np.array_equal(few.labels, many.labels[:50])
+
+
+def test_the_public_radius_reads_public_rows_only(trial):
+    other = Trial(
+        trial.classes, -trial.records, trial.labels[::-1], trial.reference, trial.queries,
+        trial.truth,
+    )  # fmt: skip
+    setting = Setting(1.0, 200)
+    assert public_radius(trial, setting) == public_radius(other, setting)
+    assert -1 < public_radius(trial, setting) < 1
+
+
+# ---------------------------------------------------------------- cells
+
+
+def test_cells_come_back_from_the_disk(tmp_path):
+    path = tmp_path / "x.cells.jsonl"
+    cells = Cells.at(path, resume=False)
+    cells.put(PLACE, SCORE)
+    cells.put(PLACE._replace(run=1), SCORE)
+    with pytest.raises(InvalidInput, match="--resume"):
+        Cells.at(path, resume=False)
+    again = Cells.at(path, resume=True)
+    assert PLACE in again
+    assert PLACE._replace(run=2) not in again
+    assert again.runs() == {PLACE._replace(run=-1): [SCORE, SCORE]}
+
+
+def test_a_line_cut_off_is_measured_again(tmp_path):
+    path = tmp_path / "x.cells.jsonl"
+    cells = Cells.at(path, resume=False)
+    cells.put(PLACE, SCORE)
+    cells.put(PLACE._replace(run=1), SCORE)
+    path.write_bytes(path.read_bytes()[:-9])
+    again = Cells.at(path, resume=True)
+    assert len(again) == 1
+    again.put(PLACE._replace(run=1), SCORE)
+    assert len(Cells.at(path, resume=True)) == 2
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_a_table_is_filled_once(benchmark_data, tmp_path):
+    table = Table(("default", "noisy-sgd", "not-private"), (2.0, 8.0), (100, 200), 2)
+    cells = Cells.at(tmp_path / "x.cells.jsonl", resume=False)
+    told = []
+    grid.measure("toy", benchmark_data, table, cells, told.append)
+    assert sum(told) == grid.work(table)
+    assert len(cells) == 2 * (4 + 4 + 2)
+    before = (tmp_path / "x.cells.jsonl").read_bytes()
+    grid.measure("toy", benchmark_data, table, cells, told.append)
+    assert (tmp_path / "x.cells.jsonl").read_bytes() == before
+    found = entries(cells)
+    assert {len(entry.scores) for entry in found} == {2}
+    text = text_tables(found)
+    assert text.count("200-NN, not private") == 2
+    assert text.count("±") == 2 * (2 + 2 + 2)
+    assert len(crossings(found)) == 2
+    picture = method_plots.draw_methods(
+        [method_plots.Panel("a", found, axis) for axis in method_plots.AXES]
+    )
+    assert picture.startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("unpriced")
+def test_abstentions_count_as_wrong(trial):
+    score = next(iter(grid.scored(trial, Job("private-knn-screened", 8.0, (200,)), 0)))
+    assert score.accuracy <= score.answered < 1
+
+
+# ---------------------------------------------------------------- what goes wrong
+
+
+@pytest.mark.parametrize("case", ["foreign", "far away", "few records", "erased"])
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, release):
+    """No budget is overspent, and what is stated is what was asked for."""
+    rng = np.random.default_rng(2)
+    X, y, public = benchmark_data.records, benchmark_data.labels, benchmark_data.test[:500]
+    if case == "foreign":
+        public = rng.normal(size=(500, D)).astype(np.float32)
+    if case == "far away":
+        public = (1000 + rng.normal(size=(500, D))).astype(np.float32)
+    if case == "few records":
+        X, y = X[:15], y[:15]
+    classifier = IndKNNClassifier(
+        range(CLASSES), 1.0, n_queries=100, release=release, model_share=0
+    )
+    classifier.fit(X, y, public=public)
+    told = (
+        pytest.warns(UserWarning, match="do not look like") if case == "far away" else nullcontext()
+    )
+    with told:
+        labels = [classifier.predict(benchmark_data.test[600:650])]
+    if case == "erased":
+        assert classifier.erase(np.arange(len(X) // 20)) == len(X) // 20
+    with pytest.warns(match="planned"):
+        labels.append(classifier.predict(benchmark_data.test[650:800]))
+    assert np.isin(np.concatenate(labels), range(CLASSES)).all()
+    left = classifier._engine.shard.ledger
+    assert left.remaining.min() >= 0
+    stated = classifier.guarantee()
+    assert stated.holds
+    assert stated.epsilon <= 1.0
+    assert stated.delta <= 1e-5
+
+
+# ---------------------------------------------------------------- commands
+
+
+@pytest.fixture
+def toy(benchmark_data, monkeypatch):
+    monkeypatch.setattr(
+        "experiments.planning.feature_maps.FeatureMap.benchmark", lambda *_: benchmark_data
+    )
+    monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
+    arguments = [
+        "accuracy", "--methods", "default", "--methods", "not-private",
+        "--epsilon", "4", "--queries", "100", "--runs", "1", "--out", str(tmp_path),
+    ]  # fmt: skip
+    printed = CliRunner().invoke(experiments, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert "Ind-KNN, default" in printed.stdout
+    refused = CliRunner().invoke(experiments, arguments)
+    assert refused.exit_code == 2
+    assert "--resume" in refused.output
+    more = [*arguments, "--resume", "--methods", "labels", "--json"]
+    found = json.loads(CliRunner().invoke(experiments, more).stdout)
+    assert found["simulation"]
+    assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
+    assert (tmp_path / "accuracy.txt").exists()
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_figures_command_draws(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "SIZES", (500, 1500))
+    monkeypatch.setattr(
+        figures,
+        "tables",
+        lambda runs: {
+            "epsilon": Table(("default", "not-private"), (2.0, 4.0), (1000,), runs),
+            "n_queries": Table(("default",), (1.0,), (500, 1000), runs),
+            "n_records": Table(("default",), (1.0,), (1000,), runs),
+        },
+    )
+    arguments = ["indknn-figures", "--runs", "1", "--out", str(tmp_path)]
+    printed = CliRunner().invoke(experiments, arguments)
+    assert printed.exit_code == 0, printed.output
+    assert (tmp_path / "indknn-figures-mnist.png").read_bytes().startswith(b"\x89PNG")
+
+
+# ---------------------------------------------------------------- losses
+
+
+def test_losses_are_against_the_best_rival_of_a_cell():
+    scores = {}
+    for run in range(3):
+        for method, right in (("model", 0.90), ("labels", 0.91), ("noisy-sgd", 0.80)):
+            place = PLACE._replace(method=method, run=run)
+            scores[place] = Score(right + run / 100, 1.0, 0.0, 0.1)
+        scores[PLACE._replace(method="model", run=run, epsilon=2.0)] = Score(0.95, 1, 0, 0.1)
+        scores[PLACE._replace(method="labels", run=run, epsilon=2.0)] = Score(0.94, 1, 0, 0.1)
+    (lost, won) = losses.standings(scores, "model", ["labels", "noisy-sgd"], range(5))
+    assert (lost.rival, lost.runs) == ("labels", 3)
+    assert lost.ahead == pytest.approx(-0.01)
+    assert lost.error == pytest.approx(0, abs=1e-12)
+    assert won.ahead == pytest.approx(0.01)
+    assert "-0.0100" in losses.text_table([lost, won])
+    assert "+0.0100" not in losses.text_table([lost, won])
+    assert "| 2     | 1  " in losses.summary([lost, won])
+    assert losses.standings(scores, "model", ["pate"], range(5)) == []
+
+
+def test_a_rival_by_other_runs_has_no_luck_of_its_own_run():
+    rights = {"model": (0.80, 0.80), "labels": (0.90, 0.60), "noisy-sgd": (0.65, 0.75)}
+    scores = {
+        PLACE._replace(method=method, run=run): Score(right, 1.0, 0.0, 0.1)
+        for method, each in rights.items()
+        for run, right in enumerate(each)
+    }
+    rivals = ["labels", "noisy-sgd"]
+    (hindsight,) = losses.standings(scores, "model", rivals, range(5))
+    assert (hindsight.rival, hindsight.best) == ("labels", pytest.approx(0.75))
+    (unlucky,) = losses.standings(scores, "model", rivals, range(5), by_other_runs=True)
+    assert unlucky.best == pytest.approx((0.65 + 0.60) / 2)  # what was best in the other run
+    assert unlucky.ahead == pytest.approx(0.175)
+    assert losses.standings(scores, "model", rivals, [0], by_other_runs=True) == []
+
+
+def test_features_of_a_file_are_a_benchmark(tmp_path, benchmark_data):
+    whole = np.round(benchmark_data.records * 8).astype(np.int8)
+    parts = {"x_train": whole, "y_train": benchmark_data.labels, "x_test": whole[:700]}
+    facts = {"steps": np.full(D, 0.125), "n_components": 10, "power": 0.5}
+    np.savez(tmp_path / "made.npz", **parts, y_test=benchmark_data.labels[:700], **facts)
+    arguments = [
+        "accuracy", "--no-mnist", "--vectors", f"made={tmp_path / 'made.npz'}",
+        "--methods", "linear", "--queries", "150", "--runs", "1", "--first-run", "3",
+        "--held-out", "300", "--json", "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    done = CliRunner().invoke(experiments, arguments)
+    assert done.exit_code == 0, done.output
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["data"], row["n_records"], row["n_reference"]) == ("made", 1200, 850)
+    assert row["accuracy_mean"] > 0.8
+    too_many = CliRunner().invoke(experiments, [*arguments, "--resume", "--held-out", "1500"])
+    assert too_many.exit_code == 2
+    (tmp_path / "made.npz").write_bytes(b"no")
+    assert CliRunner().invoke(experiments, [*arguments, "--resume"]).exit_code == 2

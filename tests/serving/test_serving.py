@@ -1,0 +1,334 @@
+"""The service over HTTP: who may do what, what it costs, and what never leaves."""
+
+import json
+import logging
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+import serving_tools as tools
+from store_tools import PLAN, Q, X, points
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.serving._settings import ServiceSettings
+
+ROWS = Q.tolist()
+SECURITY = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+    "x-frame-options": "DENY",
+}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service that all tests share which do not count answers."""
+    with tools.running(tmp_path_factory.mktemp("serving") / "store", n_queries=5000) as found:
+        yield found
+
+
+def test_an_answer_is_charged_once_whatever_is_repeated(service):
+    first = service.predict(ROWS[:3], name="once")
+    assert first.status == 200
+    assert first.body["charged"] == 3
+    again = service.predict(ROWS[:3], name="once")
+    assert (again.body["labels"], again.body["votes"]) == (
+        first.body["labels"], first.body["votes"],
+    )  # fmt: skip
+    assert again.body["charged"] == 0
+    assert service.predict(ROWS[:3]).body["charged"] == 0
+    used = service.call("GET", "/v1/quota").body["mine"]["used"]
+    assert used == service.store.quota("anna").analyst_used == 3
+    assert service.predict(ROWS[3:5], name="once").status == 409
+
+
+def test_answers_are_those_of_the_store(service):
+    reply = service.predict(ROWS[:4])
+    stored = service.store.predict(Q[:4], analyst="anna")
+    assert stored.charged == 0
+    assert reply.body["labels"] == stored.labels.tolist()
+    np.testing.assert_array_equal(reply.body["votes"], stored.votes)
+    np.testing.assert_array_equal(reply.body["confidence"], stored.confidence)
+
+
+CURATORS = [
+    ("GET", "/v1/history", None),
+    ("POST", "/v1/records", {"vectors": [[1, 2, 3, 4]], "labels": [0]}),
+    ("DELETE", "/v1/subjects/person-9", None),
+]
+ANALYSTS = [
+    ("POST", "/v1/predict", {"vectors": ROWS[:1]}),
+    ("GET", "/v1/guarantee", None),
+    ("GET", "/v1/quota", None),
+    ("GET", "/v1/status", None),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CURATORS + ANALYSTS)
+def test_nothing_without_a_valid_key(service, method, path, body):
+    key = service.keys["analyst"]
+    near = key[:-1] + ("0" if key[-1] != "0" else "1")
+    for wrong in (None, "", "vic_", near, key.upper(), key + "0", "é" * len(key), "x" * 5000):
+        reply = service.call(method, path, body, key=wrong)
+        assert reply.status == 401, wrong
+        assert reply.headers["www-authenticate"] == "Bearer"
+    basic = service.call(method, path, body, None, {"Authorization": f"Basic {key}"})
+    assert basic.status == 401
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CURATORS)
+def test_analysts_change_nothing(service, method, path, body):
+    version = service.store.facts()["version"]
+    assert service.call(method, path, body).status == 403
+    assert service.store.facts()["version"] == version
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/console", "/openapi.json", "/nowhere"])
+def test_headers_are_on_every_response(service, path):
+    headers = service.call("GET", path, key=None).headers
+    assert {name: headers[name] for name in SECURITY} == SECURITY
+    assert "default-src 'none'" in headers["content-security-policy"]
+    assert "'unsafe" not in headers["content-security-policy"]
+    assert "server" not in headers
+    cross = service.call("OPTIONS", path, None, None, {"Origin": "https://elsewhere.example"})
+    assert not [name for name in cross.headers if name.startswith("access-control")]
+
+
+def test_the_guarantee_is_told_whole(service):
+    found = service.call("GET", "/v1/guarantee").body
+    told = json.loads(json.dumps(service.store.guarantee().to_dict()))
+    assert found == {"audience": "default", "guarantee": told}
+
+
+def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
+    with tools.running(tmp_path / "store") as service:
+        service.store.open_audience("others", **PLAN)
+        service.store.allow("anna", 5)
+        mine = service.call("GET", "/v1/quota").body
+        assert mine["mine"]["left"] == 5
+        assert list(mine["audiences"]) == ["default"]
+        assert set(service.call("GET", "/v1/quota", key="curator").body["audiences"]) == {
+            "default",
+            "others",
+        }
+        assert service.predict(ROWS[:6]).status == 403
+        assert service.predict(ROWS[:5]).status == 200
+        assert service.call("GET", "/v1/quota").body["mine"]["left"] == 0
+
+
+def test_a_curator_adds_and_erases(tmp_path):
+    with tools.running(tmp_path / "store") as service:
+        before = service.store.facts()["version"]
+        more = {"vectors": points(4, 7)[0].tolist(), "labels": [0, 1, 2, 0]}
+        added = service.call("POST", "/v1/records", {**more, "subjects": [7, 7, 8, 9]}, "curator")
+        assert (added.status, added.body) == (200, {"done": "added", "version": before + 1})
+        odd = {"vectors": more["vectors"][:1], "labels": [0], "subjects": ["a/b c?"]}
+        assert service.call("POST", "/v1/records", odd, "curator").status == 200
+        for subject in ("person-3", "7", "nobody", "a%2Fb%20c%3F"):
+            erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
+            assert (erased.status, erased.body["done"]) == (200, "erased")
+        again = service.call("DELETE", "/v1/subjects/7?outcome=true", key="curator")
+        assert again.body["outcome"] == {"enrolled": 0, "erased": 1, "unknown": 0}
+        for wrong in ("out=true", "outcome=true&outcome=true", "outcome=both", "kind=text"):
+            found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
+            assert found.status == 422
+        roll = service.store._parts.ledger.slot_table.slot_of
+        assert [who in roll for who in (8, 9, 7, "person-3", "a/b c?")] == [True, True] + [
+            False
+        ] * 3
+        assert service.store.verify(["person-3", 7])
+        history = service.call("GET", "/v1/history", key="curator").body["history"]
+        assert [change["what"] for change in history[-6:]] == ["add"] + ["erase"] * 5
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": [0]}, {"labels": [0, 9]}, {"labels": ["a", 0]}, {"labels": [True, 0]},
+        {"subjects": ["a"]}, {"subjects": [1.5, 2]}, {"subjects": None}, {"subjects": ["a", ""]},
+        {"subjects": ["a", "b\n"]}, {"subjects": ["a", "b\nc"]}, {"subjects": ["a", "b/../c"]},
+        {"subjects": ["a", " b"]}, {"subjects": ["a", "\u200bb"]}, {"subjects": ["a", "."]},
+        {"subjects": ["a" * 301, "b"]}, {"vectors": [[0] * 4]}, {"vectors": [[0] * 3] * 2},
+        {"vectors": []}, {"texts": ["a", "b"]}, {"more": 1},
+    ],
+)  # fmt: skip
+def test_unusable_records_change_nothing(service, change):
+    good = {"vectors": X[:2].tolist(), "labels": [0, 1], "subjects": ["a", "b"]}
+    version = service.store.facts()["version"]
+    reply = service.call("POST", "/v1/records", {**good, **change}, "curator")
+    assert reply.status == 422
+    assert reply.headers["content-type"] == "application/problem+json"
+    assert service.store.facts()["version"] == version
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"vectors": [[NaN, 0, 0, 0]]}',
+        b'{"vectors": [[1e999, 0, 0, 0]]}', b'{"vectors": [[1e31, 0, 0, 0]]}',
+        b'{"vectors": [["1", 0, 0, 0]]}', b'{"vectors": [[true, 0, 0, 0]]}',
+        b'{"vectors": [[0, 0, 0]]}', b'{"vectors": [[]]}', b'{"vectors": [[0,0,0,0],[0,0,0]]}',
+        b'{"images": [[[0]]]}', b'{"texts": ["a"]}', b'{"texts": ["\\ud800"]}', b"{}",
+        b'{"vectors": [[0,0,0,1]], "audience": "default"}', b"[" * 100_000,
+    ],
+)  # fmt: skip
+def test_unusable_queries_cost_nothing(service, body):
+    used = service.store.quota().used
+    reply = service.call("POST", "/v1/predict", body)
+    assert reply.status == 422
+    assert service.store.quota().used == used
+
+
+def test_bodies_are_refused_while_they_are_read(tmp_path):
+    limits = ServiceSettings(rate=0, body_bytes=2000, request_queries=8, body_seconds=0.3)
+    with tools.running(tmp_path / "store", limits) as service:
+        assert service.predict(ROWS * 5).status == 413
+        assert service.predict([[0, 0, 0, 1]] * 9).status == 413
+        assert (
+            service.call("POST", "/v1/predict", b"{}", headers={"Content-Type": "a/b"}).status
+            == 415
+        )
+        head = "POST /v1/predict HTTP/1.1\r\nHost: a\r\n"
+        head += f"Authorization: Bearer {service.keys['analyst']}"
+        head += "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        chunk = b"3e8\r\n" + b" " * 1000 + b"\r\n"
+        assert b" 413 " in _raw(service.port, head.encode() + 3 * chunk)
+        assert b" 408 " in _raw(service.port, head.encode() + chunk)
+        assert service.store.quota().used == 0
+
+
+def _raw(port, content):
+    with socket.create_connection(("127.0.0.1", port), timeout=80) as connection:
+        connection.sendall(content)
+        return connection.recv(1000)
+
+
+def test_a_key_may_not_come_too_often(tmp_path):
+    with tools.running(tmp_path / "store", ServiceSettings(rate=0.001, burst=3)) as service:
+        statuses = [service.call("GET", "/v1/guarantee").status for _ in range(5)]
+        assert statuses == [200, 200, 200, 429, 429]
+        late = service.call("GET", "/v1/guarantee")
+        assert int(late.headers["retry-after"]) >= 900
+        assert service.call("GET", "/v1/guarantee", key="curator").status == 200
+
+
+def test_a_failed_store_answers_nothing(tmp_path, monkeypatch):
+    with tools.running(tmp_path / "store") as service:
+
+        def failing(_):
+            raise StorageFailed("/secret/path cannot be written")
+
+        monkeypatch.setattr(service.store, "predict_many", failing)
+        reply = service.predict(ROWS[:1])
+        assert reply.status == 503
+        assert "secret" not in json.dumps(reply.body)
+        assert service.call("GET", "/healthz", key=None).status == 503
+        assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
+
+
+def test_a_fault_of_ours_shows_nothing(tmp_path, monkeypatch, caplog):
+    with tools.running(tmp_path / "store") as service:
+
+        def failing(*_, **__):
+            raise RuntimeError("canary-7781")
+
+        monkeypatch.setattr(service.store, "predict_many", failing)
+        monkeypatch.setattr(service.store, "quota", failing)
+        for reply in (service.predict(ROWS[:1]), service.call("GET", "/v1/quota")):
+            assert reply.status == 500
+            assert reply.body["type"].endswith("/internal")
+            assert "canary" not in json.dumps(reply.body)
+        assert "RuntimeError at" in caplog.text
+        assert "canary" not in caplog.text
+        assert service.call("GET", "/healthz", key=None).status == 200
+
+
+def test_logs_and_metrics_name_no_person_and_no_number_of_theirs(service, caplog):
+    caplog.set_level(logging.DEBUG)
+    service.call("DELETE", "/v1/subjects/canary-5512?outcome=true", key="curator")
+    service.predict([[5512.25, 0, 0, 1]], name="canary-name")
+    metrics = service.call("GET", "/metrics", key=None).body
+    for text in (caplog.text, metrics):
+        assert "canary" not in text
+        assert "5512" not in text
+        assert "/v1/subjects/{subject}" in text
+        assert not set(service.keys.values()) & set(text.split())
+    names = {line.split("{")[0].split(" ")[0] for line in metrics.splitlines() if line[0] != "#"}
+    assert {name.removesuffix(end) for name in names for end in ("_bucket", "_sum", "_count")} >= {
+        "vicinal_requests_total", "vicinal_predict_seconds", "vicinal_block_queries",
+        "vicinal_waiting_queries", "vicinal_up",
+    }  # fmt: skip
+
+
+def test_metrics_do_not_depend_on_the_data(tmp_path):
+    texts = []
+    for name, seed in (("one", 1), ("two", 2)):
+        with tools.running(tmp_path / name, n_queries=100) as service:
+            if seed == 2:
+                service.store.add(*points(200, seed), [f"new-{i}" for i in range(200)])
+            for row in ROWS[:20]:
+                service.predict([row])
+            lines = service.call("GET", "/metrics", key=None).body.splitlines()
+            texts.append([line for line in lines if "seconds" not in line])
+    assert texts[0] == texts[1]
+
+
+def test_the_document_describes_every_path(service):
+    document = service.call("GET", "/openapi.json", key=None).body
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for method, path, _ in CURATORS + ANALYSTS:
+        operation = document["paths"][path.replace("person-9", "{subject}")][method.lower()]
+        assert operation["security"] == [{"key": []}]
+        assert "default" in operation["responses"]
+        if method == "POST":
+            example = operation["requestBody"]["content"]["application/json"]["example"]
+            key = "curator" if "records" in path else "analyst"
+            assert service.call(method, path, example, key).status == 200
+    assert not [path for path in document["paths"] if path.startswith("/console")]
+
+
+def test_many_at_once_share_blocks_and_get_their_own_answers(tmp_path):
+    with tools.running(tmp_path / "store", n_queries=400) as service:
+        queries = points(96, 11)[0]
+        replies: dict[int, dict] = {}
+
+        def ask(i):
+            replies[i] = service.predict([queries[i].tolist()], name=f"{i}").body
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(queries))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        stored = service.store.predict(queries, analyst="anna")
+        assert stored.charged == 0
+        for i in range(len(queries)):
+            assert replies[i]["votes"][0] == stored.votes[i].tolist()
+        ((blocks,),) = service.store._parts.database.read("SELECT COUNT(*) FROM answers")
+        assert blocks < len(queries)
+
+
+def test_labels_alone_leave_no_votes(tmp_path):
+    with tools.running(tmp_path / "store", release="label") as service:
+        reply = service.predict(ROWS[:2]).body
+        assert (reply["votes"], reply["confidence"]) == (None, None)
+        assert len(reply["labels"]) == 2
+        assert service.call("GET", "/v1/status").body["release"] == "label"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"body_bytes": 0}, {"body_seconds": float("nan")}, {"wait_ms": -1}, {"rate": float("inf")},
+        {"burst": 0.5}, {"response_interval_ms": True}, {"block_queries": 0},
+        {"waiting_queries": 1000}, {"connections": 0}, {"head_bytes": 1}, {"idle_seconds": 0},
+    ],
+)  # fmt: skip
+def test_limits_that_cannot_be_are_refused(wrong):
+    with pytest.raises(InvalidInput):
+        ServiceSettings(**wrong)

@@ -1,0 +1,402 @@
+"""Floods and faults: every bound of a connection, a body and a key, and what health then says."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+import serving_tools as tools
+from store_tools import Q, make, points
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.serving import ServiceSettings, _server
+from vicinal.serving._app import create_app
+from vicinal.serving._decode_rows import parse_body
+from vicinal.serving._limits import BodyLimits, BodyReader
+from vicinal.serving._models import PredictRequest
+from vicinal.serving._problems import Problem
+from vicinal.serving._protocol import ConnectionGuard
+from vicinal.serving._server import warm_up
+from vicinal.store import Query, Store
+
+SMALL = ServiceSettings(
+    rate=0, wait_ms=0.0, connections=8, head_bytes=4096, head_seconds=0.2, idle_seconds=0.2
+)
+GET = b"GET /healthz HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """A service with small bounds."""
+    with tools.running(tmp_path_factory.mktemp("floods") / "store", SMALL, n_queries=500) as found:
+        yield found
+
+
+def connect(service):
+    return socket.create_connection(("127.0.0.1", service.port), timeout=240)
+
+
+def answer(connection):
+    """Return all that comes until the service closes the connection."""
+    found = b""
+    try:
+        while part := connection.recv(1 << 16):
+            found += part
+    except ConnectionResetError:
+        pass
+    return found
+
+
+def sent(service, content):
+    """Return what comes back for bytes, whether or not all of them are taken."""
+    with connect(service) as connection:
+        with contextlib.suppress(OSError):
+            connection.sendall(content)
+        return answer(connection)
+
+
+def dropped(service, reason):
+    text = service.call("GET", "/metrics", key=None).body
+    lines = [line for line in text.splitlines() if f'dropped_total{{reason="{reason}"' in line]
+    return int(lines[0].split()[-1]) if lines else 0
+
+
+# ---------------------------------------------------------------- heads
+
+CHUNKED = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        GET + b"X: " + b"a" * (64 << 10),
+        GET + b"X: " + b"a" * (64 << 10) + b"\r\n\r\n",
+        GET + b"a" * (64 << 10),
+        GET + b"".join(b"X-%d: a\r\n" % i for i in range(101)) + b"\r\n",
+        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\n\r\n",
+        b"GET /healthz?" + b"a" * (64 << 10),
+    ],
+    ids=["open value", "value", "name", "many", "path", "query"],
+)
+def test_a_head_is_bounded_in_bytes(service, head):
+    before = dropped(service, "head-too-large") + dropped(service, "malformed")
+    reply = sent(service, head)
+    assert reply.startswith(b"HTTP/1.1 431 ")
+    assert b"application/problem+json" in reply
+    assert b"x-content-type-options: nosniff" in reply
+    assert b"aaaa" not in reply
+    assert dropped(service, "head-too-large") + dropped(service, "malformed") == before + 1
+
+
+def test_usual_heads_pass(service):
+    head = GET + b"".join(b"X-%d: %s\r\n" % (i, b"a" * 30) for i in range(90)) + b"\r\n"
+    assert b" 200 " in sent(service, head)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"1;" + b"a" * (64 << 10), b"0\r\nX: " + b"a" * (64 << 10), b"1\r\nx\r\n" * 20_000],
+    ids=["extension", "trailer", "tiny chunks"],
+)
+def test_framing_of_a_body_is_bounded(service, rest):
+    """It ends long before all has been taken, though 401 was sent at the head."""
+    before = dropped(service, "head-too-large")
+    head = CHUNKED.replace(
+        b"\r\n\r\n", f"\r\nAuthorization: Bearer {service.keys['analyst']}\r\n\r\n".encode()
+    )
+    assert b" 200 " not in sent(service, head + rest)
+    assert dropped(service, "head-too-large") + dropped(service, "too-slow") > before
+
+
+def test_requests_in_a_row_on_one_connection(service):
+    reply = sent(service, (GET + b"\r\n") * 5)
+    assert reply.count(b"HTTP/1.1 200 ") == 5
+
+
+def test_a_thousand_requests_unread_are_not_taken(service):
+    reply = sent(service, (GET + b"\r\n") * 1000)
+    assert reply.count(b"HTTP/1.1 200 ") < 1000
+
+
+@pytest.mark.parametrize("begin", [b"", b"\r\n", b"GET /he", GET], ids=repr)
+def test_a_head_is_bounded_in_time(service, begin):
+    """However slowly it goes on: a byte every 20 ms keeps nothing open."""
+    with connect(service) as connection:
+        connection.settimeout(0.02)
+        connection.sendall(begin)
+        assert any(closed_at(connection, begin) for _ in range(12_000)), "open for four minutes"
+
+
+def closed_at(connection, begin):
+    """Send a little more; return whether the service has closed the connection."""
+    try:
+        connection.sendall(b"\r\n" if begin == b"\r\n" else b"a")
+        return connection.recv(1000) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_a_connection_without_a_further_request_is_closed(service):
+    """Fails if it stays open: reading then ends in a TimeoutError."""
+    with connect(service) as connection:
+        connection.sendall(GET + b"\r\n")
+        assert b" 200 " in answer(connection)
+
+
+def test_a_client_that_does_not_read_is_dropped():
+    """Written to a transport whose buffer stays full; the timer then ends the connection."""
+    calls = []
+    metrics = SimpleNamespace(connections=0, dropped={"too-slow": 0})
+    guard = ConnectionGuard(SMALL, 8, metrics)
+
+    async def tried():
+        protocol = _bare(guard, calls)
+        protocol.pause_writing()
+        await asyncio.sleep(3 * SMALL.idle_seconds)
+
+    asyncio.run(tried())
+    assert calls == ["abort"]
+    assert metrics.dropped["too-slow"] == 1
+
+
+def _bare(guard, calls):
+    """Return a protocol on a transport that notes how it is ended."""
+    state = SimpleNamespace(connections=set(), tasks=set(), default_headers=[])
+    config = SimpleNamespace(
+        loaded=True, loaded_app=None, ws_protocol_class=None, root_path="", asgi_version="3.0",
+        limit_concurrency=None, timeout_keep_alive=5,
+    )  # fmt: skip
+    protocol = guard.protocol()(config, state, {}, asyncio.get_running_loop())
+    transport = SimpleNamespace(
+        get_extra_info=lambda _: None, abort=lambda: calls.append("abort"), is_closing=lambda: False
+    )
+    protocol.connection_made(transport)
+    return protocol
+
+
+# ---------------------------------------------------------------- connections
+
+
+def test_idle_connections_keep_nobody_out(service):
+    idle = [connect(service) for _ in range(40)]
+    try:
+        assert service.call("GET", "/healthz", key=None).status == 200
+        assert dropped(service, "evicted") > 20
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def test_requests_that_are_being_answered_are_not_evicted(tmp_path, monkeypatch):
+    busy = ServiceSettings(rate=0, connections=3)
+    with tools.running(tmp_path / "store", busy) as service:
+        replies, all_there, answer_many = {}, threading.Event(), Store.predict_many
+
+        def held(store, queries):
+            assert all_there.wait(240)
+            return answer_many(store, queries)
+
+        monkeypatch.setattr(Store, "predict_many", held)
+
+        def ask(i):
+            replies[i] = service.predict([Q[i].tolist()])
+
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        while service.app.state.service.metrics.waiting < 3:
+            time.sleep(0.01)
+        refused = sent(service, GET + b"\r\n")
+        all_there.set()
+        for thread in threads:
+            thread.join(240)
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert [replies[i].status for i in range(3)] == [200] * 3
+
+
+def test_connections_leave_the_store_its_descriptors(monkeypatch):
+    limits = {}
+    monkeypatch.setattr(_server.resource, "getrlimit", lambda _: (limits["soft"], -1))
+    limits["soft"] = 1024
+    assert 500 < _server.connection_limit() < 1024 - _server._RESERVED_FILES - _server._BACKLOG
+    limits["soft"] = -1
+    assert _server.connection_limit() == _server._MOST_CONNECTIONS
+    limits["soft"] = 64
+    with pytest.raises(InvalidInput, match="open files"):
+        _server.connection_limit()
+
+
+# ---------------------------------------------------------------- health
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EMFILE, "Too many open files"), StorageFailed("no")], ids=repr
+)
+def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error):
+    with tools.running(tmp_path / "store") as service:
+        assert service.call("GET", "/healthz", key=None).status == 200
+
+        def failing(*_):
+            raise error
+
+        monkeypatch.setattr(service.store._parts.witness, "advance", failing)
+        assert service.predict([Q[0].tolist()]).status in (500, 503)
+        assert not service.store.is_consistent
+        assert service.call("GET", "/healthz", key=None).status == 503
+        assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
+
+
+def test_a_store_that_is_closed_behind_the_service_shows_in_health(tmp_path):
+    with tools.running(tmp_path / "store") as service:
+        service.store.close()
+        assert service.call("GET", "/healthz", key=None).status == 503
+        assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
+
+
+# ---------------------------------------------------------------- bodies
+
+
+@pytest.mark.parametrize("unit", [b"0,", b"[],", b"[[0]],", b'"",', b"{},"])
+def test_a_body_of_many_values_is_not_parsed(service, monkeypatch, unit):
+    monkeypatch.setattr(PredictRequest, "model_validate_json", _never)
+    body = b'{"vectors": [' + unit * (90_000 // len(unit) * 2) + b"0]}"
+    assert service.call("POST", "/v1/predict", body).status in (413, 422)
+
+
+def _never(*_):
+    raise AssertionError("the body was parsed")
+
+
+def test_one_error_is_enough():
+    """A list of every error in a body would take a gigabyte."""
+    with pytest.raises(Problem) as found:
+        parse_body(PredictRequest, b'{"vectors": [' + b'["a"],' * 1000 + b"[]]}")
+    assert found.value.status == 422
+    with pytest.raises(ValueError, match="1 validation error") as found:
+        PredictRequest.model_validate_json(b'{"vectors": [' + b'["a"],' * 1000 + b"[]]}")
+    assert found.value.error_count() == 1
+
+
+def test_limits_follow_from_width_and_batch():
+    settings = ServiceSettings(request_queries=1024)
+    narrow, wide, unknown = (BodyLimits.of(settings, width) for width in (4, 324, None))
+    assert narrow.length < 1 << 20 < wide.length < 16 << 20
+    assert unknown.length == 8 << 20
+    assert narrow.values == 1024 * 20
+    full = b'{"vectors": [' + b",".join([b"[" + b"-1.2345678901234567e-300," * 323 + b"0]"] * 1024)
+    assert len(full) < wide.length
+    wide.check_values(full + b"]}")
+    assert BodyLimits.of(ServiceSettings(body_bytes=5000), 4).length == 5000
+
+
+def test_a_long_body_is_decoded_off_the_event_loop(tmp_path, monkeypatch):
+    where = []
+    plain = PredictRequest.model_validate_json
+
+    def noted(content):
+        where.append(threading.current_thread().name)
+        return plain(content)
+
+    monkeypatch.setattr(PredictRequest, "model_validate_json", noted)
+    with tools.running(tmp_path / "store", n_queries=5000) as service:
+        assert service.predict(points(2, 1)[0].tolist()).status == 200
+        assert service.predict(points(900, 2)[0].tolist()).status == 200
+    assert not where[0].startswith("vicinal-decoder")
+    assert where[1].startswith("vicinal-decoder")
+
+
+def test_all_bodies_together_are_bounded():
+    """Bodies that never end fill the memory for them; the next is told to come back."""
+    settings = ServiceSettings(bodies_bytes=4000)
+    reader = BodyReader(settings, BodyLimits(3000, 10**6))
+
+    async def tried():
+        async with reader.read(_request([b"x" * 1500, b"y" * 1000])) as (_, content):
+            assert len(content) == 2500
+            with pytest.raises(Problem) as found:
+                async with reader.read(_request([b"z" * 1400, b"z" * 200])):
+                    pass
+            assert found.value.status == 503
+        async with reader.read(_request([b"x" * 2900])):
+            pass
+        assert reader._free == 4000
+
+    asyncio.run(tried())
+
+
+def _request(parts):
+    async def stream():
+        for part in parts:
+            yield part
+
+    return SimpleNamespace(headers={"content-type": "application/json"}, stream=stream)
+
+
+# ---------------------------------------------------------------- replays
+
+
+def test_replays_under_new_keys_store_nothing(tmp_path):
+    with make(tmp_path / "store") as store:
+        first = store.predict(Q[:5], idempotency_key="first")
+        count = store._parts.database.execute
+        before = count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock
+        for i in range(20):
+            again = store.predict(Q[4::-1], idempotency_key=f"again-{i}")
+            assert (again.charged, again.votes.tolist()) == (0, first.votes[::-1].tolist())
+        assert (count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock) == before
+        assert before[0] == [(1,)]
+
+
+def test_a_replay_and_its_original_in_one_block_store_one_key(tmp_path):
+    with make(tmp_path / "store") as store:
+        queries = [Query(Q[:3], idempotency_key=f"{i}") for i in range(4)]
+        replies = store.predict_many(queries)
+        assert [reply.charged for reply in replies] == [3, 0, 0, 0]
+        assert store._parts.database.read("SELECT COUNT(*) FROM requests") == [(1,)]
+
+
+# ---------------------------------------------------------------- start
+
+
+def test_the_url_is_announced_once_the_port_is_bound(tmp_path):
+    with make(tmp_path / "store") as store, socket.create_server(("127.0.0.1", 0)) as taken:
+        urls = []
+        app = create_app(store, tmp_path / "store", SMALL)
+        server = _server.server_of(app, "127.0.0.1", taken.getsockname()[1], urls.append)
+        with pytest.raises(SystemExit):
+            server.run()
+        assert urls == []
+        app = create_app(store, tmp_path / "store", SMALL)
+        server = _server.server_of(app, "127.0.0.1", 0, urls.append)
+        with tools.thread_of(server) as port:
+            assert urls == [f"http://127.0.0.1:{port}"]
+            assert port > 0
+
+
+@pytest.mark.parametrize(
+    "plan", [{}, {"release": "label"}, {"kernel": "rbf"}, {"neighbor_count": "private"}], ids=str
+)
+def test_warming_up_charges_nobody_and_leaves_nothing(tmp_path, monkeypatch, caplog, plan):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    answered = []
+    with make(tmp_path / "store", **plan) as store:
+        before = store._parts.ledger.clock, store.quota()
+        plain = Store.predict_many
+        monkeypatch.setattr(
+            Store, "predict_many", lambda *given: answered.append(plain(*given)) or answered[-1]
+        )
+        warm_up(store)
+        assert (store._parts.ledger.clock, store.quota()) == before
+        assert [reply.charged for (reply,) in answered] == [8]
+        assert caplog.text == ""
+        assert list((tmp_path / "temporary").iterdir()) == []

@@ -1,0 +1,106 @@
+"""Keys: kept as digests, found in constant steps, revoked at once."""
+
+import json
+import stat
+
+import pytest
+from typer.testing import CliRunner
+
+from store_tools import make
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.serving._keys import KeyCache, KeyFile
+
+
+@pytest.fixture
+def file(tmp_path):
+    make(tmp_path / "store").close()
+    return KeyFile(tmp_path / "store")
+
+
+def test_a_key_is_kept_nowhere(file):
+    token = file.add("anna", "analyst", "default")
+    assert len(token) == 85
+    secret = token.rpartition("_")[2]
+    for path in file.path.parent.rglob("*"):
+        assert path.is_dir() or secret.encode() not in path.read_bytes()
+    assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
+    (key,) = file.all()
+    assert (key.name, key.role, key.audience, key.revoked) == ("anna", "analyst", "default", None)
+    assert KeyCache(file).find(token) == key
+
+
+def test_only_the_whole_key_is_let_in(file):
+    token = file.add("anna", "analyst", "default")
+    other = file.add("bob", "curator", "default")
+    ring = KeyCache(file)
+    mixed = token[:21] + other[21:]
+    spoilt = [token[:place] + "x" + token[place + 1 :] for place in range(len(token))]
+    for wrong in ("", token[:-1], token + "0", token.upper(), mixed, "é" * 85, *spoilt):
+        assert ring.find(wrong) is None
+
+
+def test_what_is_revoked_or_added_counts_at_once(file):
+    ring = KeyCache(file)
+    assert ring.find("x" * 85) is None
+    token = file.add("anna", "analyst", "default")
+    key = ring.find(token)
+    assert key is not None
+    file.revoke(key.id)
+    file.revoke(key.id)
+    assert ring.find(token) is None
+    assert file.all()[0].revoked is not None
+    with pytest.raises(InvalidInput):
+        file.revoke("nothing")
+
+
+def test_nobody_is_in_two_audiences(file):
+    first = file.add("anna", "analyst", "default")
+    file.revoke(first[4:20])
+    with pytest.raises(PrivacyRefused):
+        file.add("anna", "analyst", "others")
+    assert file.add("anna", "analyst", "default")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 2}', '{"format": 1, "keys": [1]}'])
+def test_a_damaged_file_lets_nobody_in(file, content):
+    token = file.add("anna", "analyst", "default")
+    ring = KeyCache(file)
+    assert ring.find(token)
+    file.path.write_text(content)
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            ring.find(token)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "audience"),
+    [
+        ("", "analyst", "default"),
+        ("a", "root", "default"),
+        ("a\n", "analyst", "default"),
+        ("a", "analyst", ""),
+    ],
+)
+def test_unusable_keys_are_not_made(file, name, role, audience):
+    with pytest.raises(InvalidInput):
+        file.add(name, role, audience)
+    assert file.all() == []
+
+
+def test_keys_from_the_command_line(file):
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(app, ["keys", *map(str, arguments)])
+        assert result.exit_code == code, result.output
+        return result.stdout.strip()
+
+    store = file.path.parent
+    token = run("add", store, "anna", "--role", "curator")
+    (listed,) = json.loads(run("list", store, "--json"))["keys"]
+    assert "digest" not in listed
+    assert token not in run("list", store)
+    run("revoke", store, listed["id"])
+    assert "revoked" in run("list", store)
+    run("revoke", store, "nothing", code=2)
+    run("add", store / "nowhere", "anna", code=2)
+    run("add", store, "anna", "--audience", "others", code=3)

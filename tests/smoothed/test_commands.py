@@ -1,0 +1,120 @@
+"""`vicinal smoothed` and the reproductions, as their users call them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from experiments.__main__ import app as experiments
+from experiments.smoothed import figures, reference, tables
+from experiments.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
+from vicinal.cli._main import app
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
+TABLE = Path(tables.__file__).parent / "data" / ELECTORAL_UNITS
+
+
+def run(*arguments, code=0, program=app):
+    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_an_election_with_lost_ballots(tmp_path):
+    picture = tmp_path / "election.svg"
+    words = run("smoothed", "election", TABLE, "--lost", 0.002, "--plot", picture)
+    assert words.startswith("PRIVATE unless")
+    assert "To be said with it" in words
+    assert picture.stat().st_size > 5000
+    found = json.loads(run("smoothed", "election", TABLE, "--lost", 0.002, "--json"))
+    assert len(found["rows"]) == len(election_table(ELECTORAL_UNITS))
+    assert all(row["smoothed"]["upper"] < 0.01 for row in found["smoothed"]["rows"])
+
+
+def test_audits_of_the_examples():
+    found = json.loads(run("smoothed", "audit", EXAMPLES / "one_fold.json", "--json"))
+    uppers = [row["smoothed"]["upper"] for row in found["rows"]]
+    assert uppers == sorted(uppers, reverse=True)
+    assert found["rows"][0]["worst_case"]["upper"] == pytest.approx(0.9)
+    words = run("smoothed", "audit", EXAMPLES / "one_fold.json")
+    assert "1,000 records of 2 types" in words
+    assert "share their coins" in run("smoothed", "audit", EXAMPLES / "both_folds.json", code=3)
+
+
+def test_private_deltas_are_marked(tmp_path):
+    spec = json.loads((EXAMPLES / "one_fold.json").read_text())
+    path = tmp_path / "spec.json"
+    path.write_text(json.dumps({**spec, "n": 1000, "database": [300, 700], "levels": [1e-3]}))
+    words = run("smoothed", "audit", path)
+    assert "PRIVATE delta of the database" in words
+    assert "Pr[delta(x) > 0.001]" in words
+
+
+def test_gradients_are_drawn_and_say_how_sure_that_is():
+    words = run("smoothed", "gradients", "--records", 30, "--databases", 3)
+    assert "monte carlo" in words
+    assert "standard error" in words
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "missing.json"],
+        ["election", "missing.csv", "--lost", "0.1"],
+        ["election", TABLE, "--lost", "1.5"],
+        ["election", TABLE, "--lost", "0.1", "--columns", "unit,kind"],
+        ["election", TABLE, "--lost", "0.1", "--plot", "picture.txt"],
+        ["gradients", "--law", "cauchy"],
+        ["gradients", "--scale", "nan"],
+    ],
+)
+def test_nonsense_ends_with_a_sentence_and_exit_code_2(arguments):
+    assert "vicinal: " in run("smoothed", *arguments, code=2)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"n": 5}', '{"n": NaN}', "{"])
+def test_specifications_that_are_none(tmp_path, text):
+    path = tmp_path / "spec.json"
+    path.write_text(text)
+    run("smoothed", "audit", path, code=2)
+
+
+def test_every_value_of_the_reference_file():
+    found = json.loads(run("smoothed-reference", "--json", program=experiments))
+    assert found["agree"]
+    assert len(found["rows"]) == len(reference_entries()) == 38
+    assert all(row["difference"] <= 1e-12 for row in found["rows"] if row["kind"] == "exact")
+
+
+def test_a_wrong_reference_value_is_noticed(monkeypatch):
+    entries = reference_entries()
+    spoilt = {**entries[0], "exact": "600001/1000000"}
+    monkeypatch.setattr(reference, "reference_entries", lambda: [spoilt, *entries[1:3]])
+    assert "2 of 3 agree" in run("smoothed-reference", code=1, program=experiments)
+
+
+def test_figures_are_drawn(tmp_path, monkeypatch):
+    drawn = {name: figures._DRAWN[name] for name in ("1", "2 right")}
+    monkeypatch.setattr(figures, "_DRAWN", drawn)
+    points = figures.gradients
+    monkeypatch.setattr(figures, "gradients", lambda _, *rest: points((20, 30), *rest))
+    words = run("smoothed-figures", "--databases", 2, "--out", tmp_path, program=experiments)
+    assert "Not stated in the paper" in words
+    assert (tmp_path / "smoothed-figure-1.png").stat().st_size > 5000
+    found = json.loads((tmp_path / "smoothed-figures.json").read_text())
+    years = {row["election"]: row for row in found["figures"][0]["rows"]}
+    assert 10 ** years["2020 (later totals)"]["log10_delta"] == pytest.approx(1.19716e-32, rel=1e-5)
+    assert 10 ** years["2020 (later totals)"]["log10_utility"] == pytest.approx(
+        1.1132e-32, rel=1e-5
+    )
+    assert 10 ** years["1924"]["log10_delta"] == pytest.approx(3.23397e-8, rel=1e-5)
+
+
+def test_figure_2_left():
+    rows = figures.all_dc([10**5, 5 * 10**5], 0.002, (0.5, 1.0, 2.0, 7.0))
+    logs = [row["log10_upper"] for row in rows]
+    expected = [-1.78, -2.72, -4.22, -4.94, -4.29, -8.72, -16.90, -24.72]
+    assert logs == pytest.approx(expected, abs=0.006)
+    assert np.allclose(logs, [row["log10_lower"] for row in rows], atol=1e-4)

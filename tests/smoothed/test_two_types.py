@@ -1,0 +1,228 @@
+"""Two types in log space: large n, deep tails, sandwiches, and the laws beneath them."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from vicinal.smoothed import (
+    FixedSize,
+    Heterogeneous,
+    Histogram,
+    Poisson,
+    RadiusVotes,
+    Vertices,
+    _algorithm1,
+    _expectation,
+    _saddle,  # fmt: skip
+    bounds,
+    profile,
+    quantiles,
+    smoothed_delta,
+)
+from vicinal.smoothed._edges import edge_loss
+
+DC = 18586 / 335909
+
+
+def log_choose(n, k):
+    return mpmath.loggamma(n + 1) - mpmath.loggamma(k + 1) - mpmath.loggamma(n - k + 1)
+
+
+@pytest.mark.parametrize(("n", "p"), [(10, 0.3), (10_000, 0.05), (10**8, 0.4)])
+def test_binomial_probabilities_hold_their_stated_error(n, p):
+    with mpmath.workdps(50):
+        for k in {0, 1, n // 3, round(n * p), n - 1, n}:
+            exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
+            found = float(_saddle.binomial(n, p, k, k + 1)[0])
+            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "others", "size"), [(7, 9, 5), (50_000, 60_000, 109_000), (5 * 10**7, 10**8, 10**8)]
+)
+def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size):
+    low, high = max(0, size - others), min(kind, size)
+    with mpmath.workdps(50):
+        for o in {low, (low + high) // 2, high, round(size * kind / (kind + others))}:
+            exact = log_choose(kind, o) + log_choose(others, size - o)
+            exact -= log_choose(kind + others, size)
+            found = float(_saddle.log_hypergeometric(o, kind, others, size))
+            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "size", "e"),
+    [(3000, 5000, 7900, 1.04), (40, 9000, 9000, 7.5), (10**5, 10**5, 10**5, 1.5), (0, 50, 20, 3.0)],
+)
+def test_an_edge_holds_its_stated_error(a, b, size, e):
+    with mpmath.workdps(40):
+        n, total = a + b + 1, mpmath.mpf(0)
+        for o in range(max(0, size - b), min(a + 1, size) + 1):
+            gap = (a + 1) * (b + 1 - size + o) - mpmath.mpf(e) * (b + 1) * (a + 1 - o)
+            if gap > 0:
+                log_p = log_choose(a + 1, o) + log_choose(b, size - o) - log_choose(n, size)
+                term = mpmath.exp(log_p) * gap / ((a + 1) * (b + 1 - size + o))
+                total += term
+                if term < total * mpmath.mpf(10) ** -35:
+                    break
+        found = edge_loss(a, b, size, e)
+        assert found.low <= mpmath.log(total) <= found.high
+        assert found.high - found.low < 1e-8
+
+
+def test_poisson_binomials_agree_with_convolution_and_with_binomials():
+    rng = np.random.default_rng(0)
+    counts, chances = rng.integers(1, 9, 7), rng.uniform(0, 1, 7)
+    law = np.ones(1)
+    for count, chance in zip(counts, chances, strict=True):
+        for _ in range(count):
+            law = np.convolve(law, [1 - chance, chance])
+    logs, errors = _expectation.sum_log_pmf(counts, chances, 0, len(law))
+    assert np.exp(logs) == pytest.approx(law, rel=1e-9)
+    halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
+    logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
+    same = _saddle.binomial(50_000, 0.2, 4_000, 15_000)
+    slack = errors + _saddle.FLOOR + _saddle.SLOPE * np.abs(same)
+    assert (np.abs(logs - same) <= slack).all()
+    assert logs.min() < -2000
+    assert errors.max() < 1e-6
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 7.0])
+def test_windows_leave_out_nothing_that_matters(epsilon):
+    """The windowed sum against the sum over the whole profile."""
+    n, mechanism = 5000, Histogram(FixedSize(4950))
+    whole = profile(mechanism, n, epsilon) + _saddle.binomial(n, 0.1)
+    ends = [float(np.logaddexp.reduce(row)) for row in whole]
+    found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
+    assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
+
+
+def test_deltas_far_below_the_smallest_float():
+    found = smoothed_delta(Histogram(FixedSize(50_000)), Vertices([[DC, 1 - DC]]), 10**5, 2.0)
+    assert found.log10_upper == pytest.approx(-890.2, abs=0.05)
+    assert found.log10_upper - found.log10_lower < 1e-6
+    assert 0 < found.upper < 1e-300
+    assert found.lower == 0
+    assert "e-891" in str(found)
+
+
+def test_a_true_maximum_in_the_middle_is_enclosed():
+    """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
+    from vicinal.smoothed._two_types import largest_mean
+
+    mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
+    exact = smoothed_delta(mechanism, population, 40, 0.0)
+    assert exact.value == pytest.approx(0.0378802, abs=1e-7)
+    around = largest_mean(mechanism, 40, 0.0, 0.4, 0.6)
+    assert math.exp(around.low) == pytest.approx(0.0377284, abs=1e-7)
+    assert math.exp(around.high) >= exact.upper
+    assert math.exp(around.high) <= 0.03884
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sandwiches_enclose_algorithm_1(seed):
+    from vicinal.smoothed._two_types import largest_mean
+
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(5, 60))
+    mechanism, epsilon = Histogram(FixedSize(int(rng.integers(1, n + 1)))), float(rng.uniform(0, 2))
+    p, q = sorted(rng.uniform(0.05, 0.95, 2).tolist())
+    around = largest_mean(mechanism, n, epsilon, p, q)
+    exact = smoothed_delta(mechanism, Vertices([[p, 1 - p], [q, 1 - q]]), n, epsilon)
+    assert exact.method == "exact"
+    assert around.low <= exact.log_upper
+    assert exact.log_lower <= around.high
+
+
+@pytest.mark.parametrize("mechanism", [Histogram(FixedSize(13)), Histogram(Poisson(0.8))])
+def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
+    from vicinal.smoothed import _two_types
+
+    population = Vertices([[0.3, 0.3, 0.4], [0.35, 0.35, 0.3]])
+    for epsilon in (0.5, 2.0):
+        exact = smoothed_delta(mechanism, population, 16, epsilon)
+        assert exact.method == "exact"
+        assert _two_types.lower_mean(mechanism, population, 16, epsilon).low <= exact.log_upper
+        above = _two_types.pair_sum(mechanism.sampler, population.least, 16, epsilon)
+        assert exact.log_lower <= above
+
+
+def test_pair_sums_bite_where_records_are_many():
+    population = Vertices([[0.3, 0.3, 0.4]])
+    found = smoothed_delta(Histogram(FixedSize(70)), population, 140, 1.0)
+    assert found.method == "sandwich"
+    assert found.log_upper < math.log(0.5) - 5
+    assert found.log_lower > found.log_upper - 4
+
+
+def test_radius_votes_are_enclosed():
+    from vicinal.smoothed import _two_types
+    from vicinal.smoothed._radius import radius_mean
+
+    mechanism, population = RadiusVotes(0.1, 2), Vertices([[0.3, 0.3, 0.4], [0.4, 0.35, 0.25]])
+    for epsilon in (0.3, 1.0):
+        exact = smoothed_delta(mechanism, population, 16, epsilon)
+        around = radius_mean(mechanism, population, 16, epsilon)
+        assert exact.method == "exact"
+        assert around.low <= exact.log_upper
+        assert exact.log_lower <= around.high
+        from vicinal.smoothed._radius import _split_pairs
+
+        summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 16, epsilon)
+        assert _split_pairs(0.1, np.array([0.3, 0.3]), 16, epsilon) >= summed - 0.7
+    large = smoothed_delta(mechanism, Vertices([[0.02, 0.03, 0.95]]), 1000, 1.0)
+    assert large.method == "sandwich"
+    assert large.log_upper - large.log_lower < 2
+
+
+def test_groups_of_voters():
+    """Two groups of the same people are one; a mixed world is between the pure ones."""
+    mechanism = Histogram(FixedSize(990))
+    one = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), 1000, 1.0)
+    two = smoothed_delta(
+        mechanism, Heterogeneous([(400, [0.1, 0.9]), (600, [0.1, 0.9])]), 1000, 1.0
+    )
+    assert two.log_upper == pytest.approx(one.log_upper, abs=1e-6)
+    mixed = smoothed_delta(
+        mechanism, Heterogeneous([(400, [0.1, 0.9]), (600, [0.4, 0.6])]), 1000, 1.0
+    )
+    pure = smoothed_delta(mechanism, Vertices([[0.4, 0.6]]), 1000, 1.0)
+    assert pure.log_upper < mixed.log_upper < one.log_upper
+
+
+@pytest.mark.parametrize("n", [12, 40])
+def test_quantiles_enclose_all_mixtures_of_worlds(n):
+    mechanism, rows = Histogram(FixedSize(n - 3)), np.array([[0.1, 0.9], [0.4, 0.6]])
+    logs = profile(mechanism, n, 0.5)
+    for level in (0.5, 0.1, 0.02):
+        (found,) = quantiles(mechanism, Vertices(rows), n, 0.5, [level])
+        above = np.where(logs > math.log(level), 0.0, -np.inf)
+        exact, _ = _algorithm1.maximum(above, rows, n)
+        assert found.log_lower <= exact.high
+        assert exact.low <= found.log_upper
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_bounds_are_never_violated(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 400))
+    size, epsilon = int(rng.integers(1, n)), float(rng.uniform(0.01, 6))
+    p, q = sorted(rng.uniform(0.02, 0.98, 2).tolist())
+    population = Vertices([[p, 1 - p], [q, 1 - q]])
+    exact = smoothed_delta(Histogram(FixedSize(size)), population, n, epsilon)
+    known = bounds(population, n, size, epsilon)
+    assert exact.log_lower <= min(known.log_one_sided, known.log_two_sided)
+    assert exact.log_lower <= known.log_worst_case
+    assert known.log_floor <= exact.log_upper
+
+
+def test_bounds_bite():
+    """They would be no bounds to speak of if they were 1."""
+    known = bounds(Vertices([[DC, 1 - DC]]), 5 * 10**5, 499_000, 2.0)
+    assert known.log_two_sided / math.log(10) == pytest.approx(-8.51, abs=0.35)
+    assert known.log_one_sided == 0
+    half = bounds(Vertices([[DC, 1 - DC]]), 10**5, 50_000, 2.0)
+    assert half.log_one_sided / math.log(10) == pytest.approx(-621.1, abs=0.5)

@@ -1,0 +1,521 @@
+"""The store: the same answers as in memory, budgets that outlive it, replays, quotas, audiences."""
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from store_tools import PEOPLE, Q, R, X, Y, make, points, units
+from vicinal import IndKNNClassifier
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.ledger._audiences import charges_since_checkpoint, exact_sum
+from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.store import Query, Reply, Store, StoreExtractor
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request, postgres_url):
+    """Return a function that gives what to pass as `ledger` for a new store."""
+    return postgres_url if request.param == "postgres" else lambda: "sqlite"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with make(tmp_path / "store") as found:
+        yield found
+
+
+def reopened(store, path):
+    store.close()
+    return Store.open(path)
+
+
+# ---------------------------------------------------------------- the same as in memory
+
+PLANS = {
+    "votes": {},
+    "labels": {"release": "label"},
+    "sequential": {"execution": "sequential"},
+    "rbf": {"kernel": "rbf"},
+    "private count": {"neighbor_count": "private", "execution": "sequential"},
+    "rdp": {"accounting": "rdp"},
+    "automatic": {
+        "n_neighbors": "auto",
+        "noise_multiplier": "auto",
+        "epsilon": 20.0,
+        "model_share": 0,
+    },
+    "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
+    "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
+    "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_a_store_answers_and_charges_as_a_classifier_does_with_the_same_noise(tmp_path, plan):
+    settings = {**tools.PLAN, "n_records": 300, "simulation_seed": 7, **plan}
+    classifier = IndKNNClassifier(range(3), **settings).fit(X, Y, PEOPLE, public=R)
+    with make(tmp_path / "store", **settings) as store:
+        for part in (Q[:10], Q[10:40]):
+            reply, answers = store.predict(part), classifier.query(part)
+            np.testing.assert_array_equal(reply.labels, answers.labels)
+            if reply.votes is None:
+                assert plan["release"] == "label"
+            else:
+                np.testing.assert_array_equal(reply.votes, answers.votes)
+        memory = classifier._engine.shard.ledger
+        for person in set(PEOPLE):
+            assert units(store, person) == memory.remaining[memory.slots([person])[0]]
+        audience = store._parts.ledger.audiences["default"]
+        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
+        assert spent + audience.checkpointed == sum(memory.journal) > 0
+        assert store.verify()
+
+
+def test_the_size_is_estimated_once_and_charged(tmp_path):
+    with make(tmp_path / "store", n_records=None) as store:
+        assert 0 < units(store, "person-3") < UNITS
+        found = store.facts()["audiences"]["default"]["plan"]["n_records"]
+        before = units(store, "person-3")
+    with Store.open(tmp_path / "store") as store:
+        assert store.facts()["audiences"]["default"]["plan"]["n_records"] == found
+        assert units(store, "person-3") == before
+        assert "estimated once with noise" in str(store.guarantee())
+        assert store.verify()
+
+
+def test_a_simulation_says_that_it_protects_nobody(tmp_path):
+    with make(tmp_path / "store", simulation_seed=1) as store:
+        assert str(store.guarantee()).startswith("NO GUARANTEE")
+
+
+# ---------------------------------------------------------------- life on the disk
+
+
+def test_budgets_answers_and_slack_survive_a_restart(tmp_path, ledger):
+    store = make(tmp_path / "store", ledger=ledger())
+    reply = store.predict(Q[:20], idempotency_key="a")
+    account = store._parts.ledger.audiences["default"].account.remaining.copy()
+    slack = store._audience_states["default"].slack.spent
+    store = reopened(store, tmp_path / "store")
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, account
+    )
+    assert store._audience_states["default"].slack.spent == slack > 0
+    again = store.predict(Q[:20])
+    np.testing.assert_array_equal(again.votes, reply.votes)
+    assert again.charged == 0
+    assert again.left == reply.left == 40
+    assert store.verify()
+    store.close()
+
+
+def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
+    store = make(tmp_path / "store", ledger=ledger())
+    store.predict(Q[:20])
+    left = units(store, "person-7")
+    assert store.erase(["person-7", "person-8", "nobody"]) == 4
+    store.add(*points(5, 9), ["person-7", "new", "new", "newer", "person-1"])
+    store = reopened(store, tmp_path / "store")
+    assert units(store, "person-7") == left
+    assert units(store, "new") == UNITS
+    assert "person-8" not in store._parts.ledger.slot_table.slot_of
+    assert store.facts(curator=True)["private"]["records"] == 301
+    assert store.verify(["person-8"])
+    store.close()
+
+
+def test_records_without_subjects_are_people_whose_numbers_do_not_come_back(tmp_path):
+    settings = {"classes": range(3), "public": R, "n_records": 300, **tools.PLAN}
+    with Store.init(tmp_path / "store", X, Y, **settings) as store:
+        store.erase([299])
+        store.add(*points(2, 3))
+        assert {300, 301} < set(store._parts.ledger.slot_table.slot_of)
+        assert 299 not in store._parts.ledger.slot_table.slot_of
+
+
+@pytest.mark.usefixtures("store")
+def test_two_processes_cannot_charge_one_store(tmp_path):
+    with pytest.raises(PrivacyRefused, match="open"):
+        Store.open(tmp_path / "store")
+
+
+def test_a_fork_gets_no_turn(store):
+    child = os.fork()
+    if child == 0:
+        try:
+            store.predict(Q[:1])
+        except PrivacyRefused:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_closed_store_answers_nothing(store):
+    store.close()
+    store.close()
+    for call in (lambda: store.predict(Q[:1]), lambda: store.erase(["x"]), store.verify):
+        with pytest.raises(StorageFailed, match="closed"):
+            call()
+
+
+# ---------------------------------------------------------------- replays
+
+
+def test_an_equal_query_is_replayed_in_one_version_and_asked_anew_in_the_next(store):
+    first = store.predict(Q[:4])
+    assert store.predict(Q[[1, 1, 3]]).charged == 0
+    assert store.predict(np.concatenate([Q[:2], Q[4:6], Q[4:6]])).charged == 2
+    store.erase(["nobody at all"])
+    again = store.predict(Q[:4])
+    assert again.charged == 4, "that nobody was there must not show"
+    assert (again.votes != first.votes).any()
+
+
+def test_one_key_sent_ten_thousand_times_is_one_charge_and_one_answer(store):
+    first = store.predict(Q[:3], idempotency_key="k")
+    before = store._parts.ledger.audiences["default"].account.remaining.copy()
+    store.erase(["nobody"])  # the key outlives the version
+    for reply in store.predict_many([Query(Q[:3], idempotency_key="k")] * 10_000):
+        np.testing.assert_array_equal(reply.votes, first.votes)
+    assert store.quota().used == 3
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, before
+    )
+
+
+def test_a_key_twice_in_one_batch_is_one_request(store):
+    one, two = store.predict_many([Query(Q[:3], idempotency_key="k")] * 2)
+    np.testing.assert_array_equal(one.votes, two.votes)
+    assert store.quota().used == 3
+
+
+def test_keys_of_a_block_are_looked_up_at_once(store, monkeypatch):
+    first = store.predict(Q[:1], idempotency_key="0")
+    database, asked = store._parts.database, []
+    run = database._run
+    monkeypatch.setattr(
+        database, "_run", lambda text, *rest: asked.append(text) or run(text, *rest)
+    )
+    replies = store.predict_many(
+        [Query(Q[i : i + 1], idempotency_key=str(i)) for i in range(20)]
+        + [Query(Q[:2], idempotency_key="3"), Query(Q[:1], idempotency_key="\ud800")]
+    )
+    assert sum("FROM requests" in text for text in asked) == 1
+    np.testing.assert_array_equal(replies[0].votes, first.votes)
+    assert [reply.charged for reply in replies[:20]] == [0] + 19 * [1]
+    assert isinstance(replies[20], KeyReused)
+    assert isinstance(replies[21], InvalidInput)
+
+
+def test_a_key_is_its_analysts_own_and_good_for_one_request(store):
+    store.predict(Q[:3], idempotency_key="k")
+    with pytest.raises(InvalidInput, match="idempotency_key"):
+        store.predict(Q[:4], idempotency_key="k")
+    assert store.predict(Q[5:7], idempotency_key="k", analyst="bob").charged == 2
+
+
+# ---------------------------------------------------------------- plans, quotas, audiences
+
+
+def test_the_plan_is_refused_in_time_and_replays_go_on(store):
+    store.predict(Q[:55])
+    before = store._parts.ledger.audiences["default"].account.remaining.copy()
+    with pytest.raises(PrivacyRefused, match="has 5 of its 60 answers left"):
+        store.predict(points(6, 77)[0])
+    assert store.predict(Q[:55]).charged == 0
+    np.testing.assert_array_equal(
+        store._parts.ledger.audiences["default"].account.remaining, before
+    )
+    assert store.predict(points(5, 78)[0]).left == 0
+
+
+def test_a_quota_binds_its_analyst_only(tmp_path, store):
+    store.allow("bob", 3)
+    store.predict(Q[:2], analyst="bob")
+    with pytest.raises(PrivacyRefused, match="1 of 3"):
+        store.predict(Q[2:4], analyst="bob")
+    assert store.predict(Q[2:4], analyst="anna").charged == 2
+    assert store.predict(Q[2:4], analyst="bob").charged == 0, "what anna asked is public"
+    store = reopened(store, tmp_path / "store")
+    found = store.quota("bob")
+    assert (found.analyst_quota, found.analyst_used, found.analyst_left) == (3, 2, 1)
+    assert store.quota("anna").analyst_left is None
+    store.close()
+
+
+def test_a_batch_answers_whom_it_can(store):
+    store.allow("bob", 1)
+    replies = store.predict_many(
+        [
+            Query(Q[:2], analyst="bob"),
+            Query(Q[:2]),
+            Query(Q[:1], audience="nobody"),
+            Query(np.full((1, 4), np.nan)),
+            Query(Q[:2], analyst="bob"),
+        ]
+    )
+    kinds = [PrivacyRefused, Reply, InvalidInput, InvalidInput, Reply]
+    assert [type(reply) for reply in replies] == kinds
+    assert store.quota().used == 2
+
+
+def test_audiences_have_budgets_of_their_own(tmp_path, ledger):
+    store = make(tmp_path / "store", ledger=ledger())
+    store.predict(Q[:20])
+    left = units(store, "person-7")
+    plan = {**tools.PLAN, "n_queries": 10, "n_records": 300}
+    store.open_audience("press", release="label", **plan)
+    assert units(store, "person-7", "press") == UNITS
+    reply = store.predict(Q[:10], audience="press")
+    assert reply.votes is None
+    assert reply.charged == 10
+    assert units(store, "person-7") == left
+    with pytest.raises(PrivacyRefused, match="press"):
+        store.predict(Q[10:11], audience="press")
+    store = reopened(store, tmp_path / "store")
+    assert store.audiences == ("default", "press")
+    np.testing.assert_array_equal(store.predict(Q[:10], audience="press").labels, reply.labels)
+    assert "press" in str(store.guarantee("press"))
+    store.erase(["person-7"])
+    store.add(X[:1], Y[:1], ["person-7"])
+    assert units(store, "person-7") == left
+    assert store.verify()
+    store.close()
+
+
+def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monkeypatch):
+    store.open_audience("press", **{**tools.PLAN, "n_records": 300})
+
+    def refuse(*_):
+        raise PrivacyRefused("The grid is used up.")
+
+    monkeypatch.setattr(store._audience_states["press"].slack, "charge", refuse)
+    before = units(store, "person-7", "press")
+    queries = [Query(Q[:2], "press", idempotency_key="k"), Query(Q[:2])]
+    refused, answered = store.predict_many(queries)
+    assert isinstance(refused, PrivacyRefused)
+    assert answered.charged == 2
+    assert units(store, "person-7", "press") == before
+    assert store.verify()
+
+
+def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_path):
+    plan = {"n_queries": 100_000, "noise_multiplier": 0.3, "epsilon": 0.5}
+    with make(tmp_path / "store", **plan) as store:
+        queries = points(64 * 12, 31)[0].reshape(64, 12, 1, 4)
+        errors = []
+
+        def client(number):
+            try:
+                for query in queries[number]:
+                    store.predict(query, analyst=f"client-{number}")
+            except VicinalError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors
+        audience = store._parts.ledger.audiences["default"]
+        spent, _ = charges_since_checkpoint(store._parts.database, audience.number)
+        left = exact_sum(audience.account.remaining)
+        assert spent + audience.checkpointed + left == 150 * UNITS
+        assert (audience.account.remaining == 0).any() or left < 15 * UNITS, "not nearly spent"
+        assert store.verify()
+
+
+# ---------------------------------------------------------------- inputs
+
+
+BAD = {
+    "empty": lambda s: s.predict(np.zeros((0, 4))),
+    "flat": lambda s: s.predict(np.zeros(4)),
+    "narrow": lambda s: s.predict(np.zeros((1, 3))),
+    "infinite": lambda s: s.predict(np.full((1, 4), np.inf)),
+    "text": lambda s: s.predict([["canary-1", "b", "c", "d"]]),
+    "none": lambda s: s.predict(None),
+    "objects": lambda s: s.predict(np.array([[object()] * 4])),
+    "audience": lambda s: s.predict(Q[:1], audience="canary"),
+    "no audience": lambda s: s.predict(Q[:1], audience=None),
+    "analyst": lambda s: s.predict(Q[:1], analyst=""),
+    "long analyst": lambda s: s.predict(Q[:1], analyst="x" * 201),
+    "key": lambda s: s.predict(Q[:1], idempotency_key="a\nb"),
+    "labels": lambda s: s.add(X[:2], ["canary", "b"], [1, 2]),
+    "few labels": lambda s: s.add(X[:2], [0], [1, 2]),
+    "subjects": lambda s: s.add(X[:2], [0, 1], ["canary"]),
+    "long subject": lambda s: s.add(X[:1], [0], ["canary" * 500]),
+    "erase one": lambda s: s.erase("canary"),
+    "erase floats": lambda s: s.erase([1.5]),
+    "quota": lambda s: s.allow("bob", -2),
+    "twice": lambda s: s.open_audience("default"),
+    "plan": lambda s: s.open_audience("x", sigma=1),
+    "kernel": lambda s: s.open_audience("x", kernel="rbf"),
+    "reuse": lambda s: s.open_audience("x", reuse_predictions="maybe"),
+    "index": lambda s: s.open_audience("x", index="lsh"),
+    "record key": lambda s: s.add(X[:1], [0], ["a"], idempotency_key="a\nb"),
+    "epsilon": lambda s: s.open_audience("x", epsilon=-1),
+}
+
+
+@pytest.mark.parametrize("call", BAD.values(), ids=BAD)
+def test_bad_input_is_refused_before_anything_changes_and_not_repeated(shared, call):
+    before = shared.facts(curator=True), shared._parts.ledger.clock
+    with pytest.raises(InvalidInput) as caught:
+        call(shared)
+    assert "canary" not in str(caught.value)
+    assert (shared.facts(curator=True), shared._parts.ledger.clock) == before
+    assert len(shared.predict(Q[:1]).labels) == 1, "and the store goes on"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with make(tmp_path_factory.mktemp("shared") / "store") as store:
+        store.predict(Q[:1])
+        yield store
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"classes": None}, {"classes": [0]}, {"public": None}, {"public": X[:50]}, {"epsilon": 0},
+        {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "maybe"}, {"ledger": "mysql://x"},
+        {"reuse_predictions": "neighbors", "neighbor_count": "private"},
+        {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
+        {"index": {"kind": "centroids", "cells": 1000}},
+        {"ledger": "postgresql://me:secret@host/db"},
+    ],
+)  # fmt: skip
+def test_a_store_that_cannot_be_is_not_begun(tmp_path, change):
+    with pytest.raises(InvalidInput):
+        make(tmp_path / "store", **change)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_is_made_in_a_new_place_only(tmp_path):
+    with pytest.raises(InvalidInput, match="new folder"):
+        make(tmp_path / "store")
+    with pytest.raises(InvalidInput, match="no store"):
+        Store.open(tmp_path)
+
+
+def test_features_are_extracted_alike_for_records_and_queries(tmp_path):
+    images = np.random.default_rng(0).integers(0, 255, (40, 12, 12))
+    extractor, reference = StoreExtractor("hog", {"cell": 3}).fitted(images[:15], 5)
+    plan = {"n_neighbors": 5, "noise_multiplier": 1.0, "n_records": 20, "epsilon": 8.0}
+    with Store.init(
+        tmp_path / "store", images[15:35], np.arange(20) % 2, classes=[0, 1], public=reference,
+        extractor=extractor, **plan,
+    ) as store:  # fmt: skip
+        first = store.predict(images[35:])
+    with Store.open(tmp_path / "store") as store:
+        again = store.predict(images[35:])
+        assert again.charged == 0
+        np.testing.assert_array_equal(again.votes, first.votes)
+        with pytest.raises(InvalidInput):
+            store.predict(reference)
+
+
+# ---------------------------------------------------------------- adding once
+
+
+def test_records_with_a_key_are_added_once(tmp_path, ledger):
+    store = make(tmp_path / "store", ledger=ledger())
+    records = (*points(3, 8), ["new", "new", "newer"])
+    size = len(store._parts.shard)
+    version = store.add(*records, curator="carl", idempotency_key="k")
+    assert version == store.version
+    store.predict(Q[:2])
+    assert store.add(*records, curator="carl", idempotency_key="k") == version
+    store = reopened(store, tmp_path / "store")
+    assert store.add(*records, curator="carl", idempotency_key="k") == version == store.version
+    assert len(store._parts.shard) == size + 3
+    assert store.predict(Q[:2]).charged == 0, "no new version of the data"
+    others = {
+        "features": (*points(3, 9)[:1], *records[1:]),
+        "labels": (records[0], (records[1] + 1) % 3, records[2]),
+        "people": (*records[:2], ["new", "newer", "newer"]),
+        "nobody": (*records[:2], None),
+        "fewer": tuple(part[:2] for part in records),
+    }
+    for name, other in others.items():
+        with pytest.raises(KeyReused):
+            store.add(*other, curator="carl", idempotency_key="k")
+        assert len(store._parts.shard) == size + 3, name
+    assert store.add(*records, curator="cora", idempotency_key="k") == version + 1
+    assert store.add(*records, curator="carl") == version + 2
+    assert len(store._parts.shard) == size + 9
+    assert store.verify()
+    store.close()
+
+
+def test_a_late_repetition_brings_nobody_back(tmp_path):
+    """After an erasure no digest can confirm who was there, and the key adds nothing."""
+    store = make(tmp_path / "store")
+    records = (*points(2, 8), ["new", "new"])
+    store.add(*records, idempotency_key="k")
+    store.erase(["new"])
+    assert {
+        bytes(body) for (body,) in store._parts.database.read("SELECT body FROM additions")
+    } == {b""}
+    for _ in range(2):
+        with pytest.raises(KeyReused):
+            store.add(*records, idempotency_key="k")
+        store = reopened(store, tmp_path / "store")
+    assert "new" not in store._parts.ledger.slot_table.slot_of
+    assert store.verify(["new"])
+    store.close()
+
+
+def test_keys_of_answers_and_of_records_do_not_meet(store):
+    store.predict(Q[:1], analyst="carl", idempotency_key="k")
+    store.add(*points(1, 8), ["new"], curator="carl", idempotency_key="k")
+    with pytest.raises(KeyReused):
+        store.predict(Q[:2], analyst="carl", idempotency_key="k")
+
+
+def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
+    store = make(tmp_path / "store")
+    records = (*points(2, 8), ["new", "new"])
+    monkeypatch.setattr(type(store._parts.record_files), "stage", _fails)
+    with pytest.raises(OSError, match="full"):
+        store.add(*records, idempotency_key="k")
+    monkeypatch.undo()
+    store = reopened(store, tmp_path / "store")
+    store.add(*records, idempotency_key="k")
+    assert "new" in store._parts.ledger.slot_table.slot_of
+    store.close()
+
+
+def _fails(*_):
+    raise StorageFailed("The disk is full.")
+
+
+def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
+    """The id of somebody about to come back must not stay behind the log's last commit."""
+    store = tools.make(tmp_path / "store")
+    database = store._parts.database
+    database._connection.execute(
+        "PRAGMA cache_size = 1"
+    )  # so that pages reach the log before the commit
+    with suppress(KeyboardInterrupt), database.transaction():
+        rows = ((10_000 + n, 0, b"", b"canary-anna" + bytes([n]) * 4000) for n in range(50))
+        database.insert(SUBJECT_PAGES, rows)
+        shutil.copytree(tmp_path / "store", tmp_path / "killed")
+        shutil.copy(tmp_path / "store.witness", tmp_path / "killed.witness")
+        raise KeyboardInterrupt
+    with suppress(StorageFailed):
+        store.close()
+    assert b"canary-anna" in (tmp_path / "killed" / "ledger.db-wal").read_bytes()
+    with Store.open(tmp_path / "killed") as found:
+        assert found.verify()
+        for path in (tmp_path / "killed").rglob("*"):
+            assert path.is_dir() or b"canary-anna" not in path.read_bytes()

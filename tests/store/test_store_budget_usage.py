@@ -1,0 +1,123 @@
+"""Wear that a store tells: estimated on public points, kept with the answers, blind to records."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from store_tools import PLAN, Q, R, make, points
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.engine._proxy_ledger import WHOLE
+from vicinal.store import Store, _status
+
+
+def wear(store, audience="default"):
+    return store.facts()["audiences"][audience]["wear"]
+
+
+def test_wear_grows_with_answers_and_not_with_replays(tmp_path):
+    with make(tmp_path / "store") as store:
+        assert wear(store)["mean"] == 0
+        store.predict(Q[:20])
+        some = wear(store)
+        assert 0 < some["mean"] < some["quantiles"]["99%"] <= 1
+        store.predict(Q[:20])
+        assert wear(store) == some
+        store.predict(Q[20:40])
+        assert wear(store)["mean"] > some["mean"]
+
+
+@pytest.mark.parametrize("options", [{}, {"reuse_predictions": "gate"}])
+def test_wear_outlives_the_process(tmp_path, options):
+    store = make(tmp_path / "store", **options)
+    store.predict(Q[:30])
+    before = wear(store)
+    store.close()
+    with Store.open(tmp_path / "store") as store:
+        after = wear(store)
+        assert after["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
+        assert after["mean"] >= before["mean"] - 1e-12
+        store.predict(Q[30:])
+        assert wear(store)["mean"] > after["mean"]
+
+
+def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
+    with make(tmp_path / "store") as store:
+        store.predict(Q[:10])
+        before = wear(store)
+
+        def failing(*_):
+            raise RuntimeError
+
+        monkeypatch.setattr(store._parts.ledger, "commit", failing)
+        monkeypatch.setattr("vicinal.store._request_batch.released", failing)
+        with pytest.raises(RuntimeError):
+            store.predict(Q[10:30])
+        assert wear(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
+
+
+def in_two_worlds(folder):
+    """Return the wear that two stores tell of other people after the same queries."""
+    found = []
+    for name, (size, seed) in {"a": (300, 5), "b": (40, 77)}.items():
+        settings = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
+        with Store.init(folder / name, *points(size, seed), None, **settings) as store:
+            store.predict(Q)
+            found.append(wear(store)["mean"])
+    return found
+
+
+def test_wear_is_the_same_whoever_is_in_the_data(tmp_path):
+    told, other = in_two_worlds(tmp_path)
+    assert told == other > 0.1
+
+
+def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
+    def peeking(desk):
+        return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
+
+    monkeypatch.setattr(_status, "_wear", peeking)
+    told, other = in_two_worlds(tmp_path)
+    assert told != other
+
+
+def test_no_wear_is_told_where_nothing_tells_it(tmp_path):
+    fixed = {
+        "classes": range(3),
+        "n_records": 300,
+        "min_similarity": 0.5,
+        "neighbor_count": "private",
+    }
+    plan = {name: value for name, value in PLAN.items() if name != "n_neighbors"}
+    with Store.init(tmp_path / "store", *points(300, 5), None, **fixed, **plan) as store:
+        assert wear(store) is None
+    out = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")])
+    assert "Wear" not in out.output
+
+
+def test_each_audience_has_its_own_wear_and_backups_keep_it(tmp_path):
+    store = make(tmp_path / "store")
+    store.open_audience("press", **{**PLAN, "n_records": 300})
+    store.predict(Q[:30])
+    assert wear(store, "press")["mean"] == 0
+    told = wear(store)
+    store.backup(tmp_path / "backup")
+    store.close()
+    Store.restore(tmp_path / "backup", tmp_path / "again", accept_loss=True).close()
+    with Store.open(tmp_path / "again") as again:
+        assert wear(again) is None, "nobody knows what was charged since the backup"
+    with Store.open(tmp_path / "store") as store:
+        assert wear(store)["mean"] == pytest.approx(told["mean"], abs=2 / WHOLE)
+
+
+def test_inspect_tells_it(tmp_path):
+    with make(tmp_path / "store") as store:
+        store.predict(Q)
+        mean = wear(store)["mean"]
+    words = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).output
+    assert f"{mean:.0%} of a budget used on average" in words
+    plain = json.loads(
+        CliRunner().invoke(app, ["inspect", str(tmp_path / "store"), "--json"]).output
+    )
+    assert plain["audiences"]["default"]["wear"]["mean"] == pytest.approx(mean, abs=2 / WHOLE)

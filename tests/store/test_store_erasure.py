@@ -1,0 +1,339 @@
+"""Erasure leaves nothing; verification finds whatever is wrong; old backups refill no budget."""
+
+import shutil
+import sqlite3
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from store_tools import PEOPLE, Q, R, X, Y, make, points, units
+from vicinal.accounting._budget import UNITS
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.store import Query, Store, _erasure
+
+CANARY = "canary-2f7a91"
+
+
+@pytest.fixture
+def store(tmp_path):
+    with make(tmp_path / "store") as found:
+        yield found
+
+
+def with_canary(store):
+    """Add a person whose id and features can be found in any file; return the features."""
+    features = points(3, 123)[0]
+    store.add(features, [0, 1, 2], [CANARY] * 3)
+    return features
+
+
+def encoded(store, features):
+    kernel = store._parts.shard.index.kernel
+    return [row.tobytes() for row in kernel.encode(features)]
+
+
+# ---------------------------------------------------------------- erasure
+
+
+def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
+    features = with_canary(store)
+    store.add(*points(40, 5), [f"later-{i}" for i in range(40)])  # so that they stand in the middle
+    store.predict(Q[:5])
+    needles = [CANARY.encode(), *encoded(store, features)]
+    assert all(tools.files_with(tmp_path, needle) for needle in needles), "the search can find"
+    assert not store.verify([CANARY])
+    assert store.erase([CANARY]) == 3
+    assert not any(tools.files_with(tmp_path, needle) for needle in needles)
+    assert store.verify([CANARY], features)
+    store.predict(Q[5:9])
+    store.close()
+    assert not any(tools.files_with(tmp_path, needle) for needle in needles)
+
+
+def test_files_end_where_the_records_end(store):
+    store.erase(PEOPLE[:200])
+    for column in store._parts.record_files.parts.values():
+        assert column.size() == 100 * column.bytes
+
+
+def test_nobody_has_records_left_whose_records_went(store):
+    """Fails if counts of records a subject differ from the records: who has several is charged."""
+    store.erase(["person-3", "person-4", "nobody"])
+    shard = store._parts.shard
+    left = np.bincount(shard._slots, minlength=store._parts.ledger.size)
+    assert (left == 0).any()
+    np.testing.assert_array_equal(shard._records, left)
+
+
+def test_everybody_can_go_and_come_back(tmp_path, store):
+    store.predict(Q[:30])
+    left = units(store, "person-7")
+    store.erase(PEOPLE)
+    assert store.predict(Q[30:33]).charged == 3, "an empty store answers like any other"
+    assert store.verify(PEOPLE)
+    store.add(X, Y, PEOPLE)
+    assert units(store, "person-7") == left < UNITS
+    store.close()
+    with Store.open(tmp_path / "store") as store:
+        assert store.verify()
+
+
+def test_answers_that_were_given_stay(store):
+    before = store.predict(Q[:3], idempotency_key="k")
+    store.erase(PEOPLE[:100])
+    np.testing.assert_array_equal(store.predict(Q[:3], idempotency_key="k").votes, before.votes)
+
+
+@pytest.mark.parametrize("step", ["_move", "_cut", "scrub"])
+def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, monkeypatch, step):
+    store = make(tmp_path / "store")
+    features = with_canary(store)
+    needles = [CANARY.encode(), *encoded(store, features)]
+
+    def fail(*_):
+        raise StorageFailed("injected")
+
+    with monkeypatch.context() as broken:
+        owner = store._parts.database if step == "scrub" else _erasure
+        broken.setattr(owner, step, fail)
+        with pytest.raises(StorageFailed, match="injected"):
+            store.erase([CANARY])
+    with pytest.raises(StorageFailed, match="Open it again"):
+        store.erase(["person-1"])
+    store.close()
+    with Store.open(tmp_path / "store") as store:
+        assert not any(tools.files_with(tmp_path, needle) for needle in needles)
+        assert store.verify([CANARY], features)
+
+
+def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
+    monkeypatch.setattr(store._parts.database, "scrub", lambda: None)
+    with pytest.raises(StorageFailed, match="not here any more"):
+        store.erase(["person-3"])
+    assert not store.is_consistent
+
+
+# ---------------------------------------------------------------- what verification finds
+
+
+def damage(sql, *values):
+    def apply(store):
+        with store._parts.database.transaction():
+            store._parts.database._run(sql, values)
+
+    return apply
+
+
+def overwrite(part, offset, content):
+    def apply(store):
+        path = store._parts.record_files.parts[part].path
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(content)
+
+    return apply
+
+
+def forgotten_charge(store):
+    store._parts.ledger.audiences["default"].account.remaining[3] += 1
+
+
+DAMAGES = {
+    "refilled budget": (
+        damage("UPDATE pages SET units = ?", np.full(150, UNITS).tobytes()),
+        "differ from those on disk",
+    ),
+    "lost charge": (damage("DELETE FROM charges"), "differ in number"),
+    "charge taken twice": (
+        damage("UPDATE charges SET spent = spent || '0'"),
+        "do not add up",
+    ),
+    "lost answer": (damage("DELETE FROM answers"), "differ in number"),
+    "charge in memory only": (forgotten_charge, "differ from those on disk"),
+    "budget for nobody": (damage("DELETE FROM departed"), "do not add up"),
+    "feature": (overwrite("features", 40, b"\1"), "is not what was written"),
+    "label": (overwrite("labels", 0, b"\7"), "is not what was written"),
+    "somebody else's record": (overwrite("slots", 0, b"\5"), "is not what was written"),
+    "longer file": (overwrite("labels", 4 * 301, b"\0"), "length differs"),
+    "id left behind": (
+        damage("INSERT INTO meta (name, value) VALUES ('x', ?)", "<id:sperson-9999>"),
+        "not here any more",
+    ),
+    "witness": (lambda store: store._parts.witness.advance(10**6, bytes(32)), "witness"),
+}
+
+
+@pytest.mark.parametrize(("apply", "words"), DAMAGES.values(), ids=DAMAGES)
+def test_verification_finds(store, apply, words):
+    store.predict(Q[:5])
+    store.erase(["person-3"])
+    store.predict(Q[:5])
+    assert store.verify()
+    apply(store)
+    found = store.verify()
+    assert not found
+    assert any(words in fault for fault in found.faults), found.faults
+
+
+def test_verification_finds_erased_features_and_people_who_are_still_here(store):
+    assert "features" in " ".join(store.verify(features=X[:1]).faults)
+    assert "number 2 is enrolled" in " ".join(store.verify(["nobody", "person-3"]).faults)
+
+
+@pytest.mark.parametrize("part", ["features", "labels", "slots"])
+def test_a_damaged_file_is_noticed_at_opening(tmp_path, part):
+    make(tmp_path / "store").close()
+    path = tmp_path / "store" / "records" / part
+    content = path.read_bytes()
+    for bad in (content[:-1] + bytes([content[-1] ^ 1]), content[:-4]):
+        path.write_bytes(bad)
+        with pytest.raises(StorageFailed):
+            Store.open(tmp_path / "store")
+    path.write_bytes(content)
+    Store.open(tmp_path / "store").close()
+
+
+def test_a_damaged_database_is_noticed(tmp_path):
+    make(tmp_path / "store").close()
+    path = tmp_path / "store" / "ledger.db"
+    path.write_bytes(b"no database at all" + path.read_bytes()[18:])
+    with pytest.raises(StorageFailed):
+        Store.open(tmp_path / "store")
+
+
+# ---------------------------------------------------------------- backups
+
+
+def copy_of(path, target):
+    """Copy a store's folder as somebody would who knows nothing of its witness."""
+    shutil.copytree(path, target)
+
+
+def test_the_last_backup_brings_everything_back(tmp_path, store):
+    store.predict(Q[:20], idempotency_key="k")
+    store.erase(["person-3"])
+    reply = store.predict(Q[:20])
+    left = units(store, "person-7")
+    store.backup(tmp_path / "backup")
+    store.close()
+    shutil.rmtree(tmp_path / "store")
+    with Store.restore(tmp_path / "backup", tmp_path / "store") as again:
+        np.testing.assert_array_equal(again.predict(Q[:20]).votes, reply.votes)
+        assert units(again, "person-7") == left
+        assert again.verify(["person-3"])
+
+
+def test_a_ledger_moves_between_databases_by_way_of_a_backup(tmp_path, store, postgres_url):
+    reply = store.predict(Q[:20])
+    store.backup(tmp_path / "backup")
+    store.close()
+    shutil.rmtree(tmp_path / "store")
+    there = Store.restore(tmp_path / "backup", tmp_path / "store", ledger=postgres_url())
+    with there:
+        assert there.facts()["ledger"] == "postgres"
+        np.testing.assert_array_equal(there.predict(Q[:20]).votes, reply.votes)
+        assert there.verify()
+        there.predict(Q[20:25])
+        there.backup(tmp_path / "back")
+    shutil.rmtree(tmp_path / "store")
+    with Store.restore(tmp_path / "back", tmp_path / "store") as here:
+        assert here.quota().used == 25
+        assert here.verify()
+
+
+def test_an_old_backup_is_refused_and_refills_nothing(tmp_path, store):
+    store.predict(Q[:20])
+    store.backup(tmp_path / "backup")
+    store.predict(Q[20:21])
+    store.close()
+    shutil.move(tmp_path / "store", tmp_path / "lost")
+    with pytest.raises(PrivacyRefused, match="older than the store"):
+        Store.restore(tmp_path / "backup", tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_accepted_loss_spends_everything_and_erases_the_erased_again(tmp_path, store):
+    with_canary(store)
+    reply = store.predict(Q[:20], idempotency_key="k")
+    store.erase(["person-9"])
+    store.backup(tmp_path / "backup")
+    store.erase([CANARY])
+    store.close()
+    shutil.move(tmp_path / "store", tmp_path / "lost")
+    with Store.restore(tmp_path / "backup", tmp_path / "store", accept_loss=True) as again:
+        assert not again._parts.ledger.audiences["default"].account.remaining.any()
+        assert CANARY not in again._parts.ledger.slot_table.slot_of
+        assert again.verify([CANARY, "person-9"])
+        again.add(*points(2, 8), ["new", "person-9"])
+        assert units(again, "new") == units(again, "person-9") == 0
+        replayed = again.predict(Q[:20], idempotency_key="k")
+        np.testing.assert_array_equal(replayed.votes, reply.votes)
+        assert again.predict(Q[20:24]).charged == 4, "it answers, with noise"
+        again.open_audience("later", n_records=300, **tools.PLAN)
+        assert units(again, "new", "later") == UNITS
+        assert again.verify()
+    with Store.open(tmp_path / "store") as again:
+        assert again.verify()
+
+
+def test_without_its_witness_a_store_knows_nothing(tmp_path):
+    make(tmp_path / "store").close()
+    (tmp_path / "store.witness").unlink()
+    with pytest.raises(PrivacyRefused, match="missing"):
+        Store.open(tmp_path / "store")
+    with Store.open(tmp_path / "store", accept_loss=True) as store:
+        assert not store._parts.ledger.audiences["default"].account.remaining.any()
+    Store.open(tmp_path / "store").close()
+
+
+def test_a_folder_that_was_copied_back_is_noticed(tmp_path):
+    make(tmp_path / "store").close()
+    copy_of(tmp_path / "store", tmp_path / "copy")
+    with Store.open(tmp_path / "store") as store:
+        store.predict_many([Query(Q[:1])])
+    shutil.rmtree(tmp_path / "store")
+    copy_of(tmp_path / "copy", tmp_path / "store")
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(tmp_path / "store")
+
+
+def test_a_backup_is_no_store_and_a_store_no_backup(tmp_path, store):
+    store.backup(tmp_path / "backup")
+    with pytest.raises(PrivacyRefused, match="is a backup"):
+        Store.open(tmp_path / "backup")
+    with pytest.raises(InvalidInput, match="not a backup"):
+        Store.restore(tmp_path / "store", tmp_path / "other")
+    with pytest.raises(InvalidInput, match="new folder"):
+        store.backup(tmp_path / "backup")
+    store.predict(Q[:1])
+
+
+def test_a_witness_of_another_store_is_not_believed(tmp_path):
+    make(tmp_path / "one").close()
+    make(tmp_path / "two").close()
+    shutil.copy(tmp_path / "two.witness", tmp_path / "one.witness")
+    with pytest.raises(StorageFailed, match="another store"):
+        Store.open(tmp_path / "one")
+
+
+def test_a_ledger_of_another_store_is_not_believed(tmp_path):
+    make(tmp_path / "one").close()
+    make(tmp_path / "two", public=R[:60]).close()
+    shutil.copy(tmp_path / "two" / "ledger.db", tmp_path / "one" / "ledger.db")
+    with pytest.raises(StorageFailed, match="another store"):
+        Store.open(tmp_path / "one")
+
+
+def test_only_the_owner_can_read_a_store(tmp_path, store):
+    store.backup(tmp_path / "backup")
+    for folder in (tmp_path / "store", tmp_path / "backup"):
+        assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_sqlite_flushes_every_commit(store):
+    connection = store._parts.database._connection
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert connection.execute("PRAGMA secure_delete").fetchone() == (1,)
+    assert isinstance(connection, sqlite3.Connection)

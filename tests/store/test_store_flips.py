@@ -1,0 +1,132 @@
+"""Damage is told, never served: single bits of every file of a store and its witness."""
+
+import hashlib
+import os
+import shutil
+import stat
+
+import pytest
+
+import store_flips
+from store_tools import PLAN, Q, R, X, Y, make
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger import _postgres
+from vicinal.store import Store
+
+FLIPS = 150
+
+
+def test_no_bit_that_flips_is_silent_or_ends_in_a_traceback(tmp_path):
+    said: list[str] = []
+    counts = store_flips.flips(tmp_path, FLIPS, report=said.append)
+    assert not said
+    assert sum(counts.values()) == FLIPS
+    assert sum(n for (_, found), n in counts.items() if found == "told") > FLIPS / 2
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """A store as a kill leaves it, with a log."""
+    place = tmp_path_factory.mktemp("killed")
+    with make(place / "alive" / "store") as store:
+        store.predict(Q[:3])
+        shutil.copytree(place / "alive", place / "killed")
+    return place / "killed"
+
+
+REFUSALS = {
+    "old copy": lambda here: (here / "store" / "ledger.db-wal").unlink(),
+    "no witness": lambda here: (here / "store.witness").unlink(),
+    "damaged witness": lambda here: overwrite(here / "store.witness", 60),
+    "damaged records": lambda here: overwrite(here / "store" / "records" / "features", 40),
+    "damaged key": lambda here: overwrite(here / "store" / "key", 3),
+    "no labels": lambda here: (here / "store" / "records" / "labels").unlink(),
+    "public rows": lambda here: overwrite(here / "store" / "public.npy", 400),
+    "broken log": lambda here: overwrite(here / "store" / "ledger.db-wal", 5000),
+}
+
+
+def overwrite(path, offset):
+    content = bytearray(path.read_bytes())
+    content[offset] ^= 4
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("index", ["with index", "without"])
+@pytest.mark.parametrize("damage", REFUSALS.values(), ids=REFUSALS)
+def test_an_opening_that_is_refused_writes_and_deletes_nothing(killed, tmp_path, damage, index):
+    here = tmp_path / "here"
+    shutil.copytree(killed, here)
+    if index == "without":
+        (here / "store" / "ledger.db-shm").unlink(missing_ok=True)
+    damage(here)
+    before = contents(here)
+    with pytest.raises((StorageFailed, PrivacyRefused)):
+        Store.open(here / "store")
+    assert contents(here) == before
+
+
+@pytest.mark.parametrize("lost", ["no witness", "damaged witness"])
+def test_a_loss_can_be_accepted_wherever_a_witness_can_be_lost(killed, tmp_path, lost):
+    here = tmp_path / "here"
+    shutil.copytree(killed, here)
+    REFUSALS[lost](here)
+    with pytest.raises((StorageFailed, PrivacyRefused), match="accept the loss"):
+        Store.open(here / "store")
+    with Store.open(here / "store", accept_loss=True) as store:
+        assert not store._parts.ledger.audiences["default"].account.remaining.any()
+    with Store.open(here / "store") as store:
+        assert store.verify()
+
+
+def test_files_are_private_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        with make(tmp_path / "store") as store:
+            store.predict(Q[:1])
+            for path in [*(tmp_path / "store").rglob("*"), tmp_path / "store.witness"]:
+                assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path.name
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me@host/db?password=x", "postgresql://me@host/db?pass%77ord=x",
+        "postgresql://me%3Ax@host/db", "postgresql:///db?ssl%70assword=x",
+    ],
+)  # fmt: skip
+def test_no_password_is_taken_in_an_address(tmp_path, url):
+    plan = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
+    with pytest.raises(InvalidInput, match="password"):
+        Store.init(tmp_path / "store", X, Y, ledger=url, **plan)
+
+
+class NoFlush:
+    """Stands in for a server with fsync off."""
+
+    def execute(self, statement, *_, **__):
+        self.row = ("off",) if statement == "SHOW fsync" else ("",)
+        return self
+
+    def fetchone(self):
+        return self.row
+
+    def close(self):
+        pass
+
+
+def test_a_server_that_does_not_flush_is_refused(monkeypatch):
+    driver = type("D", (), {"connect": lambda *_, **__: NoFlush(), "Error": OSError})
+    monkeypatch.setattr(_postgres, "_psycopg", lambda: driver)
+    with pytest.raises(PrivacyRefused, match="fsync"):
+        _postgres.PostgresDatabase("postgresql:///x")

@@ -1,0 +1,441 @@
+"""A private model in a store: durable with its charges, the same after opening, in a cluster."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
+from vicinal import IndKNNClassifier
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.distributed import Coordinator, local_transports, split
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger._answers import read_parts
+from vicinal.linear import _model_rule
+from vicinal.linear._model_rule import ModelRule
+from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.store import Store, _private_models
+from vicinal.store._private_models import _OTHER_DRAWS
+from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
+
+SHARE = {"epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300}
+YQ = points(60, 2)[1]
+
+
+def make(path, **parameters):
+    given = {"classes": range(CLASSES), "public": R, **SHARE, **parameters}
+    return Store.init(path, X, Y, PEOPLE, **given)
+
+
+def model_of(store, audience="default"):
+    return store._audience_states[audience].private_model.model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A closed store whose model has answered 30 queries; copied by whoever changes it."""
+    path = tmp_path_factory.mktemp("model") / "store"
+    with make(path) as store:
+        store.predict(Q[:30])
+    return path
+
+
+@pytest.fixture
+def opened(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "store")
+    shutil.copy(f"{folder}.witness", tmp_path / "store.witness")
+    with Store.open(tmp_path / "store") as store:
+        yield store
+
+
+def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
+    state = opened._audience_states["default"]
+    before = state.n_asked
+    assert 0 < before < 15
+    reply = opened.predict(Q[:30])
+    assert reply.charged == 0
+    assert np.isfinite(reply.votes).all()
+    assert (reply.votes.argmax(axis=1) == YQ[:30]).mean() > 0.9
+    assert (opened.predict(Q[30:]).labels == YQ[30:]).mean() > 0.9
+    assert before < state.n_asked <= 15
+    assert opened.verify()
+
+
+def test_training_is_charged_in_the_ledger(tmp_path):
+    with make(tmp_path / "store") as store:
+        left = store._parts.ledger.audiences["default"].account.durable
+        assert (left >= UNITS - UNITS // 2).all()
+        assert (left < UNITS).all()
+        assert store.verify()
+        assert units(store, "person-0") < UNITS
+        assert "stays in the model" in str(store.guarantee())
+        assert "in fit" not in str(store.guarantee())
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
+
+
+def trains_free(patch):
+    """Have training charge a copy of the budgets."""
+    honest = _private_models.settled_model
+
+    def broken(settings, records, people, *rest):
+        free = dataclasses.replace(people, remaining=people.remaining.copy())
+        return honest(settings, records, free, *rest)
+
+    patch.setattr(_private_models, "settled_model", broken)
+
+
+def learns_of_others(patch):
+    """Have training use the labels of the next record instead of a record's own."""
+    honest = _private_models.settled_model
+
+    def broken(settings, records, people, *rest):
+        other = dataclasses.replace(people, targets=np.roll(people.labels, 1))
+        return honest(settings, records, other, *rest)
+
+    patch.setattr(_private_models, "settled_model", broken)
+
+
+@pytest.mark.parametrize("control", [None, trains_free, learns_of_others])
+def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
+    """The estimator's training is attacked elsewhere; a store that trains otherwise is caught."""
+    if control is not None:
+        control(monkeypatch)
+        with pytest.raises((AssertionError, PrivacyRefused)):
+            compare_trainings(tmp_path)
+        return
+    compare_trainings(tmp_path)
+
+
+def compare_trainings(tmp_path):
+    with make(tmp_path / "store", simulation_seed=5) as store:
+        encode = store.schema.kernel_of(None).encode
+        twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _OTHER_DRAWS)
+        twin.fit(encode(X).astype(float), Y, PEOPLE, public=encode(R).astype(float))
+        assert (model_of(store).model.weights == twin._model.model.weights).all()
+        for person in ("person-0", "person-77"):
+            slot = twin._shard.ledger.slots([person])[0]
+            assert units(store, person) == twin._shard.ledger.remaining[slot]
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def dies_at(step, patch):
+    """Have a training break off when the noise of a step has been drawn."""
+    count, honest = [], GradientRelease.publish
+
+    def publish(self, sums):
+        count.append(honest(self, sums))
+        if len(count) == step:
+            raise Killed
+        return count[-1]
+
+    patch.setattr(GradientRelease, "publish", publish)
+
+
+def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        dies_at(3, patch)
+        with pytest.raises(Killed):
+            make(tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+    make(tmp_path / "store").close()
+
+
+def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened, monkeypatch):
+    path, before = opened._parts.folder.path, units(opened, "person-0")
+    with monkeypatch.context() as patch:
+        dies_at(40, patch)
+        with pytest.raises(Killed):
+            opened.open_audience("other", **SHARE)
+    opened.close()
+    with Store.open(path) as again:
+        assert again.audiences == ("default",)
+        assert units(again, "person-0") == before
+        assert not read_parts(again._parts.database, 2)
+        assert again.verify()
+        again.open_audience("other", **SHARE)
+        assert (model_of(again).model.weights != model_of(again, "other").model.weights).any()
+        again.predict(Q[:30], audience="other")
+        assert units(again, "person-0") == before
+
+
+def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
+    """The charges are written after the model, in one transaction: if they fail, it is gone."""
+    path, ledger = opened._parts.folder.path, type(opened._parts.ledger)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "write_charges", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            opened.open_audience("other", **SHARE)
+    opened.close()
+    with Store.open(path) as again:
+        assert not read_parts(again._parts.database, 2)
+
+
+def test_the_records_in_the_metric_follow_the_store(opened):
+    path = opened._parts.folder.path
+    opened.erase(["person-3", "person-149"])
+    opened.add(X[:4] + 0.1, Y[:4], ["new", "new", "person-3", "person-7"])
+    opened.predict(Q[30:45])
+    shard = opened._audience_states["default"].engine.shard
+    rows = shard.mapped.index.features.copy()
+    assert len(rows) == len(opened._parts.shard) == 300
+    opened.close()
+    with Store.open(path) as again:
+        assert (again._audience_states["default"].engine.shard.mapped.index.features == rows).all()
+        assert again.verify()
+
+
+def test_a_row_in_the_metric_does_not_depend_on_other_rows(opened):
+    made_of = opened._audience_states["default"].engine.shard.mapped.made_of
+    rows = opened.schema.kernel_of(None).encode(X)
+    together, rng = made_of(rows), np.random.default_rng(1)
+    for _ in range(5):
+        some = rng.permutation(len(rows))[: rng.integers(1, len(rows))]
+        assert (made_of(rows[some]) == together[some]).all()
+
+
+def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
+    state = opened._audience_states["default"]
+    n_asked, usage = state.n_asked, state.proxies.used.copy()
+    monkeypatch.setattr(
+        type(opened._parts.ledger), "commit", lambda *_: (_ for _ in ()).throw(OSError("full"))
+    )
+    with pytest.raises(OSError, match="full"):
+        opened.predict(Q[30:])
+    state.drop_answers()
+    assert state.n_asked == n_asked
+    assert np.abs(state.proxies.used - usage).max() < 1e-4
+
+
+def test_labels_alone_and_quotas_go_together_with_it(tmp_path):
+    with make(tmp_path / "store", release="label") as store:
+        reply = store.predict(Q[:40])
+        assert reply.votes is None
+        assert (reply.labels == YQ[:40]).mean() > 0.9
+        assert store.quota().left == 20
+
+
+def test_a_cluster_answers_as_the_store_would(tmp_path):
+    for name in ("one", "other"):
+        make(tmp_path / name, simulation_seed=3).close()
+    split(tmp_path / "other", tmp_path / "cluster", 3)
+    with (
+        Store.open(tmp_path / "one") as store,
+        Coordinator.open(tmp_path / "cluster", local_transports) as cluster,
+    ):
+        for part in (slice(0, 30), slice(30, 60)):
+            assert (cluster.predict(Q[part]).votes == store.predict(Q[part]).votes).all()
+        assert cluster.verify()
+        with pytest.raises(InvalidInput, match="must be 0 or 'auto' in a cluster"):
+            cluster.open_audience("third", **SHARE)
+        cluster.open_audience("third", **{**SHARE, "model_share": "auto"})
+        assert cluster._audience_states["third"].plan()["model_share"] == 0
+        assert "as a cluster trains none" in str(cluster.guarantee("third"))
+
+
+def test_a_backup_has_the_model(opened, tmp_path):
+    weights = model_of(opened).model.weights
+    opened.backup(tmp_path / "backup")
+    opened.close()
+    witness = opened._parts.folder.witness
+    with Store.restore(tmp_path / "backup", tmp_path / "again", witness=witness) as again:
+        assert (model_of(again).model.weights == weights).all()
+
+
+def test_without_a_model_nothing_is_kept(tmp_path):
+    with Store.init(
+        tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, n_records=300,
+        model_share=0, **PLAN,
+    ) as store:  # fmt: skip
+        assert not read_parts(store._parts.database, 1)
+        assert store._audience_states["default"].n_asked is None
+        assert "model" not in str(store.guarantee())
+
+
+def without_share(**parameters):
+    return {name: value for name, value in (SHARE | parameters).items() if name != "model_share"}
+
+
+def test_by_default_the_rule_decides(tmp_path):
+    given = {"classes": range(CLASSES), "public": R}
+    with Store.init(tmp_path / "one", X, Y, PEOPLE, **given, **without_share()) as store:
+        assert store.plans[0]["model_share"] == "auto"
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] > 0
+        assert store.models_stay
+    quiet = without_share(epsilon=0.5)
+    for _ in range(2):  # the same after opening
+        with (
+            Store.open(tmp_path / "two")
+            if (tmp_path / "two").exists()
+            else Store.init(tmp_path / "two", X, Y, PEOPLE, **given, **quiet)
+        ) as store:
+            assert not store.models_stay
+            assert "no private model was trained, as with so few" in str(store.guarantee())
+
+
+def test_an_erasure_says_that_weights_stay(opened, tmp_path):
+    before = model_of(opened).model.weights.copy()
+    path = opened._parts.folder.path
+    opened.close()
+    said = CliRunner().invoke(app, ["erase", str(path), "--subject", PEOPLE[0], "--yes"])
+    assert said.exit_code == 0, said.output
+    assert "its weights stay as they are" in said.stdout
+    with Store.open(path) as again:
+        assert (model_of(again).model.weights == before).all()
+        key = SigningKey.create(tmp_path / "key")
+        receipt = erasure_receipt(again._parts, [PEOPLE[0]], key, models_kept=again.models_stay)
+        assert receipt["models"] == "kept"
+        assert check_receipt(receipt, key.public)
+
+
+def test_probabilities_leave_beside_a_model_and_are_the_same_later(opened, tmp_path):
+    given = opened.predict(Q[:30])
+    np.testing.assert_allclose(given.probabilities.sum(axis=1), 1)
+    assert (given.probabilities.argmax(axis=1) == YQ[:30]).mean() > 0.9
+    opened.close()
+    with Store.open(tmp_path / "store") as again:
+        np.testing.assert_array_equal(again.predict(Q[:30]).probabilities, given.probabilities)
+
+
+def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
+    shares = [0.2, *[0.8 / (CLASSES - 1)] * (CLASSES - 1)]
+    with make(tmp_path / "store", class_prior=shares, cost="balanced", simulation_seed=5) as store:
+        assert store.facts()["audiences"]["default"]["plan"]["model_share"] == 0.5
+        reply = store.predict(Q)
+        best = (reply.probabilities / np.array(shares)).argmax(axis=1)
+        np.testing.assert_array_equal(reply.labels, best)
+        assert (reply.labels == YQ).mean() > 0.85
+        found = store.evaluate(Q, YQ, [f"v{i}" for i in range(len(Q))], share=0.9)
+        assert found.scores is not None
+        assert store.verify()
+
+
+# ---------------------------------------------------------------- trained again
+
+
+REFRESHED = {**SHARE, "n_queries": 40, "model_refreshes": 2}
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory):
+    """A closed store whose model may be trained twice more; copied by whoever changes it."""
+    path = tmp_path_factory.mktemp("refresh") / "store"
+    with make(path, **REFRESHED) as store:
+        store.predict(Q[:20])
+    return path
+
+
+@pytest.fixture
+def refreshable(fresh, tmp_path):
+    shutil.copytree(fresh, tmp_path / "store")
+    shutil.copy(f"{fresh}.witness", tmp_path / "store.witness")
+    with Store.open(tmp_path / "store") as store:
+        yield store
+
+
+def test_every_training_is_charged_its_part(refreshable):
+    account = refreshable._parts.ledger.audiences["default"].account
+    before, part = account.durable.copy(), UNITS // 6
+    assert refreshable.refresh_model() == 1
+    after = account.durable
+    assert (before - after > 0).all()
+    assert (before - after <= part + 1).all()
+    assert refreshable.refresh_model() == 0
+    with pytest.raises(PrivacyRefused, match="no refresh"):
+        refreshable.refresh_model()
+    assert (account.durable >= 0).all()
+    assert refreshable.verify()
+    assert "trains it again" in str(refreshable.guarantee())
+
+
+def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
+    old = model_of(refreshable).model.weights.copy()
+    refreshable.erase(list(dict.fromkeys(PEOPLE))[:100])
+    flipped = (Y + 1) % CLASSES
+    refreshable.add(X, flipped, [f"new-{n}" for n in range(len(X))])
+    refreshable.refresh_model()
+    new = model_of(refreshable)
+    assert (new.model.weights != old).any()
+    wrong = (new.prior(refreshable.schema.kernel_of(None).encode(Q)).argmax(axis=1) != YQ).mean()
+    assert wrong > 0.3  # most labels were flipped
+
+
+def test_usage_grows_and_opening_finds_the_new_model(refreshable):
+    assert refreshable.predict(Q[:20]).charged == 0
+    usage = refreshable._audience_states["default"].budget_usage
+    refreshable.refresh_model()
+    state = refreshable._audience_states["default"]
+    assert (state.budget_usage >= usage).all()
+    assert (state.budget_usage > usage).any()
+    assert refreshable.predict(Q[:5]).charged == 5  # the data are others, and so is the model
+    weights, asked = model_of(refreshable).model.weights, state.n_asked
+    path = refreshable._parts.folder.path
+    refreshable.close()
+    with Store.open(path) as opened:
+        assert (model_of(opened).model.weights == weights).all()
+        assert opened._audience_states["default"].n_asked == asked
+        assert opened.refresh_model() == 0
+
+
+def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
+    path = refreshable._parts.folder.path
+    weights = model_of(refreshable).model.weights.copy()
+    with monkeypatch.context() as patch:
+        dies_at(20, patch)
+        with pytest.raises(Killed):
+            refreshable.refresh_model()
+    with pytest.raises(StorageFailed):
+        refreshable.predict(Q[30:31])
+    refreshable.close()
+    with Store.open(path) as opened:
+        assert (model_of(opened).model.weights == weights).all()
+        assert opened.refresh_model() == 1
+
+
+def test_the_command_refreshes(refreshable, tmp_path):
+    refreshable.close()
+    found = CliRunner().invoke(app, ["refresh", str(tmp_path / "store")])
+    assert found.exit_code == 0, found.output
+    assert "Refreshes left: 1" in found.stdout
+
+
+@pytest.fixture
+def of_components(tmp_path, monkeypatch):
+    """A store whose model was trained on components of a kernel, and its first 30 answers."""
+    monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
+    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+    with make(tmp_path / "store", model_refreshes=1) as store:
+        yield store
+
+
+def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
+    path, kernel = of_components._parts.folder.path, model_of(of_components).model.kernel
+    scores = model_of(of_components).model.scores(Q)
+    of_components.close()
+    with Store.open(path) as opened:
+        again = model_of(opened).model
+        assert (again.scores(Q) == scores).all()
+        arrays = again.kernel.arrays()
+        assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
+        assert (opened.predict(Q).labels == YQ).mean() > 0.9
+        opened.refresh_model()
+        assert model_of(opened).model.kernel.width == kernel.width
+        assert opened.verify()
+
+
+def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
+    """A rule of a later version is for models that are trained by it."""
+    path, before = of_components._parts.folder.path, of_components._audience_states["default"]
+    assert model_of(of_components).rule == _model_rule.OF_COMPONENTS
+    of_components.close()
+    monkeypatch.setattr(_model_rule, "OF_COMPONENTS", ModelRule(0.5, 0.9, 9.0, 9.0))
+    monkeypatch.setattr(_model_rule, "USUAL", ModelRule(0.5, 0.9, 9.0, 9.0))
+    with Store.open(path) as opened:
+        after = opened._audience_states["default"]
+        assert after.private_model.model.rule == before.private_model.model.rule
+        assert after.settings.n_asked == before.settings.n_asked

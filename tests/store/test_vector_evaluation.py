@@ -1,0 +1,146 @@
+"""Evaluating stores of numbers and of several labels: what leaves, and who pays."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.metrics import r2_score
+from typer.testing import CliRunner
+
+from made_up import NoNoise
+from vicinal import Store
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.store import LabelSetEvaluation, NumberEvaluation
+
+N = 400
+rng = np.random.default_rng(3)
+X, R, Q = rng.normal(size=(N, 3)), rng.normal(size=(100, 3)), rng.normal(size=(60, 3))
+IDS = [f"p{i}" for i in range(N)]
+VISITORS = [f"v{i}" for i in range(len(Q))]
+
+
+def numbers(rows):
+    return np.stack([50 + 20 * np.tanh(rows[:, 0]), 3 + rows[:, 1]], axis=1)
+
+
+def labels(rows):
+    return (rows > 0).astype(int)
+
+
+KINDS = {
+    "numbers": (numbers, {"bounds": {"age": (0, 110), "stay": (0, 10)}}),
+    "log": (lambda rows: numbers(rows)[:, 0], {"bounds": (1, 110), "scale": "log"}),
+    "labels": (labels, {"labels": ["left", "up", "near"]}),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def store(kind, tmp_path):
+    """A store whose queries have been answered."""
+    of, target = KINDS[kind]
+    with Store.init(
+        tmp_path / "store", X, of(X), IDS, public=R, n_records=N, epsilon=8.0, n_queries=200,
+        **target,
+    ) as store:  # fmt: skip
+        store.predict(Q)
+        yield store
+
+
+def silenced(store, monkeypatch):
+    monkeypatch.setattr(store._audience_states["default"].engine.votes, "noise", NoNoise())
+
+
+def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monkeypatch):
+    """Fails if a row is compared with another answer, on another scale, or counted elsewhere."""
+    silenced(store, monkeypatch)
+    given, truth = store.predict(Q).labels, KINDS[kind][0](Q)
+    rows, more = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
+    found = store.evaluate(rows, more, [*VISITORS, *IDS[:5]])
+    assert found.people == pytest.approx(60)
+    figures = found.figures_of(found.counts)
+    if kind == "labels":
+        assert isinstance(found, LabelSetEvaluation)
+        assert figures["accuracy"] == pytest.approx((given == truth).mean())
+        assert figures["up accuracy"] == pytest.approx((given == truth)[:, 1].mean())
+        both = [(given[truth[:, 2] == t, 2] == t).mean() for t in (0, 1)]
+        silent = type(found)(found.labels, found.tables, 1e-9, found.share)
+        balanced = silent.figures_of(silent.counts)["near balanced_accuracy"]
+        assert balanced == pytest.approx(np.mean(both))
+        return
+    assert isinstance(found, NumberEvaluation)
+    onto = np.log if kind == "log" else np.asarray
+    given, truth = onto(given).reshape(60, -1), onto(truth).reshape(60, -1)
+    widest = np.diff(found.error_edges, axis=1).max(axis=1)
+    for i, name in enumerate(found.targets):
+        errors = given[:, i] - truth[:, i]
+        rmse = np.sqrt(np.square(errors).mean())
+        assert figures[f"{name} rmse"] == pytest.approx(rmse, abs=widest[i] / 4)
+        assert figures[f"{name} mean_error"] == pytest.approx(errors.mean(), abs=widest[i] / 4)
+        exact = replace(found, noise=1e-9)
+        r2 = exact.figures_of(exact.counts)[f"{name} r2"]
+        assert r2 == pytest.approx(r2_score(truth[:, i], given[:, i]), abs=0.1)
+
+
+def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind):
+    state = store._audience_states["default"]
+    account, slots = state.audience.account, store._parts.ledger.slot_table.find(IDS)
+    before = account.remaining[slots].copy()
+    found = store.evaluate(Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01)
+    spent = before - account.remaining[slots]
+    assert (spent[:20] > 0).all()
+    assert (spent[:20] <= 0.01 * UNITS + 1).all()
+    assert not spent[20:].any()
+    told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert store.facts()["audiences"]["default"]["evaluations"] == [told]
+    assert all(set(each) == {"value", "low", "high"} for each in told["figures"].values())
+    assert store.verify()
+
+
+def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
+    account = store._audience_states["default"].audience.account
+    before, truth = account.remaining.copy(), KINDS[kind][0](Q)
+    for y, more in ((truth[:3], {}), (None, {}), (truth, {"largest_error": 0.0})):
+        with pytest.raises(InvalidInput):
+            store.evaluate(Q, y, VISITORS, **more)
+    np.testing.assert_array_equal(account.remaining, before)
+
+
+def test_errors_beyond_the_largest_count_as_that_large(tmp_path, monkeypatch):
+    of, target = KINDS["numbers"]
+    with Store.init(
+        tmp_path / "store", X, of(X), IDS, public=R, n_records=N, epsilon=8.0, n_queries=200,
+        **target,
+    ) as store:  # fmt: skip
+        store.predict(Q)
+        silenced(store, monkeypatch)
+        far = np.tile([0.0, 10.0], (60, 1))
+        found = store.evaluate(Q, far, VISITORS, largest_error=0.05)
+        assert found.figures_of(found.counts)["age rmse"] <= 0.05 * 110
+        assert found.errors[0, -1] == pytest.approx(60)
+
+
+def test_the_command_says_what_it_found(store, kind, tmp_path):
+    store.close()
+    truth = KINDS[kind][0](Q).reshape(60, -1)
+    names = (
+        ["number"] if kind == "log" else list(KINDS[kind][1].get("bounds", ["left", "up", "near"]))
+    )
+    rows = [
+        ",".join(map(repr, [*map(float, x), *map(float, y)])) + f",v{i}"
+        for i, (x, y) in enumerate(zip(Q, truth, strict=True))
+    ]
+    (tmp_path / "rows.csv").write_text(f"a,b,c,{','.join(names)},who\n" + "\n".join(rows))
+    given = ["evaluate", str(tmp_path / "store"), "--data", str(tmp_path / "rows.csv")]
+    refused = CliRunner().invoke(app, [*given, "--label", "a", "--subject", "who"])
+    assert refused.exit_code == 2
+    result = CliRunner().invoke(app, [*given, "--subject", "who", "--share", "1"])
+    assert result.exit_code == 0, result.output
+    assert ("Balanced accuracy" if kind == "labels" else "RMSE") in result.output

@@ -1,0 +1,330 @@
+"""Stores whose records carry numbers or several labels instead of a class."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+from typer.testing import CliRunner
+
+import store_tools
+from serving_tools import running
+from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
+from vicinal.accounting._budget import UNITS
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms._record_vectors import UNIT, RecordVectors
+from vicinal.serving._models import AnswersResponse
+from vicinal.store import LabelSetReply, NumberReply, Store
+from vicinal.store._targets import TargetSchema
+
+N, D = 600, 3
+rng = np.random.default_rng(7)
+X, R = rng.normal(size=(N, D)), rng.normal(size=(200, D))
+Q = R[:12] + 0.01
+PEOPLE = [f"person-{i // 2:04}" for i in range(N)]
+SIGNS = (X > 0).astype(int)
+TABLE = np.stack([50 + 20 * np.sign(X[:, 0]), 1.0 * (X[:, 1] > 0)], axis=1)
+BOUNDS = {"age": (0, 110), "readmitted": (0, 1)}
+PLAN = {"epsilon": 6.0, "delta": 1e-4, "n_queries": 60, "n_records": N, "public": R}
+KINDS = {
+    "number": (TABLE[:, 0], {"bounds": (0, 110)}),
+    "numbers": (TABLE, {"bounds": BOUNDS}),
+    "typical": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "typical_range": {"age": (20, 70)}}),
+    "thresholds": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "n_thresholds": 9}),
+    "log": (TABLE[:, :1], {"bounds": {"age": (1, 110)}, "scale": "log"}),
+    "labels": (SIGNS, {"labels": ["left", "up", "near"]}),
+    "tau": (SIGNS, {"labels": ["left", "up", "near"], "tau": 2.0}),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def made(path, kind, **plan):
+    y, target = KINDS[kind]
+    return Store.init(path, X, y, PEOPLE, **{**PLAN, **target, **plan})
+
+
+def twin(kind, **plan):
+    """Return the estimator that a store must answer and charge like."""
+    y, target = KINDS[kind]
+    given = {name: value for name, value in {**PLAN, **target, **plan}.items() if name != "public"}
+    estimator = IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
+    return estimator(**given).fit(X, y, PEOPLE, public=R)
+
+
+@every_kind
+def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
+    """Fails if a vector is rounded on its way to the disk, or an answer is read another way."""
+    several = "labels" in KINDS[kind][1]
+    like = twin(kind, simulation_seed=3)
+    with made(tmp_path / "store", kind, simulation_seed=3) as store:
+        reply = store.predict(Q)
+        mine = store._audience_states["default"].audience.account.remaining
+    assert type(reply) is (LabelSetReply if several else NumberReply)
+    found = like.predict(Q).reshape(reply.labels.shape)
+    np.testing.assert_array_equal(reply.labels, found)
+    np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
+    assert (mine < UNITS).any()
+
+
+@pytest.mark.parametrize("kind", ["numbers", "log", "labels"])
+def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_path, kind):
+    """Fails if a store fits another trend, or replays it to whoever asks for plain answers."""
+    asked, like = R[:40] + 0.01, twin(kind, simulation_seed=3)
+    with made(tmp_path / "store", kind, simulation_seed=3) as store:
+        reply = store.predict(asked, trend=True)
+        plain, again = store.predict(asked), store.predict(asked, trend=True)
+        with pytest.raises(InvalidInput, match="at least 30 queries"):
+            store.predict(asked[:29] + 1, trend=True)
+        assert reply.left == again.left == 20
+    shape = reply.labels.shape
+    # The noise is known to the grid's steps there, and here as it was planned.
+    found = like.predict(asked, trend=True).reshape(shape)
+    np.testing.assert_allclose(reply.labels, found, rtol=1e-6)
+    np.testing.assert_array_equal(again.labels, reply.labels)
+    raw = twin(kind, simulation_seed=3).predict(asked).reshape(shape)
+    np.testing.assert_allclose(plain.labels, raw, rtol=1e-6)
+    assert (plain.charged, again.charged) == (0, 0)
+    assert (reply.errors != plain.errors).all()
+
+
+def test_classes_have_no_trend(tmp_path):
+    made_of = store_tools.make(tmp_path / "store")
+    with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter is for numbers"):
+        store.predict(store_tools.Q[:40], trend=True)
+    assert made_of._audience_states["default"].remaining == 60
+
+
+@every_kind
+def test_a_reopened_store_has_the_same_vectors_and_answers(tmp_path, kind):
+    y, _ = KINDS[kind]
+    with made(tmp_path / "store", kind) as store:
+        first = store.predict(Q)
+        before = store._parts.shard.subject_table.targets
+        added = store.add(X[:4], y[:4], ["new", "new", *PEOPLE[:2]])
+    with Store.open(tmp_path / "store") as store:
+        after = store._parts.shard.subject_table.targets
+        np.testing.assert_array_equal(after.steps()[:N], before.steps())
+        np.testing.assert_array_equal(after.steps()[N:], before.steps()[:4])
+        assert store.version == added
+        assert store.erase(["new", PEOPLE[10]]) == 4
+        assert store.verify(["new", PEOPLE[10]])
+        assert store.schema.target.parameters[store.schema.target.kind] is not None
+    with Store.open(tmp_path / "store") as store:
+        assert store.verify()
+        again = store.predict(Q)
+        assert again.charged == len(Q)
+        assert first.labels.shape == again.labels.shape
+
+
+def test_an_erased_vector_is_on_no_disk(tmp_path):
+    rare = 77.25
+    with Store.init(
+        tmp_path / "store", np.vstack([X, X[:1]]), np.append(TABLE[:, 0], rare),
+        [*PEOPLE, "goes"], bounds=(0, 110), **PLAN,
+    ) as store:  # fmt: skip
+        code = store.schema.targets([rare], 1).steps().tobytes()
+        file = tmp_path / "store" / "records" / "labels"
+        assert code in file.read_bytes()
+        store.erase(["goes"])
+        assert code not in file.read_bytes()
+
+
+def test_a_replayed_answer_costs_nothing_and_says_the_same(tmp_path):
+    with made(tmp_path / "store", "thresholds") as store:
+        first = store.predict(Q, idempotency_key="a")
+    with Store.open(tmp_path / "store") as store:
+        again = store.predict(Q, idempotency_key="a")
+        assert again.charged == 0
+        np.testing.assert_array_equal(again.labels, first.labels)
+        np.testing.assert_array_equal(again.quartiles, first.quartiles)
+        assert (first.errors > 0).all()
+        assert (np.diff(first.quartiles, axis=2) >= 0).all()
+        assert store.quota().used == len(Q)
+
+
+@every_kind
+def test_replies_and_facts_are_json(tmp_path, kind):
+    with made(tmp_path / "store", kind) as store:
+        told = json.loads(json.dumps(store.predict(Q[:2]).to_dict(), allow_nan=False))
+        facts = json.loads(json.dumps(store.facts(), allow_nan=False))
+    assert "votes" not in told
+    assert facts["target"]["kind"] in ("bounds", "labels")
+    assert facts["classes"] == []
+    assert "the class names" not in facts["audiences"]["default"]["guarantee"]["text"]
+
+
+REFUSED = {
+    "two kinds": {"classes": [0, 1]},
+    "no kind": {"bounds": None},
+    "bounds": {"bounds": (3, 1)},
+    "private counts": {"neighbor_count": "private"},
+    "fixed radius": {"min_similarity": 0.5},
+    "model": {"model_share": 0.2},
+    "reuse": {"reuse_predictions": "gate"},
+    "label": {"release": "label"},
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_store_of_numbers_cannot_do_is_refused_before_anything_is_written(tmp_path, case):
+    with pytest.raises(InvalidInput):
+        made(tmp_path / "store", "number", **REFUSED[case])
+    assert not (tmp_path / "store").exists()
+
+
+def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_path):
+    with made(tmp_path / "store", "number") as store:
+        version = store.version
+        for y in (["a"], [np.nan], [[1, 2]], None):
+            with pytest.raises(InvalidInput):
+                store.add(X[:1], y, ["x"])
+        with pytest.raises(InvalidInput, match="belongs to the store"):
+            store.open_audience("second", bounds=(0, 5))
+        assert store.version == version
+        store.open_audience("second", epsilon=1.0, n_queries=10)
+        assert store.predict(Q[:2], audience="second").labels.shape == (2, 1)
+        with pytest.raises(PrivacyRefused):
+            store.predict(Q, audience="second")
+
+
+def test_a_vector_that_is_too_long_is_found_by_verify():
+    target = TargetSchema.of({"bounds": (0, 1)})
+    vectors = RecordVectors.of_rows([[0.6, 0.8]])
+    assert target.fault(target.rows(vectors)) is None
+    assert target.fault(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
+
+
+def test_made_up_targets_are_usable():
+    for kind, (y, target) in KINDS.items():
+        schema = TargetSchema.of(target)
+        made_up = schema.settings({}).targets(schema.examples(5), 5)
+        assert made_up.width == schema.settings({}).targets(y, N).width, kind
+
+
+NAMES = ["a", "b", "c"]
+TARGETS = {
+    "numbers": (["--target", "age=0..110,readmitted=0..1", "--thresholds", "9"], TABLE),
+    "labels": (["--labels", "left;up;near"], SIGNS),
+}
+
+
+def run(*arguments, code=0, stream="stdout"):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return getattr(result, stream)
+
+
+def files(folder, kind):
+    """Write records with their targets, a reference and queries; return what init takes."""
+    options, y = TARGETS[kind]
+    names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
+    features = dict(zip(NAMES, X.T, strict=True))
+    targets = dict(zip(names, y.T, strict=True))
+    parquet.write_table(pa.table({**targets, **features, "who": PEOPLE}), folder / "train.parquet")
+    parquet.write_table(pa.table(dict(zip(NAMES, R.T, strict=True))), folder / "public.parquet")
+    csv.write_csv(pa.table(dict(zip(NAMES, Q.T, strict=True))), folder / "queries.csv")
+    return [
+        "init", folder / "store", "--data", folder / "train.parquet", "--subject", "who",
+        "--public", folder / "public.parquet", "--epsilon", 6, "--queries", 60, "--records", N,
+        *options,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TARGETS)
+def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
+    told = run(*files(tmp_path, kind))
+    names = list(BOUNDS) if kind == "numbers" else ["left", "up", "near"]
+    assert all(name in told for name in names)
+    store, queries = tmp_path / "store", tmp_path / "queries.csv"
+    answers = json.loads(run("predict", store, "--data", queries, "--json"))
+    assert answers["charged"] == len(Q)
+    head, *rows = run("predict", store, "--data", queries, "-q").splitlines()
+    assert [name for name in head.split(",") if name in names] == names
+    assert len(rows) == len(Q)
+    refused = run("predict", store, "--data", queries, "--trend", code=2, stream="output")
+    assert "The --trend option needs at least 30 queries" in refused
+    run("add", store, "--data", tmp_path / "train.parquet", "--subject", "who")
+    run("erase", "--yes", store, "--subject", PEOPLE[0])
+    run("verify", store, "--erased", PEOPLE[0])
+    run("audience", store, "second", "--epsilon", 1, "--queries", 5)
+    assert "(6, 1e-05)-differential privacy" in run("export-guarantee", store)
+    assert json.loads(run("inspect", store, "--json"))["target"]["kind"] in ("bounds", "labels")
+    told = run("evaluate", store, "--data", tmp_path / "train.parquet", "--subject", "who")
+    assert "too few people for the noise" in told, "nobody's features were asked"
+    attacks = ["audit", store, "--only", "vectors-return", "--minutes", "0.001", "--json"]
+    (claim,) = json.loads(CliRunner().invoke(app, [str(a) for a in attacks]).stdout)["claims"]
+    assert claim["lower"] <= claim["claim"]
+    left = json.loads(run("predict", store, "--data", queries, "--json"))["left"]
+    cluster = tmp_path / "cluster"
+    run("shard", store, "--out", cluster, "--shards", 2, "--yes")
+    answers = json.loads(run("predict", cluster, "--data", queries, "--json"))
+    assert (answers["charged"], answers["left"], answers["missing"]) == (0, left, [])
+    run("evaluate", cluster, "--data", tmp_path / "train.parquet", "--subject", "who")
+
+
+BAD = {
+    "no kind": ([], "--classes option"),
+    "two kinds": (["--target", "age=0..110", "--classes", "1,2"], "--target option"),
+    "no pair": (["--target", "age"], "--target option must be written NAME=LOW..HIGH"),
+    "no name": (
+        ["--target", "age=0..110", "--typical-range", "20..70"],
+        "--typical-range option must be written NAME=LOW..HIGH",
+    ),
+    "order": (["--target", "age=5..1"], "--target option"),
+    "no number": (["--target", "age=0..old"], "--target option"),
+    "neighbors": (["--target", "age=0..110", "--neighbors", "many"], "--neighbors option"),
+    "epsilon": (["--target", "age=0..110", "--epsilon", "much"], "--epsilon option"),
+    "column": (["--target", "height=0..3"], "height"),
+    "label": (["--target", "age=0..110", "--label", "readmitted"], "--label option"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_options_are_refused_by_their_flags(tmp_path, case):
+    """Fails if an option that is made of the tables is read or named in another way."""
+    given = files(tmp_path, "numbers")
+    start = given.index("--target")
+    options, named = BAD[case]
+    result = CliRunner().invoke(app, [str(a) for a in [*given[:start], *options]])
+    assert result.exit_code == 2
+    assert named in result.output
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("kind", ["thresholds", "labels"])
+def test_a_service_answers_and_takes_targets(tmp_path, kind):
+    y, _ = KINDS[kind]
+    with running(tmp_path / "store", make=lambda path: made(path, kind)) as service:
+        reply = service.predict(Q[:3].tolist(), name="once")
+        assert reply.status == 200, reply.body
+        AnswersResponse.model_validate(reply.body)
+        again = service.predict(Q[:3].tolist(), name="once")
+        assert again.body == {**reply.body, "charged": 0}
+        status = service.call("GET", "/v1/status").body
+        assert status["target"]["kind"] in ("bounds", "labels")
+        record = {"vectors": X[:2].tolist(), "subjects": ["x", "y"]}
+        targets = np.asarray(y[:2], dtype=float).tolist()
+        for bad in ({}, {"labels": [1, 0]}, {"targets": targets, "labels": [1, 0]}):
+            refused = service.call("POST", "/v1/records", {**record, **bad}, "curator")
+            assert refused.status == 422, refused.body
+        added = service.call("POST", "/v1/records", {**record, "targets": targets}, "curator")
+        assert added.status == 200, added.body
+        assert service.call("GET", "/v1/quota").body["mine"]["used"] == 3
+
+
+@pytest.mark.parametrize(
+    ("target", "option", "said"),
+    [
+        ({"classes": ["a", "b"]}, {"n_thresholds": 9}, "is for numbers, and records carry classes"),
+        ({"bounds": (0, 1)}, {"release": "label"}, "is for classes, and records carry numbers"),
+        ({"labels": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry several"),
+        ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan"),
+    ],
+)
+def test_an_option_of_another_kind_of_target_is_named_with_its_kind(target, option, said):
+    with pytest.raises(InvalidInput, match=said):
+        TargetSchema.of(target).settings(option)
+    with pytest.raises(InvalidInput, match=said):
+        Store.init("nowhere", X, np.zeros(N), PEOPLE, **{**PLAN, **target, **option})

@@ -1,0 +1,618 @@
+"""Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
+
+import json
+import sys
+import zipfile
+from dataclasses import replace
+from inspect import unwrap
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from vicinal.errors import InvalidInput
+from vicinal.features import HOGFeatures
+
+torch = pytest.importorskip("torch", reason="students need the extra 'students'")
+
+from vicinal import students  # noqa: E402 (after the skip)
+from vicinal.students._augment import (  # noqa: E402  # noqa: E402
+    AUGMENTATIONS,
+    DIGITS,
+    Augmentation,
+    divergence,
+    virtual_adversarial_loss,
+)
+from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
+from vicinal.students._networks import NETWORKS, build  # noqa: E402
+from vicinal.students._training import METHODS  # noqa: E402
+
+SHAPES = dict.fromkeys(("small", "deep"), (1, 28, 28)) | {"mlp": (12,), "wide": (12,)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Small batches on several threads wait for each other longer than they work."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Images (n, 8, 8) of ten digits with their labels: small, and real."""
+    data = load_digits()
+    return data.images.astype(np.float32), data.target
+
+
+def recipe(**options):
+    defaults = {"method": "plain", "steps": 60, "labelled": 32, "unlabelled": 32, "average": 0.9}
+    return students.Recipe(**{**defaults, **options})
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    images, labels = digits
+    rows = np.arange(300)
+    return students.train_student(images, rows, labels[rows], range(10), recipe(steps=80))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_give_a_logit_a_class_and_features_before(name):
+    network = build(name, SHAPES[name], 7).eval()
+    examples = torch.randn(3, *SHAPES[name])
+    features = network.body(examples)
+    assert features.shape == (3, network.head.in_features)
+    assert network(examples).shape == (3, 7)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("small", (1, 1, 1)),
+        ("deep", (1, 8, 8)),
+        ("small", (28,)),
+        ("mlp", (1, 28, 28)),
+        ("x", (4,)),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(name, shape):
+    with pytest.raises(InvalidInput):
+        build(name, shape, 10)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_students_learn_from_few_answers(digits, method):
+    images, labels = digits
+    rows = np.arange(150)
+    augmentation = "digits" if method in ("uda", "both") else "none"
+    how = recipe(method=method, augmentation=augmentation, steps=100)
+    student = students.train_student(images, rows, labels[rows], range(10), how)
+    right = (student.predict(images[500:]) == labels[500:]).mean()
+    assert right > 0.75, right
+
+
+def test_soft_labels_help_where_answers_are_few(digits):
+    images, labels = digits
+    rows = np.arange(25)
+    soft = np.full((len(labels), 10), 0.02, dtype=np.float32)
+    soft[np.arange(len(labels)), labels] = 0.82
+    rights = []
+    for share in (0.0, 0.7):
+        how = recipe(
+            method="uda", augmentation="digits", steps=60, sure=0.0, sharpness=1.0, soft_share=share
+        )
+        student = students.train_student(images, rows, labels[rows], range(10), how, None, soft)
+        rights.append((student.predict(images[500:]) == labels[500:]).mean())
+    assert rights[1] > rights[0] + 0.05, rights
+
+
+def beyond_one(soft):
+    soft[3, 0] += 0.5
+    return soft
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda _: None,
+        lambda soft: soft[:3],
+        lambda soft: np.hstack([soft, 0 * soft[:, :1]]),
+        lambda soft: soft * np.nan,
+        lambda soft: -soft,
+        lambda soft: soft.argmax(axis=1),
+        beyond_one,
+    ],
+)
+def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
+    images, labels = digits
+    how = recipe(method="uda", augmentation="digits", soft_share=0.5)
+    soft = broken(np.full((len(images), 10), 0.1))
+    with pytest.raises(InvalidInput, match="soft"):
+        students.train_student(images, np.arange(9), labels[:9], range(10), how, soft_labels=soft)
+
+
+def test_soft_labels_are_for_methods_that_look_at_examples_without_answers():
+    with pytest.raises(InvalidInput, match="soft_share"):
+        recipe(method="vat", soft_share=0.5)
+    with pytest.raises(InvalidInput, match="'plain'"):
+        recipe(network="kernel", method="vat")
+
+
+def test_unlabelled_examples_help(digits):
+    """VAT's students of 40 answers are righter than those that see nothing else."""
+    images, labels = digits
+    rows = np.arange(40)
+    rights = []
+    for method in ("plain", "vat"):
+        how = recipe(method=method, steps=150, unlabelled=64)
+        student = students.train_student(images, rows, labels[rows], range(10), how)
+        rights.append((student.predict(images[500:]) == labels[500:]).mean())
+    assert rights[1] > rights[0] + 0.03, rights
+
+
+def test_noisy_answers_do_not_carry_over(digits):
+    images, labels = digits
+    rows = np.arange(500)
+    noisy = labels[rows].copy()
+    wrong = np.random.default_rng(0).permutation(500)[:100]
+    noisy[wrong] = (noisy[wrong] + 1) % 10
+    how = recipe(method="uda", augmentation="digits", steps=150, trust=0.3)
+    student = students.train_student(images, rows, noisy, range(10), how)
+    said = student.predict(images[:500])
+    assert (said == labels[:500]).mean() > 0.9 > (noisy == labels[:500]).mean()
+    assert (said[wrong] == noisy[wrong]).mean() < 0.3
+
+
+def test_training_repeats_bit_for_bit_under_a_seed(digits):
+    images, labels = digits
+    rows = np.arange(100)
+    state = torch.random.get_rng_state()
+
+    def weights(seed):
+        how = recipe(method="both", augmentation="digits", steps=6, seed=seed, network="small")
+        student = students.train_student(images, rows, labels[rows], range(10), how)
+        return torch.cat([value.flatten().float() for value in student.network.parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+    assert torch.equal(torch.random.get_rng_state(), state), "other people's random numbers moved"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "gan"},
+        {"network": "resnet"},
+        {"augmentation": "words"},
+        {"method": "uda"},
+        {"steps": 0},
+        {"rate": np.nan},
+        {"rate": 0},
+        {"reach": np.inf},
+        {"trust": 1.1},
+        {"sure": -0.1},
+        {"sharpness": 0},
+        {"seed": -1},
+        {"labelled": 1},
+    ],
+)
+def test_bad_recipes_are_refused(options):
+    with pytest.raises(InvalidInput):
+        students.Recipe(**{"method": "plain", **options})
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ([0], [1]),
+        ([0, 1], [1]),
+        ([0, 9999], [1, 2]),
+        ([-1, 1], [1, 2]),
+        ([0, 1], [1, 11]),
+        ([0.5, 1], [1, 2]),
+    ],
+)
+def test_answers_that_do_not_fit_are_refused(digits, rows, labels):
+    with pytest.raises(InvalidInput):
+        students.train_student(digits[0], np.array(rows), labels, range(10), recipe(steps=1))
+
+
+def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, trained):
+    broken = digits[0].copy()
+    broken[0, 0, 0] = np.nan
+    for examples in (broken, digits[0][:, :7], digits[0][:0], np.array(["a"])):
+        for method in (trained.predict, trained.transform):
+            with pytest.raises(InvalidInput):
+                method(examples)
+    with pytest.raises(InvalidInput):
+        students.Preprocessing.of(broken)
+
+
+# ---------------------------------------------------------------- VAT and UDA
+
+
+def test_the_adversarial_push_is_worse_than_random_pushes():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Tanh(), torch.nn.Linear(30, 4))
+    examples = torch.randn(50, 20)
+    worst = virtual_adversarial_loss(model, examples, 1.0, generator()).detach()
+    directions = torch.nn.functional.normalize(torch.randn(20, 50, 20), dim=2)
+    with torch.no_grad():
+        target = model(examples).softmax(dim=1)
+        others = torch.stack([divergence(target, model(examples + d)) for d in directions])
+    assert float(worst) > float(others.max())
+
+
+def test_the_push_finds_the_one_direction_that_matters():
+    seen = []
+
+    def model(examples):
+        seen.append(examples)
+        return torch.stack([5 * examples[:, 0], torch.zeros(len(examples))], dim=1)
+
+    examples = torch.randn(10, 8)
+    virtual_adversarial_loss(model, examples, 2.0, generator())
+    push = seen[-1].detach() - examples
+    assert torch.allclose(push[:, 0].abs(), torch.full((10,), 2.0), atol=1e-4)
+    assert push[:, 1:].abs().max() < 1e-3
+
+
+def test_pushed_examples_do_not_enter_running_statistics(digits):
+    """After one step with everything, statistics are those of the labelled examples alone."""
+    images, labels = digits
+    found = []
+    for method in ("plain", "vat"):
+        how = recipe(method=method, steps=1, average=0.0, unlabelled=64)
+        student = students.train_student(images, np.arange(40), labels[:40], range(10), how)
+        layers = [m for m in student.network.modules() if hasattr(m, "running_mean")]
+        assert all(layer.momentum == 0.1 for layer in layers)
+        found.append(torch.cat([layer.running_mean for layer in layers]))
+    assert torch.allclose(found[0], found[1], atol=1e-2)
+    assert found[0].abs().max() > 0.01
+
+
+def test_divergence_is_zero_for_equals_and_right_for_others():
+    logits = torch.tensor([[1.0, 2.0, 0.0]])
+    assert float(divergence(logits.softmax(1), logits)) == pytest.approx(0, abs=1e-7)
+    target = torch.tensor([[0.5, 0.5]])
+    expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
+    found = divergence(target, torch.log(torch.tensor([[0.25, 0.75]])))
+    assert float(found) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_augmentations_repeat_under_a_seed_and_differ_between_images(name):
+    one = torch.randn(1, 1, 28, 28).expand(6, 1, 28, 28)
+    changed = AUGMENTATIONS[name](one, generator(3))
+    assert torch.equal(changed, AUGMENTATIONS[name](one, generator(3)))
+    assert not torch.allclose(changed[0], changed[1], atol=1e-2)
+    assert torch.isfinite(changed).all()
+
+
+def test_each_change_is_what_it_is_called():
+    square = torch.zeros(400, 1, 21, 21)
+    square[:, :, 8:13, 8:13] = 1.0
+    places = torch.arange(21.0) - 10
+    moved = Augmentation(shift=0.2)(square, generator())
+    centres = (moved.sum(dim=(1, 2)) * places).sum(1) / moved.sum(dim=(1, 2, 3))
+    assert 3.3 < centres.abs().max() <= 0.2 * 21 + 0.1
+    sizes = Augmentation(zoom=0.3)(square, generator()).sum(dim=(1, 2, 3)) / 25
+    assert sizes.min() < 0.75
+    assert sizes.max() > 1.4
+    bar = torch.zeros(400, 1, 21, 21)
+    bar[:, :, 10, :5] = 1.0
+    mirrored = Augmentation(mirror=True)(bar, generator())[:, 0, 10, 18] > 0.5
+    assert 0.4 < float(mirrored.float().mean()) < 0.6
+    cut = Augmentation(cut=0.4)(torch.ones(50, 1, 20, 20), generator())
+    assert 1 / 25 <= float((cut == 0).float().mean()) <= 4 / 25
+    assert DIGITS.mirror is False, "a mirrored digit is another one"
+
+
+# ---------------------------------------------------------------- exact features
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_features_are_the_same_in_any_company(name):
+    torch.manual_seed(1)
+    network = build(name, SHAPES[name], 10)
+    examples = torch.randn(28, *SHAPES[name])
+    for _ in range(3):
+        network(examples)  # running statistics that are not the initial ones
+    network.eval()
+    exact = ExactBody(network.body, ranges(network.body, examples))
+    with torch.no_grad():
+        together = exact(examples)
+        order = torch.randperm(28)
+        assert torch.equal(exact(examples[order]), together[order])
+        alone = torch.cat([exact(examples[i : i + 1]) for i in range(0, 28, 9)])
+        assert torch.equal(alone, together[::9])
+        plain = network.body(examples)
+    assert float((together - plain).norm() / plain.norm()) < 0.05
+
+
+def test_sums_are_exact_at_the_worst_inputs():
+    """The bound on weights holds where every input is as large as it can be."""
+    torch.manual_seed(2)
+    network = build("small", (1, 28, 28), 10).eval()
+    exact = ExactBody(network.body, ranges(network.body, torch.randn(20, 1, 28, 28)))
+    whole = [layer for layer in exact._layers if isinstance(layer, _QuantizedLayer)]
+    assert len(whole) == 8
+    shapes = [(1, 28, 28), (32, 14, 14), (32, 14, 14), (64, 14, 14), (64, 7, 7), (128, 7, 7)]
+    for layer, shape in zip(whole, [*shapes, (1152,), (128,)], strict=True):
+        signs = torch.randint(0, 2, (4, *shape)).float() * 2 - 1
+        worst = signs * layer.levels
+        single = layer.sums(worst.clone())
+        assert torch.equal(single, single.round())
+        assert float(single.abs().max()) <= 2**24
+        weights = [cell.cell_contents for cell in layer.sums.__closure__]
+        tensors = [value for value in weights if isinstance(value, torch.Tensor)]
+        assert all(torch.equal(value, value.round()) for value in tensors)
+
+
+def test_transform_feeds_on_one_row_at_a_time(digits, trained):
+    images = digits[0][:300]
+    features = trained.transform(images)
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(trained.transform(images[7:8])[0], features[7])
+    np.testing.assert_array_equal(trained.transform(images[::-1]), features[::-1])
+
+
+def test_exact_features_are_as_good_as_plain_ones(digits, trained):
+    from sklearn.neighbors import KNeighborsClassifier
+
+    images, labels = digits
+    exact = trained.transform(images)
+    with torch.no_grad():
+        plain = trained.network.body(trained.preprocessing(images)).numpy()
+    said = [
+        KNeighborsClassifier(5).fit(f[:1000], labels[:1000]).predict(f[1000:])
+        for f in (exact, plain)
+    ]
+    assert (said[0] == said[1]).mean() > 0.98
+
+
+# ---------------------------------------------------------------- files
+
+GUARANTEE = {"epsilon": 0.47, "delta": 1e-5, "text": "(0.47, 1e-05)-differential privacy"}
+
+
+def test_a_student_comes_back_from_its_file_with_its_guarantee(tmp_path, digits, trained):
+    students.save(replace(trained, guarantee=GUARANTEE), tmp_path / "student.pt")
+    read = students.load(tmp_path / "student.pt")
+    images = digits[0][:50]
+    np.testing.assert_array_equal(read.predict_proba(images), trained.predict_proba(images))
+    np.testing.assert_array_equal(read.transform(images), trained.transform(images))
+    assert read.guarantee == GUARANTEE
+    assert read.classes == tuple(range(10))
+
+
+def test_string_classes_come_back(tmp_path, digits):
+    images, labels = digits
+    names = np.array(list("abcdefghij"))
+    how = recipe(steps=2)
+    rows = np.arange(60)
+    student = students.train_student(images, rows, names[labels[rows]], names.tolist(), how)
+    students.save(student, tmp_path / "student.pt")
+    assert set(students.load(tmp_path / "student.pt").predict(images[:9])) <= set(names)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("this ran",))
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path, capsys):
+    torch.save({"about": Evil()}, tmp_path / "evil.pt")
+    with pytest.raises(InvalidInput, match="not a sound student"):
+        students.load(tmp_path / "evil.pt")
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "weights", "format", "shape", "nan"])
+def test_damaged_files_are_refused(tmp_path, trained, fault):
+    path = tmp_path / "student.pt"
+    students.save(trained, path)
+    stored = torch.load(path, weights_only=True)
+    told = json.loads(stored["about"])
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut":
+        path.write_bytes(path.read_bytes()[:-100])
+    elif fault == "weights":
+        del stored["head.weight"]
+    elif fault == "nan":
+        stored["head.weight"][0, 0] = float("nan")
+    else:
+        told[{"format": "format", "shape": "network"}[fault]] = "mlp"
+        stored["about"] = json.dumps(told)
+    if fault not in ("missing", "cut"):
+        torch.save(stored, path)
+    with pytest.raises(InvalidInput):
+        students.load(path)
+
+
+def test_a_file_holds_no_python_objects_but_tensors_and_text(tmp_path, trained):
+    students.save(trained, tmp_path / "student.pt")
+    with zipfile.ZipFile(tmp_path / "student.pt") as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith("data.pkl")]
+        content = archive.read(name)
+    assert b"vicinal.students" not in content
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_says_what_the_student_says(tmp_path, name):
+    runtime = pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime to run")
+    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
+    raw = (9, 28, 28) if len(SHAPES[name]) == 3 else (9, 12)
+    pool = np.random.default_rng(0).uniform(0, 255, size=raw).astype(np.float32)
+    how = recipe(network=name, steps=1, labelled=4, unlabelled=4)
+    student = students.train_student(pool, np.arange(6), np.arange(6) % 3, range(3), how)
+    path = tmp_path / "student.onnx"
+    students.save_onnx(replace(student, guarantee=GUARANTEE), path)
+    session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["probabilities"], {"examples": pool})
+    np.testing.assert_allclose(found, student.predict_proba(pool), atol=1e-4)
+    told = session.get_modelmeta().custom_metadata_map
+    assert json.loads(told["guarantee"]) == GUARANTEE
+    assert json.loads(told["classes"]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("network", ["small", "kernel"])
+def test_no_training_loads_a_compiler(digits, network, monkeypatch):
+    """Torch's own optimizers load it, for seconds."""
+    monkeypatch.setitem(sys.modules, "torch._dynamo", None)
+    for wrapped in (torch.optim.Optimizer.add_param_group, torch.optim.Optimizer.zero_grad):
+        monkeypatch.delattr(unwrap(wrapped), "__dynamo_disable", raising=False)
+    images = digits[0][:60] if network == "small" else digits[0][:60].reshape(60, -1)
+    how = recipe(steps=2, network=network)
+    students.train_student(images, np.arange(60), digits[1][:60], range(10), how)
+    with pytest.raises(ImportError, match="dynamo"):
+        torch.optim.LBFGS([torch.zeros(2, requires_grad=True)])
+
+
+# ---------------------------------------------------------- a student of a released model
+
+
+@pytest.fixture(scope="module")
+def taught():
+    """Vectors, the probabilities of a teacher that bends with them, and a student of these."""
+    rng = np.random.default_rng(4)
+    pool, new = rng.normal(size=(400, 6)), rng.normal(size=(300, 6))
+
+    def soft(X):
+        chance = 1 / (1 + np.exp(-4 * X[:, 0] * X[:, 1]))
+        return np.stack([chance, 1 - chance, 0 * chance], axis=1)
+
+    how = recipe(network="kernel")
+    rows = np.arange(5)
+    labels = soft(pool)[rows].argmax(axis=1)
+    student = students.train_student(pool, rows, labels, range(3), how, soft_labels=soft(pool))
+    return pool, new, soft, student, how
+
+
+def test_a_student_of_vectors_learns_what_the_model_says_of_examples_not_asked_about(taught):
+    pool, new, soft, student, how = taught
+    agrees = (student.predict(new) == soft(new).argmax(axis=1)).mean()
+    assert agrees > 0.8
+    alone = students.train_student(pool, np.arange(5), student.predict(pool[:5]), range(3), how)
+    assert (alone.predict(new) == soft(new).argmax(axis=1)).mean() < agrees - 0.1
+    assert student.predict_proba(new)[:, 2].max() < 0.1, "a class that nothing speaks for"
+
+
+def test_answers_count_by_their_share_beside_soft_labels(taught):
+    pool, _, soft, student, how = taught
+    rows = np.arange(200)
+    other = 1 - soft(pool)[rows].argmax(axis=1)  # answers that the model thinks wrong
+    again = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
+    np.testing.assert_allclose(again.predict_proba(pool), student.predict_proba(pool), atol=1e-5)
+    how = replace(how, soft_share=0.0)
+    deaf = students.train_student(pool, rows, other, range(3), how, soft_labels=soft(pool))
+    assert (deaf.predict(pool[rows]) == other).mean() > 0.9
+
+
+def test_a_kernel_student_is_kept_published_and_exact(taught, tmp_path):
+    _, new, _, student, _ = taught
+    students.save(student, tmp_path / "student.pt")
+    again = students.load(tmp_path / "student.pt")
+    np.testing.assert_array_equal(again.predict_proba(new), student.predict_proba(new))
+    features = student.transform(new)
+    np.testing.assert_array_equal(features[7:8], student.transform(new[7:8]))
+    np.testing.assert_array_equal(features[::-1], student.transform(new[::-1]))
+    with torch.no_grad():
+        smooth = student.network.body(student.preprocessing(new)).numpy()
+    assert np.corrcoef(features.ravel(), smooth.ravel())[0, 1] > 0.9
+    with pytest.raises(InvalidInput, match="vectors"):
+        students.train_student(
+            np.zeros((9, 8, 8)) + np.arange(9)[:, None, None], [0, 1], [0, 1], [0, 1],
+            recipe(network="kernel"),
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------- a second student, of the gradients
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Images of 16 pixels, their labels, and two students in one."""
+    data = load_digits()
+    images, labels = np.kron(data.images[:600], np.ones((2, 2))), data.target[:600]
+    soft = np.full((600, 10), 0.02)
+    soft[np.arange(600), labels] = 0.82
+    rows, how = np.arange(400), recipe(steps=20, ensemble=True)
+    student = students.train_student(images, rows, labels[rows], range(10), how, soft_labels=soft)
+    return images, labels, student
+
+
+def test_an_ensemble_averages_the_network_with_a_student_of_gradients(pair):
+    images, labels, student = pair
+    joined = student.predict_proba(images)
+    np.testing.assert_allclose(joined.sum(axis=1), 1, rtol=1e-5)
+    assert student.second.name == "kernel"
+    assert (joined.argmax(axis=1) == labels).mean() > 0.9
+    network = replace(student, second=None)
+    assert (network.predict(images) == labels).mean() < (joined.argmax(axis=1) == labels).mean()
+    features = HOGFeatures().transform(images)
+    logarithms = (
+        one.predict_proba(X) for one, X in ((network, images), (student.second, features))
+    )
+    first, second = map(np.log, logarithms)
+    product = np.exp(0.7 * first + 0.3 * second)
+    expected = product / product.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(joined, expected, atol=1e-4)
+    np.testing.assert_array_equal(student.transform(images[:9]), network.transform(images[:9]))
+
+
+def test_an_ensemble_is_kept_whole_and_not_as_onnx(pair, tmp_path):
+    images, _, student = pair
+    students.save(replace(student, guarantee={"epsilon": 1.0}), tmp_path / "student.pt")
+    again = students.load(tmp_path / "student.pt")
+    expected = student.predict_proba(images[:9])
+    np.testing.assert_array_equal(again.predict_proba(images[:9]), expected)
+    assert again.guarantee == {"epsilon": 1.0}
+    with pytest.raises(InvalidInput, match="histograms"):
+        students.save_onnx(student, tmp_path / "student.onnx")
+
+
+@pytest.fixture(scope="module")
+def vectors_pair(taught):
+    """New vectors, and two students in one; the second learnt for a tenth of its steps."""
+    pool, new, soft, student, how = taught
+    rows, labels = np.arange(5), soft(pool)[:5].argmax(axis=1)
+    with pytest.MonkeyPatch.context() as patch:
+        shorter = replace(students._learner._WIDE, steps=50)
+        patch.setattr(students._learner, "_WIDE", shorter)
+        joined = students.train_student(
+            pool, rows, labels, range(3), replace(how, ensemble=True), soft_labels=soft(pool)
+        )
+    return new, soft(new), student, joined
+
+
+def test_an_ensemble_of_vectors_averages_two_that_learnt_the_same_soft_labels(vectors_pair):
+    new, soft, student, joined = vectors_pair
+    assert (joined.name, joined.second.name) == ("kernel", "wide")
+    first, second = student.predict_proba(new), joined.second.predict_proba(new)
+    assert (second.argmax(axis=1) == soft.argmax(axis=1)).mean() > 0.8
+    product = np.sqrt(first * second)
+    expected = product / product.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(joined.predict_proba(new), expected, atol=1e-5)
+    np.testing.assert_array_equal(joined.transform(new[:9]), student.transform(new[:9]))
+
+
+def test_an_ensemble_of_vectors_is_kept_and_published(vectors_pair, tmp_path):
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    new, _, _, joined = vectors_pair
+    students.save(joined, tmp_path / "student.pt")
+    expected = joined.predict_proba(new)
+    again = students.load(tmp_path / "student.pt")
+    np.testing.assert_array_equal(again.predict_proba(new), expected)
+    students.save_onnx(joined, tmp_path / "student.onnx")
+    session = runtime.InferenceSession(tmp_path / "student.onnx")
+    (answers,) = session.run(None, {"examples": new.astype(np.float32)})
+    np.testing.assert_allclose(answers, expected, atol=1e-4)

@@ -1,0 +1,267 @@
+"""From noisy votes to probabilities and labels: rare classes, costs, and what labels then cost."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from typer.testing import CliRunner
+
+from made_up import rare
+from vicinal import IndKNNClassifier, Store
+from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
+from vicinal.neighbours import Cosine
+from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.targets._class_decision import ClassDecision
+
+RARE = (0.9, 0.1)
+
+
+def decision(shares=RARE, costs=(1.0, 1.0), total=100.0):
+    return ClassDecision(np.array(shares), np.array(costs), lambda: total)
+
+
+def test_public_points_are_asked_once_however_many_blocks_are_answered():
+    """Fails if every block of a private model measures the votes to expect anew: 50 ms each."""
+    calls = []
+    rule = ClassDecision(np.array(RARE), np.ones(2), lambda: calls.append(0) or 100.0)
+    assert calls == []
+    votes, noise, shares = np.ones((3, 2)), np.ones(3), np.full((3, 2), 0.5)
+    first = rule.beside_model(votes, noise, shares)
+    assert (first == rule.beside_model(votes, noise, shares)).all()
+    rule.probabilities(votes, noise)
+    rule.labels(votes, noise)
+    assert calls == [0]
+
+
+def data(size, seed):
+    return rare(seed, size, RARE[1])
+
+
+X, Y = data(1500, 0)
+R, _ = data(300, 1)
+Q, T = data(200, 2)
+PLAN = {"epsilon": 4.0, "n_queries": 200, "n_records": 1500}
+
+
+def fitted(**parameters):
+    classifier = IndKNNClassifier([0, 1], **PLAN, simulation_seed=1, **parameters)
+    return classifier.fit(X, Y, public=R)
+
+
+# ------------------------------------------------------------------ probabilities
+
+
+def test_expected_votes_are_the_posterior_mean_of_a_gamma_under_gaussian_noise():
+    """By brute force: sum over a grid of true votes."""
+    noise, total = 3.0, 40.0
+    votes = np.array([[30.0, -2.0], [10.0, 8.0], [0.0, 0.0], [-20.0, 12.0]])
+    edges = np.arange(400_001) * 5e-4
+    true = (edges[1:] + edges[:-1]) / 2
+    expected = np.empty(votes.shape)
+    for column, share in enumerate(RARE):
+        shape, mean = 2 * share, total * share
+        prior = np.diff(edges**shape) * np.exp(-true * shape / mean)
+        for row, vote in enumerate(votes[:, column]):
+            weights = prior * np.exp(-(((vote - true) / noise) ** 2) / 2)
+            expected[row, column] = (weights * true).sum() / weights.sum()
+    found = decision(total=total).probabilities(votes, noise)
+    brute = expected / expected.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, brute, rtol=2e-3)
+
+
+def test_probabilities_follow_votes_and_their_noise():
+    votes = np.array([[100.0, 0.0], [0.0, 0.0], [-5.0, -5.0], [3.0, -90.0], [np.nan, np.nan]])
+    equal = decision((0.5, 0.5))
+    found = equal.probabilities(votes, 1.0)
+    np.testing.assert_allclose(found[:4].sum(axis=1), 1)
+    assert found[0, 0] == pytest.approx(1, abs=0.01)
+    np.testing.assert_allclose(found[1:3], 0.5)
+    assert found[3, 0] > 0.98
+    assert np.isnan(found[4]).all()
+    assert equal.probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.5, abs=1e-3)
+    assert decision().probabilities(votes[:1], 1e6)[0, 0] == pytest.approx(0.9, abs=1e-3)
+
+
+def test_the_label_is_the_largest_cost_times_probability():
+    rng = np.random.default_rng(0)
+    votes = rng.normal(0, 30, (500, 2)) + np.array([60, 10])
+    for costs in ((1.0, 1.0), (1.0, 9.0), (5.0, 0.1)):
+        rule = decision(costs=costs)
+        best = (rule.probabilities(votes, 10.0) * costs).argmax(axis=1)
+        np.testing.assert_array_equal(rule.labels(votes, 10.0), best)
+    assert decision((0.5, 0.5)).plain
+    assert not decision().plain
+
+
+def test_probabilities_are_calibrated_and_costs_find_the_rare_class():
+    classifier = fitted(class_prior=RARE, cost="balanced")
+    answers = classifier.query(Q)
+    chances = classifier.probabilities(answers)
+    assert chances[:, 1].mean() == pytest.approx(T.mean(), abs=0.03)
+    plain = fitted().query(Q)
+
+    def recall(labels):
+        return labels[T == 1].mean()
+
+    assert recall(answers.labels) > recall(plain.labels) + 0.1
+    np.testing.assert_allclose(fitted().predict_proba(Q[:5]).sum(axis=1), 1)
+
+
+def test_beside_a_model_its_probabilities_are_what_votes_are_weighed_against():
+    noise, told = np.array([4.0]), np.array([[0.7, 0.3]])
+    for rule, most in ((decision((0.5, 0.5), total=40.0), 1.0), (decision(total=40.0), 0.5)):
+        for silence in (30.0, 1e6):
+            silent = rule.beside_model(np.array([[28.0, 12.0]]), noise * silence, told)
+            np.testing.assert_allclose(silent, told, atol=6e-3)
+        loud = rule.beside_model(np.array([[0.0, 40.0]]), noise, told)
+        assert most - 0.3 < loud[0, 1] < most, "declared shares: the model weighs more"
+    classifier = fitted(model_share=0.5, class_prior=RARE, cost="balanced")
+    answers = classifier.query(Q)
+    chances = classifier.probabilities(answers)
+    np.testing.assert_allclose(chances.sum(axis=1), 1)
+    assert chances[:, 1].mean() == pytest.approx(T.mean(), abs=0.04)
+    np.testing.assert_array_equal(answers.labels, (chances / RARE).argmax(axis=1))
+    assert 0 < answers.asked.mean() < 1
+    with pytest.raises(InvalidInput, match="release='votes'"):
+        fitted(model_share=0.5, class_prior=RARE, release="label")
+
+
+# ------------------------------------------------------------------ labels alone
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.99, 0.01), (1 - 1e-9, 1e-9)])
+def test_scores_never_fall_from_one_step_to_the_next(shares):
+    scores = decision(shares, (1.0, 37.0)).scores
+    scale, unit = 3 << 22, 1 << 20
+    for start in (-40, -3, 0, 7, 29, 31, 200):
+        steps = round(start * scale) + np.arange(20_000)
+        found = scores(np.column_stack([steps, steps]), np.full(len(steps), scale), unit)
+        assert (np.diff(found, axis=0) >= 0).all()
+
+
+def test_falling_scores_are_refused():
+    with pytest.raises(InvalidInput, match="never decrease"):
+        ClassScores([[0.0, 1.0], [1.0, 0.9]], 0.0, 1.0, 0.0)
+    with pytest.raises(InvalidInput, match="finite"):
+        ClassScores([[0.0, np.nan]], 0.0, 1.0, 0.0)
+
+
+CENTRES = np.linspace(-3, 6, 37)
+
+
+def divergence(scores, centre, shift, order):
+    """Return the larger D of the label of two noisy votes, with and without a shift of class 1."""
+    grid = np.linspace(-9, 9, 6001)
+    weights = norm.pdf(grid)
+    rivals = scores(np.column_stack([grid, grid]), np.ones(len(grid)))[:, 0]
+    fine = np.linspace(-60, 60, 60_001)
+    mine = scores(np.column_stack([fine, fine]), np.ones(len(fine)))[:, 1]
+    least = fine[np.minimum(np.searchsorted(mine, rivals, side="right"), len(fine) - 1)]
+    p, q = (
+        (weights * norm.sf(least - centre - moved)).sum() / weights.sum() for moved in (shift, 0)
+    )
+    return max(
+        np.log(b**order * a ** (1 - order) + (1 - b) ** order * (1 - a) ** (1 - order))
+        / (order - 1)
+        for a, b in ((p, q), (q, p))
+    )
+
+
+def test_labels_by_scores_cost_what_is_charged_and_more_than_for_two_classes():
+    """The control: charged as a plain label of two classes, they would cost too little."""
+    shift, order = 0.3, 8.0
+    scores = decision((0.9, 0.1), (1.0, 9.0), total=30.0).scores
+    worst = max(divergence(scores, centre, shift, order) for centre in CENTRES)
+    assert worst <= one_coordinate_rdp(shift, [order])[0]
+    assert worst > one_coordinate_rdp(shift, [order], 2)[0]
+    level = decision((0.5, 0.5), total=30.0).scores
+    plain = max(divergence(level, centre, shift, order) for centre in CENTRES)
+    assert plain <= one_coordinate_rdp(shift, [order], 2)[0]
+
+
+def test_scores_need_the_price_of_any_number_of_classes():
+    scores, grid = decision().scores, VoteGrid.fitting(5.0, 10, 2, 1e-5)
+    for_two = charge_table(label_budget(1.0, 1e-5, classes=2), 2, cells=8)
+    with pytest.raises(InvalidInput, match="any classes"):
+        NoisyLabels(Cosine(), 2, 2, for_two, grid, randomness(1), scores)
+
+    def priced(**parameters):
+        return IndKNNSettings.of(IndKNNClassifier([0, 1], **parameters)).priced_classes
+
+    assert priced(class_prior=RARE) is None
+    assert priced(cost=(1, 2)) is None
+    assert priced(class_prior=(0.5, 0.5), cost=(2, 2)) == 2
+
+
+def test_labels_alone_follow_the_rule_and_give_no_probabilities():
+    classifier = fitted(release="label", class_prior=RARE, cost="balanced")
+    assert classifier.predict(Q)[T == 1].mean() > 0.6
+    with pytest.raises(PrivacyRefused, match=r"^Probabilities cannot be given"):
+        classifier.predict_proba(Q[:1])
+
+
+# ------------------------------------------------------------------ bad input, stores, commands
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"class_prior": (0.2, 0.3, 0.5)}, "class_prior"),
+        ({"class_prior": (0.2, 0.3)}, "add up to 1"),
+        ({"cost": "balanced"}, "class_prior"),
+        ({"cost": (1.0,)}, "cost"),
+        ({"class_prior": RARE, "reuse_predictions": "gate"}, "reuse_predictions"),
+        ({"cost": (1, 2), "min_similarity": 0.5}, "min_similarity"),
+    ],
+)
+def test_what_does_not_fit_is_refused(parameters, named):
+    with pytest.raises(InvalidInput, match=named):
+        fitted(**parameters)
+
+
+@pytest.mark.parametrize("release", ["votes", "label"])
+def test_a_store_answers_by_the_rule_now_and_when_opened_again(tmp_path, release):
+    made = Store.init(
+        tmp_path / "store", X, Y, classes=[0, 1], public=R, release=release,
+        class_prior=list(RARE), cost="balanced", **PLAN,
+    )  # fmt: skip
+    with made:
+        first = made.predict(Q[:100])
+    assert first.labels[T[:100] == 1].mean() > 0.5
+    with Store.open(tmp_path / "store") as store:
+        again = store.predict(Q[:100])
+    assert again.charged == 0
+    np.testing.assert_array_equal(first.labels, again.labels)
+    if release == "label":
+        assert first.probabilities is None
+        return
+    np.testing.assert_allclose(first.probabilities.sum(axis=1), 1)
+    np.testing.assert_array_equal(first.probabilities, again.probabilities)
+    best = (first.probabilities / RARE).argmax(axis=1)
+    np.testing.assert_array_equal(first.labels, best)
+    listed = json.loads(json.dumps(first.to_dict()))["probabilities"]
+    np.testing.assert_allclose(listed, first.probabilities, atol=1e-6)
+
+
+def test_the_commands_take_prior_and_cost(tmp_path):
+    np.savez(tmp_path / "people.npz", x=X, y=Y)
+    np.savez(tmp_path / "public.npz", x=R)
+    np.savez(tmp_path / "queries.npz", x=Q[:4])
+
+    def run(*arguments, code=0):
+        result = CliRunner().invoke(app, [str(a) for a in arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    asked = (
+        "init", tmp_path / "store", "--data", tmp_path / "people.npz", "--public",
+        tmp_path / "public.npz", "--classes", "0,1", "--records", 1500,
+    )  # fmt: skip
+    assert "--class-prior" in run(*asked, "--class-prior", "a,b", code=2).stderr
+    run(*asked, "--class-prior", ".9,.1", "--cost", "balanced", "-q")
+    text = run("predict", tmp_path / "store", "--data", tmp_path / "queries.npz", "-q").stdout
+    assert text.splitlines()[0] == "label,confidence,p_0,p_1"
