@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.distributed import SpreadExtractor
-from vicinal.distributed._ray_cluster import _features, _place
+from vicinal.distributed._ray_cluster import _features, resources_of
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
 
@@ -33,8 +33,10 @@ def test_a_store_that_was_made_on_ray_is_any_store(ray_engine, tmp_path):
 
 
 def test_a_shard_runs_where_its_name_is_offered():
-    assert list(_place("shard-3", {"CPU": 2.0, "vicinal-shard-3": 1.0})) == ["vicinal-shard-3"]
-    assert _place("shard-3", {"CPU": 2.0, "vicinal-shard-1": 1.0}) == {}
+    assert list(resources_of("shard-3", {"CPU": 2.0, "vicinal-shard-3": 1.0})) == [
+        "vicinal-shard-3"
+    ]
+    assert resources_of("shard-3", {"CPU": 2.0, "vicinal-shard-1": 1.0}) == {}
 
 
 def test_what_goes_wrong_quotes_nothing(ray_engine):

@@ -11,7 +11,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import _shard_server
-from vicinal.ledger._rollback_guard import WitnessEntry, WitnessState
+from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.store._request_batch import RequestBatch
 
 
@@ -95,8 +95,8 @@ def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster,
 def test_audiences_are_those_among_all_entries():
     """Digests hold the letters of kinds too: only the first byte of an entry says what it is."""
     digests = [bytes([97, 101] * 15 + [place, 97]) for place in range(6)]
-    entries = [WitnessEntry(b"ea"[i % 2 :][:1], digest, i) for i, digest in enumerate(digests)]
+    entries = [b"ea"[i % 2 :][:1] + each + i.to_bytes(8) for i, each in enumerate(digests)]
     state = WitnessState(bytes(16), bytes(16), 9, None)
-    state = state.holding(b"".join(entry.packed() for entry in entries))
+    state = state.holding(b"".join(entries))
     assert state.audiences == set(digests[1::2])
     assert state.erased_since(1) == set(digests[2::2])

@@ -18,7 +18,7 @@ from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import CHARGES, DEPARTED, META
+from vicinal.ledger._tables import Tables
 from vicinal.store import Store
 from vicinal.store._request_batch import RequestBatch
 
@@ -236,34 +236,34 @@ def test_every_write_is_digested_however_it_is_made(book):
     database.put("one", "1")  # outside a transaction
     with database.transaction():
         database.put("one", "2")
-        database.delete(DEPARTED)
-        database.insert(DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
-        rows = database.rows(DEPARTED)
-        database.replace_known(DEPARTED, rows, [(*row[:2], 0) for row in rows])
+        database.delete(Tables.DEPARTED)
+        database.insert(Tables.DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
+        rows = database.rows(Tables.DEPARTED)
+        database.replace_known(Tables.DEPARTED, rows, [(*row[:2], 0) for row in rows])
     with suppress(KeyError), database.transaction():
         database.put("one", "3")
         raise KeyError
     with database.transaction():  # rows whose digests are known, and were taken away since
         database.put("one", "2")
         database.put("two", "1")
-        database.delete(META, "name = ?", ("two",))
+        database.delete(Tables.META, "name = ?", ("two",))
         database.put("two", "2")
-        database.replace_known(META, [("two", "2")], [("two", "3")])
+        database.replace_known(Tables.META, [("two", "2")], [("two", "3")])
         database.put("two", "4")
     row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
     for undone in (False, True):  # its digest is known; after a rollback none is
         with suppress(KeyError), database.transaction():
-            database.insert(CHARGES, [row])
+            database.insert(Tables.CHARGES, [row])
             if undone:
                 raise KeyError
-            database.delete_keys(CHARGES, [(9,)])
+            database.delete_keys(Tables.CHARGES, [(9,)])
     with database.transaction():
-        database.insert(CHARGES, [row, (8, *row[1:])])
-        database.delete_keys(CHARGES, [(9,), (8,)])
-        database.insert(CHARGES, [row])
-        database.replace_known(CHARGES, [row], [(*row[:3], "6", *row[4:])])
-        database.delete_keys(CHARGES, [(9,)])
-        database.insert(CHARGES, [row])
+        database.insert(Tables.CHARGES, [row, (8, *row[1:])])
+        database.delete_keys(Tables.CHARGES, [(9,), (8,)])
+        database.insert(Tables.CHARGES, [row])
+        database.replace_known(Tables.CHARGES, [row], [(*row[:3], "6", *row[4:])])
+        database.delete_keys(Tables.CHARGES, [(9,)])
+        database.insert(Tables.CHARGES, [row])
     assert chain_faults(database, KEY) == []
     again = reopened(book)
     assert again.database.get("one") == "2"
@@ -294,18 +294,18 @@ def written(tmp_path_factory):
 def test_rows_agree_with_their_digests_after_any_writes(written, transactions):
     """Fails if a remembered digest outlives its row, or a rollback, or counts twice."""
     for undone, writes in transactions:
-        here = {row[0] for row in written.rows(CHARGES)}
+        here = {row[0] for row in written.rows(Tables.CHARGES)}
         with suppress(KeyError), written.transaction():
             for kind, what in writes:
                 if kind == "insert" and what[0] not in here:
-                    written.insert(CHARGES, [what])
+                    written.insert(Tables.CHARGES, [what])
                 elif kind in ("insert", "replace"):
-                    written.replace(CHARGES, [what])
+                    written.replace(Tables.CHARGES, [what])
                 elif kind == "delete_keys":
-                    written.delete_keys(CHARGES, [(what,)])
+                    written.delete_keys(Tables.CHARGES, [(what,)])
                 else:
-                    written.delete(CHARGES, "seq >= ?", (what,))
-                here = {row[0] for row in written.rows(CHARGES)}
+                    written.delete(Tables.CHARGES, "seq >= ?", (what,))
+                here = {row[0] for row in written.rows(Tables.CHARGES)}
             if undone:
                 raise KeyError
     assert chain_faults(written, KEY) == []

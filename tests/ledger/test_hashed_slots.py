@@ -11,7 +11,7 @@ from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_all
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import PAGE_SLOTS, write_subjects
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 
 IDS = st.one_of(st.integers(-30, 30), st.text("ab<>% é", min_size=1, max_size=2))
 STEPS = st.lists(st.tuples(st.booleans(), st.lists(IDS, unique_by=framed)), max_size=6)
@@ -56,7 +56,7 @@ def test_it_knows_who_is_here_as_a_dict_does(database, colliding, steps, asked):
         if colliding:
             patch.setattr(_hashed_slots, "_hashes", one_hash)
         with database.transaction():
-            database.delete(SUBJECT_PAGES)
+            database.delete(Tables.SUBJECT_PAGES)
             table, expected = HashedSlotTable(database, 0), {}
             for coming, subjects in steps:
                 if coming:
@@ -81,7 +81,7 @@ def check(table, expected, asked):
 
 def test_slots_are_given_out_in_order_and_again(database):
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         table = HashedSlotTable(database, 0)
         assert come(table, database, ["a", "b", "c"]).tolist() == [0, 1, 2]
         go(table, database, ["b", "nobody"])
@@ -91,7 +91,7 @@ def test_slots_are_given_out_in_order_and_again(database):
 
 def test_an_id_too_long_to_be_stored_is_not_here(database):
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         table = HashedSlotTable(database, 0)
         come(table, database, ["a"])
         asked = ["x" * MOST_BYTES, "a"]
@@ -102,7 +102,7 @@ def test_thousands_take_eight_bytes_each_and_a_few_statements(database, monkeypa
     """Fails if ids stay in memory, or a look-up of many takes a statement each."""
     people = [f"person-{i}" for i in range(3 * PAGE_SLOTS)]
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         come(HashedSlotTable(database, 0), database, people)
     table, statements, execute = HashedSlotTable(database, len(people)), [], database._run
     monkeypatch.setattr(database, "_run", lambda *args: statements.append(args) or execute(*args))

@@ -17,8 +17,7 @@ from vicinal.ledger._id_encoding import (
     framed_all,
     unframed,
 )
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._register import Standing
+from vicinal.ledger._ledger import Ledger, Standing
 from vicinal.ledger._sqlite import SQLiteDatabase
 
 pytestmark = pytest.mark.quick

@@ -8,7 +8,7 @@ from vicinal.ledger import _postgres
 from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._postgres import PostgresDatabase
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import CHARGES, DEPARTED, SUBJECT_PAGES, TABLES
+from vicinal.ledger._tables import TABLES, Tables
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -48,7 +48,7 @@ def test_a_transaction_is_all_or_nothing(database):
 def test_values_come_back_as_they_were(database):
     create_tables(database)
     row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
-    database.insert(CHARGES, [row])
+    database.insert(Tables.CHARGES, [row])
     assert database.read("SELECT * FROM charges") == [row]
     assert isinstance(database.read("SELECT units FROM charges")[0][0], bytes)
 
@@ -67,9 +67,9 @@ def test_after_a_failure_everything_is_refused(database):
 def test_errors_repeat_no_values(database):
     create_tables(database)
     row = (b"canary-anna", 1, 5)
-    database.insert(DEPARTED, [row])
+    database.insert(Tables.DEPARTED, [row])
     with pytest.raises(StorageFailed) as caught:
-        database.insert(DEPARTED, [row])
+        database.insert(Tables.DEPARTED, [row])
     assert "canary" not in str(caught.value)
 
 
@@ -83,7 +83,7 @@ def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     killed.mkdir()
     with database.transaction():
         rows = ((slot, 0, b"", b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
-        database.insert(SUBJECT_PAGES, rows)
+        database.insert(Tables.SUBJECT_PAGES, rows)
         for path in database.files:
             (killed / path.name).write_bytes(path.read_bytes())
     database.close()
@@ -128,9 +128,9 @@ def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
     create_tables(database)
     rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
     with database.transaction():
-        database.insert(SUBJECT_PAGES, rows)
+        database.insert(Tables.SUBJECT_PAGES, rows)
     assert tools.files_with(tmp_path, b"canary-4")
-    database.delete(SUBJECT_PAGES, "page >= 10")
+    database.delete(Tables.SUBJECT_PAGES, "page >= 10")
     assert tools.files_with(tmp_path, b"canary-4999"), "the log still has it: scrubbing has work"
     database.scrub()
     assert not tools.files_with(tmp_path, b"canary-4999")

@@ -13,10 +13,10 @@ from vicinal.ledger._ledger import Ledger, create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
-    remove_subjects,
+    ROW_BYTES,
     write_subjects,
 )
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 
 KEY = bytes(32)
 IDS = st.one_of(st.integers(-99, 99), st.text("ab<>% é", min_size=1, max_size=5))
@@ -36,7 +36,7 @@ def test_what_is_read_is_what_was_written_last(database, steps):
     """Fails if a change of one slot touches another, or leaves a row of its page as it was."""
     expected = {}
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         for step in steps:
             write_subjects(database, {s: i if i is None else framed(i) for s, i in step.items()})
             expected = {s: i for s, i in {**expected, **step}.items() if i is not None}
@@ -51,7 +51,7 @@ def test_pages_are_the_same_however_many_are_written_at_a_time(database, monkeyp
     everybody = {slot: framed(slot) for slot in range(5 * PAGE_SLOTS)}
     gone = [3, PAGE_SLOTS + 4, 3 * PAGE_SLOTS + 5, 5 * PAGE_SLOTS - 1]  # none of page 2
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
+        database.delete(Tables.SUBJECT_PAGES)
         write_subjects(database, everybody)
         between = database.read("SELECT * FROM subject_pages WHERE page = 2")
         write_subjects(database, dict.fromkeys(gone))
@@ -64,37 +64,23 @@ SHARES = st.sampled_from([0.003, 0.02, 0.5, 0.9, 0.999, 1.0])
 
 
 @given(share=SHARES, seed=st.integers(0, 99), length=st.sampled_from([1, 40, 900]))
-def test_subjects_leave_the_same_rows_whichever_way_they_are_taken_out(
+def test_subjects_leave_and_the_rest_stays_in_the_fewest_rows_or_where_it_was(
     database, share, seed, length
 ):
     """Fails if an id is cut out of the wrong place, or rows that few are left in are not packed."""
     leaves = np.random.default_rng(seed).random(PAGE_SLOTS + 60) < share
     here = {slot: framed(f"{slot}" + "x" * length) for slot in range(PAGE_SLOTS + 60)}
-    gone = {slot: who for slot, who in here.items() if leaves[slot]}
-    found = []
-    for take_out in (
-        lambda: write_subjects(database, dict.fromkeys(gone)),
-        lambda: remove_subjects(database, gone),
-    ):
-        with database.transaction():
-            database.delete(SUBJECT_PAGES)
-            write_subjects(database, here)
-            take_out()
-        found.append(database.read("SELECT * FROM subject_pages ORDER BY page, part"))
-        assert chain_faults(database, KEY) == []
-    assert found[0] == found[1]
-    assert tools.framed_ids(database) == {s: i for s, i in here.items() if s not in gone}
-
-
-def test_a_subject_is_cut_out_only_where_it_stands(database):
-    """An id in another place of its row than its slot's, or in none: the slot is freed."""
+    gone = [slot for slot in here if leaves[slot]]
     with database.transaction():
-        database.delete(SUBJECT_PAGES)
-        write_subjects(database, {slot: framed(slot) for slot in range(9)})
-        remove_subjects(database, {3: framed(4), 5: framed("nobody")})
-    expected = {slot: framed(slot) for slot in range(9) if slot not in {3, 5}}
-    assert tools.framed_ids(database) == expected
+        database.delete(Tables.SUBJECT_PAGES)
+        write_subjects(database, here)
+        write_subjects(database, dict.fromkeys(gone))
     assert chain_faults(database, KEY) == []
+    assert tools.framed_ids(database) == {s: i for s, i in here.items() if not leaves[s]}
+    sizes = database.read("SELECT page, LENGTH(slots) + LENGTH(ids) FROM subject_pages")
+    for page in {page for page, _ in sizes}:
+        rows = [size for one, size in sizes if one == page]
+        assert len(rows) == 1 or 2 * sum(rows) > ROW_BYTES * (len(rows) - 1)
 
 
 def test_every_id_stands_in_the_file_in_one_piece(tmp_path):

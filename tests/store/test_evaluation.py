@@ -13,7 +13,7 @@ from vicinal import Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._register import Standing
+from vicinal.ledger._ledger import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
 from vicinal.store import Presence
 from vicinal.store._evaluation import Evaluation, binned_auc

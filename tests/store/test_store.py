@@ -14,7 +14,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._audiences import charges_since_checkpoint, exact_sum
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 from vicinal.store import Query, Reply, Store, StoreExtractor
 
 
@@ -508,7 +508,7 @@ def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):
     )  # so that pages reach the log before the commit
     with suppress(KeyboardInterrupt), database.transaction():
         rows = ((10_000 + n, 0, b"", b"canary-anna" + bytes([n]) * 4000) for n in range(50))
-        database.insert(SUBJECT_PAGES, rows)
+        database.insert(Tables.SUBJECT_PAGES, rows)
         shutil.copytree(tmp_path / "store", tmp_path / "killed")
         shutil.copy(tmp_path / "store.witness", tmp_path / "killed.witness")
         raise KeyboardInterrupt

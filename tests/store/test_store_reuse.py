@@ -12,7 +12,7 @@ from vicinal.engine._engine import QueryEngine
 from vicinal.engine._noise_schedule import GatedNoiseSchedule
 from vicinal.errors import StorageFailed
 from vicinal.ledger._answers import ReuseEntry
-from vicinal.ledger._tables import LESSONS
+from vicinal.ledger._tables import Tables
 from vicinal.mechanisms import NoisyVotes
 from vicinal.store import Store
 
@@ -204,7 +204,7 @@ def test_queries_cannot_pass_for_people(tmp_path):
         integers = np.frombuffer(words + b" " * 13, dtype=np.int8).reshape(-1, 4).copy()
         row = ReuseEntry(integers, np.ones(6, dtype=np.bool_)).row(10**6, desk.audience.number)
         with store._parts.database.transaction():
-            store._parts.database.insert(LESSONS, [row])
+            store._parts.database.insert(Tables.LESSONS, [row])
         assert not any("id of somebody" in fault for fault in store.verify().faults)
 
 
@@ -214,7 +214,7 @@ def test_a_journal_with_a_gap_is_noticed(tmp_path):
         store.predict(Q[10:20])
         assert store.verify()
         with store._parts.database.transaction():
-            store._parts.database.delete(LESSONS, "seq = (SELECT MAX(seq) FROM lessons)")
+            store._parts.database.delete(Tables.LESSONS, "seq = (SELECT MAX(seq) FROM lessons)")
         assert any("learnt" in fault for fault in store.verify().faults)
 
 

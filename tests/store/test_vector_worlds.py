@@ -13,7 +13,7 @@ import store_tools as tools
 from made_up import NoNoise
 from vicinal.accounting._budget import UNITS
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._tables import DEPARTED
+from vicinal.ledger._tables import Tables
 from vicinal.store import Store
 
 PLAN = {"epsilon": 1.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 0.5}
@@ -66,7 +66,7 @@ def moved(tmp_path, target, damage=None):
 def forget_who_left(store):
     """Broken: whoever left is forgotten."""
     with store._parts.database.transaction():
-        store._parts.database.delete(DEPARTED)
+        store._parts.database.delete(Tables.DEPARTED)
 
 
 @targets

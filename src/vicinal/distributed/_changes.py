@@ -302,9 +302,8 @@ class ClusterChanges:
         digest = self._staged.write(change, token)
         gather(shards, tasks.Ping(), self._policy)
         for number, shard in shards.items():
-            part = change.addition(number)
             with current():  # what is sent after an erasure would bring somebody back
-                received = shard.send(tasks.Stage(token, part.integers, part.rows, part.subjects))
+                received = shard.send(tasks.Stage(token, change.addition(number)))
             try:
                 received(self._policy.deadline)
             except ShardUnreachable:
@@ -317,7 +316,7 @@ class ClusterChanges:
         """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""
         self._staged.wipe()
         for shard in self._shards.values() if everywhere else ():
-            shard.send(tasks.NOTHING_STAGED)
+            shard.send(tasks.Stage(b"", None))
 
     def addition_of(
         self,

@@ -53,13 +53,7 @@ from vicinal.distributed._sharded_audiences import (
 )
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
-from vicinal.errors import (
-    PrivacyRefused,
-    ShardDamaged,
-    ShardMissing,
-    StorageFailed,
-    VicinalError,
-)
+from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix

@@ -12,13 +12,7 @@ from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, ShardState, Task
 from vicinal.distributed._transports import Reply, Transport
-from vicinal.errors import (
-    ShardDamaged,
-    ShardMissing,
-    ShardUnreachable,
-    StoreDamaged,
-    VicinalError,
-)
+from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""

@@ -20,7 +20,7 @@ from typing import Self
 from vicinal.distributed._folders import ClusterDescription
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import StoreOutdated
-from vicinal.ledger import SHARDS, ChainLink, Database
+from vicinal.ledger import ChainLink, Database, Tables
 from vicinal.mechanisms import fresh_key
 
 CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
@@ -173,7 +173,7 @@ class ShardRecords:
         """Write down, inside a transaction, what has changed since the last time."""
         rows = [one.row() for one in self._records]
         if rows != self._written:
-            self._database.replace(SHARDS, rows)
+            self._database.replace(Tables.SHARDS, rows)
             self._written = rows
 
 

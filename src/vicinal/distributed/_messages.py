@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-
 from vicinal._arrays import AnyArray, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger import ChainLink, Database
@@ -179,20 +177,14 @@ class Add:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """Prepare records to be added, beside blocks; not waited for. Without ids: forget them.
+    """Prepare an addition beside blocks; not waited for. None: forget what is prepared.
 
     It changes nothing, and is forgotten with the next change of the data and with the process.
-    `token` names the batch; the others are those of :class:`Add`.
+    `token` names the batch.
     """
 
     token: bytes
-    integers: IntegerMatrix
-    rows: Ints32
-    subjects: list[SubjectId]
-
-
-NOTHING_STAGED = Stage(b"", np.zeros((0, 0), np.int8), np.zeros((0, 0), np.int32), [])
-"""Has a shard forget what it has prepared."""
+    addition: Add | None
 
 
 @dataclass(frozen=True, slots=True)

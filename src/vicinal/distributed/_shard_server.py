@@ -39,13 +39,7 @@ from vicinal.distributed._vote_charging import (
     charge_tally,
     shard_of,
 )
-from vicinal.errors import (
-    InvalidInput,
-    PrivacyRefused,
-    StorageFailed,
-    StoreOutdated,
-    VicinalError,
-)
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
 from vicinal.ledger import ForkSafeLock, Turn
 from vicinal.store import (
     AudienceState,
@@ -368,13 +362,13 @@ class ShardStaging:
 
     def begin(self, task: tasks.Stage) -> None:
         """Prepare a batch, unless it is the one that is being prepared."""
-        if task.subjects and task.token == self._token:
+        if task.addition is not None and task.token == self._token:
             return
         self.end()
-        if task.subjects:
+        if task.addition is not None:
             basis = self._parts.ledger.register_version
             self._token = task.token
-            arguments = (task.token, records_of(self._parts, task), basis)
+            arguments = (task.token, records_of(self._parts, task.addition), basis)
             self._thread = Thread(target=self._prepare, args=arguments, daemon=True)
             self._thread.start()
 
@@ -402,6 +396,6 @@ class ShardStaging:
             return  # the data have changed, or the shard is closed: it is asked to add all at once
 
 
-def records_of(parts: OpenStore, task: tasks.Add | tasks.Stage) -> StoredRecords:
+def records_of(parts: OpenStore, task: tasks.Add) -> StoredRecords:
     targets = parts.schema.target.targets(task.rows)
     return StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -26,15 +26,7 @@ from vicinal.distributed._messages import (
 )
 from vicinal.engine import Following, NextSearch, TwoRounds, summed
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
-from vicinal.ledger import (
-    PARTIAL,
-    AnswerBlock,
-    Audience,
-    Database,
-    ForkSafeLock,
-    Ledger,
-    framed_all,
-)
+from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
 from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import AUTO
@@ -243,7 +235,7 @@ class CoordinatorLedger(Ledger):
         self._records.write()  # what paid for the answer is known as long as the answer
         if missing := self._shards[block.audience.name].missing:
             shards = ",".join(map(str, sorted(missing)))
-            self.database.insert(PARTIAL, [(self.clock, shards)])
+            self.database.insert(Tables.PARTIAL, [(self.clock, shards)])
 
     def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
         """Return which shards any of these blocks was answered without."""

@@ -32,19 +32,11 @@ from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import (
-    ADDITIONS,
-    ANALYSTS,
-    ANSWERS,
-    DEPARTED,
-    HISTORY,
-    LESSONS,
-    MODELS,
     NO_HEAD,
-    REQUESTS,
-    SHADOWS,
     Audience,
     Database,
     StoredAccount,
+    Tables,
     exact_sum,
     sync_folder,
     unframed,
@@ -73,7 +65,10 @@ _ROWS = 1 << 16
 _FREE = -1
 """In place of a shard, for slots that nobody has."""
 
-_COPIED = (ANSWERS, REQUESTS, HISTORY, LESSONS, ADDITIONS, SHADOWS, MODELS)
+_COPIED = (
+    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.LESSONS, Tables.ADDITIONS,
+    Tables.SHADOWS, Tables.MODELS,
+)  # fmt: skip
 
 
 def split(store: str | Path, path: str | Path, shards: int, *, place: Place | None = None) -> None:
@@ -222,7 +217,7 @@ def _write_shards(
 ) -> list[ShardRecord]:
     shards = len(subjects.ids)
     slot_of_row = source.record_files.column("slots", len(source.shard))
-    departed = source.database.rows(DEPARTED)
+    departed = source.database.rows(Tables.DEPARTED)
     records = []
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
@@ -252,7 +247,7 @@ def _fill(
     """Move records, their subjects and budgets into the files of an empty shard, in one change."""
     slots, files, size = subjects.slots(number), source.record_files, len(source.shard)
     with parts.ledger.change("split"):
-        parts.database.insert(MODELS, source.database.rows(MODELS))
+        parts.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
         rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
         new_slots = subjects.new_slots[slot_of_row[rows]]
         features, labels = files.features.rows(size), files.labels.rows(size)
@@ -261,7 +256,7 @@ def _fill(
             parts.record_files.append(start, features[part], labels[part], slots_of)
         write_digests(parts.database, parts.record_files, len(rows))
         parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
-        parts.database.insert(DEPARTED, erased)
+        parts.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
             _move_audience(parts, audience, slots, budgets)
@@ -326,4 +321,4 @@ def _copy_audience(parts: OpenStore, audience: Audience) -> None:
         audience.used, audience.slack, 0, audience.used,
     ).write(parts.database)  # fmt: skip
     rows = [(audience.number, name, who.quota, who.used) for name, who in audience.analysts.items()]
-    parts.database.insert(ANALYSTS, rows)
+    parts.database.insert(Tables.ANALYSTS, rows)

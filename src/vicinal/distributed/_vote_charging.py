@@ -28,7 +28,7 @@ from vicinal.distributed._messages import (
 )
 from vicinal.engine import LocalShardBase, QueryEngine, TwoRoundQuery
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import CARRIED, Database, Ledger
+from vicinal.ledger import Database, Ledger, Tables
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
 from vicinal.neighbours import MOST_HITS, NeighbourLists
 from vicinal.store import AudienceState, CountedRows, charge_people
@@ -148,12 +148,12 @@ class VoteJournal:
             request.name, request.round, request.clock, request.digest(),
             votes.sums.astype("<i8").tobytes(), votes.payers.tobytes(),
         )  # fmt: skip
-        self._database.insert(CARRIED, [row])
+        self._database.insert(Tables.CARRIED, [row])
 
     def delete_before(self, clock: int) -> None:
         """Delete the votes of all blocks before `clock`, inside a transaction."""
         if clock > self.clock:
-            self._database.delete(CARRIED, "turn < ?", (clock,))
+            self._database.delete(Tables.CARRIED, "turn < ?", (clock,))
             self._database.put(_CLOCK, str(clock))
 
     def begin_epoch(self) -> None:

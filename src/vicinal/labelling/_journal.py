@@ -34,6 +34,7 @@ from vicinal.ledger import (
     PRIVATE_FOLDER,
     Lock,
     RollbackGuard,
+    WitnessState,
     default_witness_path,
     guarded,
     replace_file,
@@ -194,13 +195,13 @@ class FileJournal:
         place = default_witness_path(self.folder)
         stored = self._read()
         if stored is None:
-            if place.exists() and RollbackGuard.clock_at(place) > 0:
+            if place.exists() and WitnessState.read(place).clock > 0:
                 self._refuse("is gone")
             return None
         entry, identity, clock = stored
         if not place.exists():
             self._refuse("has lost its witness")
-        if clock < RollbackGuard.clock_at(place):
+        if clock < WitnessState.read(place).clock:
             self._refuse("is an earlier one")
         self._witness = self._witness or RollbackGuard(place, identity)
         self._clock = clock

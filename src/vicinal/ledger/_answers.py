@@ -18,7 +18,7 @@ from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, UInts16
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database, Value
-from vicinal.ledger._tables import MODELS
+from vicinal.ledger._tables import Tables
 
 DIGEST = 16
 """Bytes of a query's digest."""
@@ -218,7 +218,7 @@ def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, K
 def write_parts(database: Database, audience: int, parts: Mapping[str, str]) -> None:
     """Write parts of an audience's model, inside a transaction."""
     rows = [(audience, part, content) for part, content in parts.items()]
-    database.replace(MODELS, rows)
+    database.replace(Tables.MODELS, rows)
 
 
 def read_parts(database: Database, audience: int) -> dict[str, str]:

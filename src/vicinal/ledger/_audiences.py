@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import grown
-from vicinal.ledger._tables import AUDIENCES, CHARGES, PAGES
+from vicinal.ledger._tables import Tables
 from vicinal.mechanisms import differing
 from vicinal.neighbours import THREADS, map_in_threads
 
@@ -48,28 +49,18 @@ class Charges:
 class StoredAccount:
     """Every subject's remaining units for one audience, in two copies.
 
-    Mechanisms charge :attr:`remaining`. A second array holds what the database holds; the
-    difference of the two is what a commit writes. Nothing can be charged and not be written, as
-    nobody needs to say what was charged: the arrays show it.
+    Mechanisms charge `remaining` in place. A second array, `durable`, holds what the database
+    holds; the difference of the two is what a commit writes. Nothing can be charged and not be
+    written, as nobody needs to say what was charged: the arrays show it. Both are private.
 
     `units`, int64 (slots,): what the database holds; the account's own from now on.
     """
 
     def __init__(self, units: Units) -> None:
-        self._remaining = units
-        self._durable = units.copy()
+        self.remaining = units
+        self.durable = units.copy()
         self._spent = 0
         self.unwritten_pages: set[int] = set()
-
-    @property
-    def remaining(self) -> Units:
-        """Units left by slot, int64; mechanisms charge this array in place. Private."""
-        return self._remaining
-
-    @property
-    def durable(self) -> Units:
-        """Units left by slot as the database has them. Private."""
-        return self._durable
 
     def note_charged_total(self, spent: int) -> None:
         """Take note of the charges of a block, already taken from :attr:`remaining`."""
@@ -81,9 +72,9 @@ class StoredAccount:
         Raises PrivacyRefused if a budget grew or fell below zero, or if the mechanisms' sum is
         another one. Then nothing may be answered.
         """
-        slots = _differing(self._remaining, self._durable)
-        units = self._remaining[slots]
-        charged = self._durable[slots] - units
+        slots = _differing(self.remaining, self.durable)
+        units = self.remaining[slots]
+        charged = self.durable[slots] - units
         spent = exact_sum(charged)
         if (charged < 0).any() or (units < 0).any() or spent != self._spent:
             raise PrivacyRefused(
@@ -94,7 +85,7 @@ class StoredAccount:
 
     def mark_committed(self, charges: Charges) -> None:
         """Take note that `charges` are on the disk."""
-        self._durable[charges.slots] = charges.units
+        self.durable[charges.slots] = charges.units
         self._spent = 0
         self.unwritten_pages.update(pages_of(charges.slots))
 
@@ -103,20 +94,16 @@ class StoredAccount:
 
         For a block that was broken off: between a charge and its note, perhaps.
         """
-        self._spent = exact_sum(self._durable - self._remaining)
+        self._spent = exact_sum(self.durable - self.remaining)
         return self._spent > 0
 
     def assign(self, slots: Slots, units: Units, size: int) -> None:
         """Set the units of subjects that come or go, in both copies."""
-        self._remaining = grown(self._remaining, size)
-        self._durable = grown(self._durable, size)
-        self._remaining[slots] = units
-        self._durable[slots] = units
+        self.remaining = grown(self.remaining, size)
+        self.durable = grown(self.durable, size)
+        self.remaining[slots] = units
+        self.durable[slots] = units
         self.unwritten_pages.update(pages_of(slots))
-
-    def page(self, number: int) -> bytes:
-        """Return the units of one page as they are stored."""
-        return self._durable[number * PAGE : (number + 1) * PAGE].astype("<i8").tobytes()
 
 
 def _differing(one: Units, other: Units) -> Slots:
@@ -184,7 +171,7 @@ class Audience:
             self.number, self.name, self.plan, self.initial_budget, self.granted, self.used,
             self.slack.hex(), str(self.checkpointed), self.checkpointed_queries,
         )  # fmt: skip
-        database.replace(AUDIENCES, [row])
+        database.replace(Tables.AUDIENCES, [row])
 
     def checkpoint(self, database: Database, spent: int = 0, queries: int = 0) -> None:
         """Write all changed pages, and add the charges that they now hold to their sums.
@@ -196,7 +183,7 @@ class Audience:
         self.checkpointed += spent + logged[0]
         self.checkpointed_queries += queries + logged[1]
         numbers = database.read("SELECT seq FROM charges WHERE audience = ?", (self.number,))
-        database.delete_keys(CHARGES, numbers)
+        database.delete_keys(Tables.CHARGES, numbers)
         self.write(database)
         self.account.unwritten_pages.clear()
         self.logged_bytes = 0
@@ -212,17 +199,24 @@ class Audience:
         self.write(database)
 
     def _write_pages(self, database: Database, numbers: Iterable[int]) -> None:
-        pages = [(self.number, page, self.account.page(page)) for page in sorted(numbers)]
-        database.replace(PAGES, pages)
+        units = self.account.durable.astype("<i8", copy=False)
+        pages = ((page, units[page * PAGE : (page + 1) * PAGE]) for page in sorted(numbers))
+        database.replace(Tables.PAGES, [(self.number, page, p.tobytes()) for page, p in pages])
 
-    @property
-    def needs_checkpoint(self) -> bool:
-        """Whether the charges on record take so much space that folding pays."""
-        return self.logged_bytes > max(CHECKPOINT_BYTES, 2 * self.account.durable.nbytes)
-
-    def pages_take_less(self, charged_bytes: int) -> bool:
-        """Tell whether charges of one block take so much space that pages alone are shorter."""
-        return charged_bytes > max(CHECKPOINT_BYTES, self.account.durable.nbytes)
+    def write_charges(self, database: Database, seq: int, queries: int) -> None:
+        """Write what was charged since the last commit, inside a transaction."""
+        charges = self.account.charges()
+        self.account.mark_committed(charges)
+        slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
+        charged, paged = len(slots) + len(units), self.account.durable.nbytes
+        if charged > max(CHECKPOINT_BYTES, paged):  # the pages alone are shorter
+            self.checkpoint(database, charges.spent, queries)
+            return
+        row = (seq, self.number, queries, str(charges.spent), slots, units)
+        database.insert(Tables.CHARGES, [row])
+        self.logged_bytes += charged
+        if self.logged_bytes > max(CHECKPOINT_BYTES, 2 * paged):
+            self.checkpoint(database)
 
 
 def charges_since_checkpoint(database: Database, audience: int) -> tuple[int, int]:
@@ -236,47 +230,32 @@ def load_audiences(database: Database, size: int) -> dict[str, Audience]:
 
     `size`: number of slots.
     """
-    rows = sorted(database.rows(AUDIENCES))
+    rows = sorted(database.rows(Tables.AUDIENCES))
     return {row[1]: _loaded(database, row, size) for row in rows}
 
 
-def _loaded(database: Database, row: tuple[object, ...], size: int) -> Audience:
+def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
     number, name, plan, initial_budget, granted, used, slack, spent, queries = row
-    audience = Audience(
-        int(str(number)), str(name), str(plan),
-        StoredAccount(_paged_units(database, int(str(number)), size)),
-        int(str(initial_budget)), int(str(granted)), int(str(used)), float.fromhex(str(slack)),
-        int(str(spent)), int(str(queries)),
-    )  # fmt: skip
-    _replay(database, audience)
-    for analyst, quota, used in database.read(
-        "SELECT name, quota, used FROM analysts WHERE audience = ?", (audience.number,)
-    ):
-        audience.analysts[analyst] = Analyst(quota, used)
-    return audience
-
-
-def _paged_units(database: Database, number: int, size: int) -> np.ndarray:
     units = np.zeros(size, dtype=np.int64)
     query = "SELECT number, units FROM pages WHERE audience = ? AND number >= ? AND number < ?"
     for first in range(0, -(-size // PAGE), _PAGES_AT_ONCE):
         for page, content in database.read(query, (number, first, first + _PAGES_AT_ONCE)):
             part = np.frombuffer(content, dtype="<i8")
             units[page * PAGE : page * PAGE + len(part)] = part
-    return units
-
-
-def _replay(database: Database, audience: Audience) -> None:
-    """Apply the charges since the pages were written, oldest first."""
-    rows = database.read(
-        "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq", (audience.number,)
-    )
-    for slots, units in rows:
-        audience.logged_bytes += len(slots) + len(units)
-        places = np.frombuffer(slots, dtype="<i4")
-        audience.account.assign(
-            places, np.frombuffer(units, dtype="<i8"), len(audience.account.durable)
-        )
+    audience = Audience(
+        number, name, plan, StoredAccount(units), initial_budget, granted, used,
+        float.fromhex(slack), int(spent), queries,
+    )  # fmt: skip
+    # Oldest first: a row says what is left, not what was charged, so the newest is the one to keep.
+    query = "SELECT slots, units FROM charges WHERE audience = ? ORDER BY seq"
+    for charged, left in database.read(query, (number,)):
+        audience.logged_bytes += len(charged) + len(left)
+        places, part = np.frombuffer(charged, dtype="<i4"), np.frombuffer(left, dtype="<i8")
+        audience.account.assign(places, part, size)
+    query = "SELECT name, quota, used FROM analysts WHERE audience = ?"
+    for analyst, quota, n_used in database.read(query, (number,)):
+        audience.analysts[analyst] = Analyst(quota, n_used)
+    return audience
 
 
 def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
@@ -284,15 +263,11 @@ def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterat
     units = audience.account.durable
     if (units < 0).any() or (units > UNITS).any() or units[free].any():
         yield f"A budget of audience {audience.name!r} is out of bounds."
-    if not _conserved(database, audience):
+    query = "SELECT units FROM departed WHERE audience = ?"
+    departed = sum(left for (left,) in database.read(query, (audience.number,)))
+    spent, _ = charges_since_checkpoint(database, audience.number)
+    charged = spent + audience.checkpointed
+    if audience.granted * UNITS != exact_sum(units) + departed + charged:
         yield (
             f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
         )
-
-
-def _conserved(database: Database, audience: Audience) -> bool:
-    """Tell whether units granted equal units left, here or gone, and units charged."""
-    departed = database.read("SELECT units FROM departed WHERE audience = ?", (audience.number,))
-    remaining = exact_sum(audience.account.durable) + sum(units for (units,) in departed)
-    spent, _ = charges_since_checkpoint(database, audience.number)
-    return bool(audience.granted * UNITS == remaining + spent + audience.checkpointed)

@@ -26,7 +26,7 @@ from typing import Any
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import keyed_digest
-from vicinal.ledger._tables import CHAIN
+from vicinal.ledger._tables import Tables
 
 Rows = Sequence[Sequence[Any]]
 Key = tuple[Any, ...]
@@ -234,7 +234,7 @@ def _link_of(row: Sequence[Any]) -> ChainLink:
 
 
 def _digested(database: Database) -> list[str]:
-    return [name for name in database.tables() if name != CHAIN.name]
+    return [name for name in database.tables() if name != Tables.CHAIN.name]
 
 
 def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._tables import BYTES, CHAIN, META, WHOLE, Table
+from vicinal.ledger._tables import BYTES, WHOLE, Table, Tables
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -37,15 +37,11 @@ class Database(ABC):
     binary: str
 
     def __init__(self) -> None:
-        self._failed = False
+        self.failed = False
+        """Whether something went wrong, so that the database must be opened again."""
         self._inside = False
         self.chain: Chain | None = None
         """Digests of all rows, once :func:`~vicinal.ledger._chain.attach` has given it some."""
-
-    @property
-    def failed(self) -> bool:
-        """Whether something went wrong, so that the database must be opened again."""
-        return self._failed
 
     def read(self, query: str, values: Sequence[Value] = ()) -> list[Row]:
         """Return the rows of a query, which begins with SELECT: nothing is written here.
@@ -69,7 +65,7 @@ class Database(ABC):
         """Insert whole rows whose keys are new."""
         listed = list(rows)
         with self._writing():
-            self._run_all(table.insertion, listed)
+            self._run_many(table.insertion, listed)
             if self.chain is not None and table.remembered:
                 for row in listed:
                     self.chain.replace(table.name, table.key_of(row), (), [row])
@@ -91,7 +87,7 @@ class Database(ABC):
     ) -> None:
         """Replace rows that have just been read: `before` are those of the keys of `after`."""
         with self._writing():
-            self._run_all(table.replacement, after)
+            self._run_many(table.replacement, after)
             if self.chain is not None:
                 self.chain.enter(table.name, before, after)
 
@@ -142,7 +138,7 @@ class Database(ABC):
             yield
             self._check()
             with self._guarded():
-                link = self._link()
+                link = self._link()  # with its rows: neither is ever durable without the other
         except BaseException:
             self._undo()
             raise
@@ -173,7 +169,7 @@ class Database(ABC):
 
     def put(self, name: str, value: str) -> None:
         """Write a fact to the table `meta`."""
-        self.replace(META, [(name, value)])
+        self.replace(Tables.META, [(name, value)])
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -235,7 +231,7 @@ class Database(ABC):
         """Return a context that turns the driver's errors into StorageFailed."""
 
     def _check(self) -> None:
-        if self._failed:
+        if self.failed:
             raise StorageFailed(
                 "The database failed before, so what it holds is not known. Open the store again."
             )
@@ -245,12 +241,6 @@ class Database(ABC):
         if self.chain is None or self.chain.has_digest(table.name, key):
             return ()
         return self._run(table.selection(table.by_key), key)
-
-    def _run_all(self, statement: str, rows: Sequence[Sequence[Value]]) -> None:
-        if len(rows) == 1:
-            self._run(statement, rows[0])
-        elif rows:
-            self._run_many(statement, rows)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -269,7 +259,7 @@ class Database(ABC):
             return None
         rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
         link = self.chain.next(int(rows[0][0]) if rows else 0)
-        self._run(CHAIN.insertion, (link.number, link.clock, link.content, link.head))
+        self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
     def _undo(self) -> None:
@@ -280,7 +270,7 @@ class Database(ABC):
             with self._translated():
                 self._rollback()
         except StorageFailed:
-            self._failed = True
+            self.failed = True
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
@@ -289,5 +279,5 @@ class Database(ABC):
             with self._translated():
                 yield
         except BaseException:
-            self._failed = True
+            self.failed = True
             raise

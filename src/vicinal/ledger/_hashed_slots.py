@@ -70,7 +70,6 @@ class HashedSlotTable:
         self._free: Slots = np.flatnonzero(self.unused())[::-1].astype(np.int32)
 
     def __len__(self) -> int:
-        """Return how many subjects are here. Private."""
         return len(self._entries)
 
     @property

@@ -7,46 +7,90 @@ both; no answer that anybody saw is without its charge, and no charge is lost or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Self
 
 import numpy as np
 
-from vicinal._arrays import UInts16
+from vicinal._arrays import Slots, UInts16, Units
+from vicinal._checks import SubjectId
+from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
-from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum
+from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
 from vicinal.ledger._chain import Chain, attach, descends
 from vicinal.ledger._database import Database
-from vicinal.ledger._register import SubjectRegister, assign_initial_budgets
+from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
+from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
+from vicinal.ledger._protocols import Turn
 from vicinal.ledger._rollback_guard import name_digest
-from vicinal.ledger._tables import (
-    ANALYSTS,
-    ANSWERS,
-    CHARGES,
-    DEPARTED,
-    FORMAT,
-    HISTORY,
-    LESSONS,
-    REQUESTS,
-    SHADOWS,
-    TABLES,
-)
+from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
+from vicinal.ledger._tables import FORMAT, TABLES, Tables
+
+EVALUATED = -1
+"""In place of an audience's number: whoever has such a row never had records here."""
 
 _CLOSED = "closed audiences"
+_AT_ONCE = 256
+"""Hashes that are looked up in one statement."""
 
 
-class Ledger(SubjectRegister):
+class Standing(IntEnum):
+    """How a ledger knows a subject: not at all, by evaluations only, by records it had, or has."""
+
+    UNKNOWN = 0
+    EVALUATED = 1
+    ERASED = 2
+    ENROLLED = 3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Enrollment:
+    """Subjects that are about to be enrolled: what the register will be. Private.
+
+    - `basis`: the :attr:`Ledger.register_version` that it holds for.
+    - `slots`: the slot of every subject, int32, as they were passed.
+    - `returning`: hashes of those newcomers who were here before, by place.
+    - `assignment`: the newcomers' slots, and the table with them.
+    - `pages`: what is written of them.
+    """
+
+    basis: int
+    slots: Slots
+    returning: dict[int, bytes]
+    assignment: SlotAssignment
+    pages: Sequence[WrittenPages]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class LeavingSubjects:
+    """Subjects that are about to be forgotten: slots, int32, and keyed hashes. Private."""
+
+    slots: Slots
+    hashes: list[bytes]
+
+
+class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
     `database`: one with its tables. `key`: the secret key of the hashes of those who left.
+
+    `register_version`: how often, since the opening, it may have changed who is here, or what those
+    have left who are not; answers do not count.
     """
 
     def __init__(self, database: Database, key: bytes) -> None:
         self._chain = database.chain or attach(database, key)  # before anything is read
-        super().__init__(database, key)
+        self.database = database
+        self._key = key
+        size = int(database.get("slots") or 0)
+        self.slot_table = HashedSlotTable(database, size)
+        self.audiences = load_audiences(database, size)
+        self.register_version = 0
         self._broken = False
         self.clock = int(database.get("clock") or 0)
         self.version = int(database.get("version") or 0)
@@ -74,6 +118,31 @@ class Ledger(SubjectRegister):
         """Tell whether this ledger was at this clock with this head once, and went on from it."""
         return descends(self.database, clock, head)
 
+    @property
+    def is_consistent(self) -> bool:
+        """Whether memory and disk are known to agree."""
+        return not self._broken and not self.database.failed
+
+    def check(self) -> None:
+        """Raise StorageFailed if memory and disk may differ."""
+        if not self.is_consistent:
+            raise StorageFailed(
+                "The store met with a failure, so it answers nothing. Open it again: what was "
+                "durable counts."
+            )
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        self.check()
+        try:
+            with self.database.transaction():
+                yield
+        except BaseException:
+            self._broken = True
+            raise
+
+    # ------------------------------------------------------------ commits
+
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
@@ -85,7 +154,7 @@ class Ledger(SubjectRegister):
             self.version += 1
             self.register_version += 1
             self.clock += 1
-            self.database.insert(HISTORY, [(self.clock, _now(), kind, self.version)])
+            self.database.insert(Tables.HISTORY, [(self.clock, _now(), kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
@@ -101,7 +170,7 @@ class Ledger(SubjectRegister):
         with self._all_or_nothing():
             for block in blocks:
                 self._enter(block)
-            self.database.insert(REQUESTS, [request.row() for request in requests])
+            self.database.insert(Tables.REQUESTS, [request.row() for request in requests])
             self.database.put("clock", str(self.clock))
 
     @contextmanager
@@ -151,17 +220,7 @@ class Ledger(SubjectRegister):
     def write_charges(self, audience: Audience, queries: int) -> None:
         """Write what was charged to an account since the last commit, inside a transaction."""
         self.clock += 1
-        charges = audience.account.charges()
-        audience.account.mark_committed(charges)
-        slots, units = charges.slots.astype("<i4").tobytes(), charges.units.astype("<i8").tobytes()
-        if audience.pages_take_less(len(slots) + len(units)):
-            audience.checkpoint(self.database, charges.spent, queries)
-            return
-        row = (self.clock, audience.number, queries, str(charges.spent), slots, units)
-        self.database.insert(CHARGES, [row])
-        audience.logged_bytes += len(slots) + len(units)
-        if audience.needs_checkpoint:
-            audience.checkpoint(self.database)
+        audience.write_charges(self.database, self.clock, queries)
 
     def keep_charges(self, audience: Audience, slack: float) -> None:
         """Make durable what was charged for answers that nobody will see.
@@ -193,8 +252,8 @@ class Ledger(SubjectRegister):
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        departed = self.database.rows(DEPARTED)
-        self.database.replace_known(DEPARTED, departed, [(*row[:2], 0) for row in departed])
+        departed = self.database.rows(Tables.DEPARTED)
+        self.database.replace_known(Tables.DEPARTED, departed, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
@@ -203,22 +262,9 @@ class Ledger(SubjectRegister):
             entry.quota = quota
             _write_analyst(self.database, audience, analyst)
 
-    @property
-    def is_consistent(self) -> bool:
-        """Whether memory and disk are known to agree."""
-        return not self._broken and not self.database.failed
-
-    def check(self) -> None:
-        """Raise StorageFailed if memory and disk may differ."""
-        if not self.is_consistent:
-            raise StorageFailed(
-                "The store met with a failure, so it answers nothing. Open it again: what was "
-                "durable counts."
-            )
-
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
         """Write how far public points are worn that are charged along, inside a transaction."""
-        self.database.replace(SHADOWS, [(audience.number, text_of(shares))])
+        self.database.replace(Tables.SHADOWS, [(audience.number, text_of(shares))])
 
     def _enter(self, block: AnswerBlock) -> None:
         audience = block.audience
@@ -227,9 +273,11 @@ class Ledger(SubjectRegister):
         audience.slack = block.slack
         self.write_charges(audience, queries)
         audience.write(self.database)
-        self.database.insert(ANSWERS, [block.row(self.clock, self.version)])
+        self.database.insert(Tables.ANSWERS, [block.row(self.clock, self.version)])
         if block.reuse_entry is not None:
-            self.database.insert(LESSONS, [block.reuse_entry.row(self.clock, audience.number)])
+            self.database.insert(
+                Tables.LESSONS, [block.reuse_entry.row(self.clock, audience.number)]
+            )
         if block.proxies is not None:
             self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:
@@ -238,15 +286,180 @@ class Ledger(SubjectRegister):
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             _write_analyst(self.database, audience, analyst)
 
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        self.check()
-        try:
-            with self.database.transaction():
-                yield
-        except BaseException:
-            self._broken = True
-            raise
+    # ------------------------------------------------------------ who is here, and who left
+
+    @property
+    def size(self) -> int:
+        """Number of slots, taken or free."""
+        return self.slot_table.size
+
+    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are enrolled, each once."""
+        return self.slot_table.present(subjects)
+
+    def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every subject, inside :meth:`change`.
+
+        Newcomers get what each audience gives them, others what they had left when they left.
+        """
+        return self.admit(self.enrollment_of(subjects))
+
+    def enrollment_of(self, subjects: Sequence[SubjectId], turn: Turn = nullcontext) -> Enrollment:
+        """Return what enrolling subjects comes to, and change nothing.
+
+        The database is read inside `turn`, a little at a time. What comes between two such moments
+        may change the register; then what is returned is of no use, and is not admitted.
+        """
+        with turn():
+            basis = self.register_version
+        distinct = list(dict.fromkeys(subjects))
+        slots = self.slot_table.find(distinct, turn)
+        new = slots == NOBODY
+        newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
+        ids = framed_all(newcomers)
+        assignment = self.slot_table.assignment(ids)
+        slots[new] = assignment.slots
+        changes = dict(zip(assignment.slots.tolist(), ids, strict=True))
+        pages = list(pages_after(self.database, changes, turn))
+        if len(distinct) < len(subjects):
+            place_of = dict(zip(distinct, slots.tolist(), strict=True))
+            slots = np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
+        departed = self._departed(newcomers, turn)
+        returning = {place: hashed for place, (hashed, _) in departed.items()}
+        return Enrollment(basis, slots, returning, assignment, pages)
+
+    def admit(self, enrollment: Enrollment) -> Slots:
+        """Enroll subjects, inside :meth:`change`; return the slot of each.
+
+        Raises PrivacyRefused if the register has changed since :meth:`enrollment_of`.
+        """
+        if enrollment.basis != self.register_version:
+            raise PrivacyRefused("The register has changed since the enrollment was made.")
+        self.slot_table.become(enrollment.assignment)
+        put_pages(self.database, enrollment.pages)
+        self.database.put("slots", str(self.size))
+        departed: dict[int, dict[int, int]] = {}
+        for place, hashed in enrollment.returning.items():
+            query = "SELECT audience, units FROM departed WHERE hash = ?"
+            departed[place] = dict(self.database.read(query, (hashed,)))
+            self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
+        for audience in self.audiences.values():
+            newcomers = enrollment.assignment.slots
+            assign_initial_budgets(audience, newcomers, departed, self.size)
+            audience.write_newcomers(self.database, newcomers)
+        return enrollment.slots
+
+    def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
+        """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
+        distinct = list(dict.fromkeys(subjects))
+        slots = self.slot_table.find(distinct)
+        here = slots != NOBODY
+        leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
+        return LeavingSubjects(slots[here], list(map(self.hash, leaving)))
+
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
+        """Forget subjects, inside :meth:`change`.
+
+        What stays is a keyed hash of the id, with what was left for every audience.
+        """
+        self.take_out(self.leaving(subjects))
+
+    def take_out(self, leaving: LeavingSubjects) -> None:
+        """Forget subjects that are enrolled, as :meth:`remove`."""
+        slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
+        write_subjects(self.database, dict.fromkeys(slots.tolist()))
+        self.slot_table.free(slots)
+        for audience in self.audiences.values():
+            budgets = audience.account.durable[slots].tolist()
+            rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
+            self.database.insert(Tables.DEPARTED, rows)
+            audience.account.assign(slots, nothing, self.size)
+            audience.checkpoint(self.database)
+
+    def standing(self, subject: SubjectId) -> Standing:
+        """Return how a subject is known here; all but the unknown have a budget. Private."""
+        return self.standings([subject])[0]
+
+    def standings(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[Standing]:
+        """Return :meth:`standing` of many subjects, sooner; `turn` as in :meth:`enrollment_of`."""
+        ids = list(subjects)
+        slots = self.slot_table.find(ids, turn)
+        standings = [Standing.ENROLLED] * len(ids)
+        others = np.flatnonzero(slots == NOBODY).tolist()
+        departed = self._departed([ids[place] for place in others], turn)
+        for number, place in enumerate(others):
+            _, least = departed.get(number, (b"", None))
+            known = Standing.EVALUATED if least == EVALUATED else Standing.ERASED
+            standings[place] = Standing.UNKNOWN if least is None else known
+        return standings
+
+    def _departed(self, subjects: Sequence[SubjectId], turn: Turn) -> dict[int, tuple[bytes, int]]:
+        """Return which of `subjects` left, by place: hash, and the least audience's number.
+
+        The database is read inside `turn`, a few hundred rows at a time.
+        """
+        if not subjects:
+            return {}
+        with turn():  # where nobody left, nobody is hashed
+            if not self.database.read("SELECT hash FROM departed LIMIT 1"):
+                return {}
+        hashes, least = [self.hash(subject) for subject in subjects], {}
+        for start in range(0, len(hashes), _AT_ONCE):
+            some = hashes[start : start + _AT_ONCE]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT hash, MIN(audience) FROM departed WHERE hash IN ({marks}) "  # noqa: S608
+            with turn():
+                least.update(dict(self.database.read(f"{query} GROUP BY hash", some)))
+        return {place: (one, least[one]) for place, one in enumerate(hashes) if one in least}
+
+    def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
+        """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
+        units = [self._units_left(self.hash(subject), audience) for subject in subjects]
+        initial = audience.initial_budget
+        return np.array([initial if left is None else left for left in units], dtype=np.int64)
+
+    def keep_visitors(
+        self, audience: Audience, subjects: Sequence[SubjectId], before: Units, after: Units
+    ) -> None:
+        """Write what visitors have left, inside a release; what they spent counts as charged.
+
+        They have no records here, so it is kept under their keyed hash, as of those who left.
+        """
+        for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
+            hashed = self.hash(subject)
+            if self.standing(subject) == Standing.UNKNOWN:
+                self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
+            if self._units_left(hashed, audience) is None:
+                audience.granted += audience.initial_budget == UNITS
+            self.database.replace(Tables.DEPARTED, [(hashed, audience.number, has)])
+            audience.checkpointed += had - has
+
+    def _units_left(self, hashed: bytes, audience: Audience) -> int | None:
+        query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
+        rows = self.database.read(query, (hashed, audience.number))
+        return int(rows[0][0]) if rows else None
+
+    def hash(self, subject: SubjectId) -> bytes:
+        """Return the keyed hash that stands for a subject that left."""
+        return keyed_hash(self._key, subject)
+
+    def keyed_digest(self, content: bytes) -> bytes:
+        """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
+        return keyed_digest(self._key, content)
+
+
+def assign_initial_budgets(
+    audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]], size: int
+) -> None:
+    """Give newcomers at `slots` what they get; who was here before gets what was left."""
+    units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
+    granted = len(slots) if audience.initial_budget == UNITS else 0
+    for place, budgets in departed.items():
+        if audience.number in budgets:
+            units[place] = budgets[audience.number]
+            granted -= audience.initial_budget == UNITS
+    audience.granted += granted
+    audience.account.assign(slots, units, size)
 
 
 def create_tables(database: Database) -> None:
@@ -262,4 +475,4 @@ def _now() -> str:
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:
     analyst = audience.analysts[name]
-    database.replace(ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])
+    database.replace(Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])

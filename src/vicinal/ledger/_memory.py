@@ -58,7 +58,6 @@ class MemoryLedger:
         return tuple(self._journal)
 
     def __contains__(self, subject: SubjectId) -> bool:
-        """Tell whether a subject has a budget here, now or before it left."""
         return subject in self._slot_of or self._hash(subject) in self._departed
 
     def note_charged_total(self, spent: int) -> None:
@@ -114,7 +113,6 @@ class ForkSafeLock:
         self._process = os.getpid()
 
     def __enter__(self) -> None:
-        """Wait for the lock; refuse it to a fork."""
         if os.getpid() != self._process:
             raise PrivacyRefused(
                 "A forked process holds a copy of the budgets and could spend them again. Use the "
@@ -123,5 +121,4 @@ class ForkSafeLock:
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        """Release the lock."""
         self._lock.release()

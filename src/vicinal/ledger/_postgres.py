@@ -57,7 +57,6 @@ class PostgresDatabase(Database):
             )
 
     def tables(self) -> list[str]:
-        """Return the names of all tables."""
         return [str(name) for (name,) in self.read(_TABLES, (SCHEMA,))]
 
     def lock(self) -> bool:
@@ -76,17 +75,15 @@ class PostgresDatabase(Database):
         """Do nothing: what was never committed is the server's to see to."""
 
     def scrub(self) -> None:
-        """Rewrite all tables. The server's own log and backups are its operator's to see to."""
+        # The server's own log and backups are its operator's to see to.
         for name in self.tables():
             with self._guarded():
                 self._run(f"VACUUM FULL {SCHEMA}.{name}", ())
 
     def faults(self) -> list[str]:
-        """Return nothing: checking its own structure is the server's business."""
-        return []
+        return []  # checking its own structure is the server's business
 
     def close(self) -> None:
-        """End the connection, and with it the lock."""
         self._connection.close()
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
@@ -126,7 +123,6 @@ class PostgresDatabase(Database):
 
 
 def _translate(statement: str) -> str:
-    """Return a statement with the driver's sign for values."""
     return statement.replace("?", "%s")
 
 

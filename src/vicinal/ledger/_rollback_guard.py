@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -38,20 +38,9 @@ _MAGIC = _NAME + bytes([FORMAT])
 _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST = 16, 16, 8, 32, 8, 32
 _START = len(_MAGIC) + _IDENTITY + _EPOCH + _CLOCK + _HEAD + _COUNT + 2 * _DIGEST
 _ERASED, _AUDIENCE = b"e", b"a"
-_ENTRY = 1 + 32 + _CLOCK
-
-
-@dataclass(frozen=True, slots=True)
-class WitnessEntry:
-    """An erased subject's keyed hash, or the digest of an audience's name; and since when."""
-
-    kind: bytes
-    digest: bytes
-    clock: int
-
-    def packed(self) -> bytes:
-        """Return the entry as it is stored."""
-        return self.kind + self.digest + self.clock.to_bytes(_CLOCK)
+_ENTRY = 1 + _DIGEST + _CLOCK
+"""Bytes of an entry: its kind, an erased subject's keyed hash or the digest of an audience's name,
+and since when."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,55 +72,50 @@ class WitnessState:
             content = path.read_bytes()
         if content.startswith(_NAME) and len(content) > len(_NAME):
             _checks.file_format(path, content[len(_NAME)], FORMAT)
-        state = cls._of(content)
-        if state is None:
+        head, body = content[:_START], content[_START:]
+        parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
+        _, identity, epoch, clock, last, count, of_entries, own = parts
+        # What lies beyond the entries that the head counts was never counted: a crash cut it off.
+        size = int.from_bytes(count) * _ENTRY
+        state = cls(identity, epoch, int.from_bytes(clock), last).holding(body[:size])
+        if (
+            not content.startswith(_MAGIC)
+            or own != hashlib.sha256(head[:-_DIGEST]).digest()
+            or len(state.entries) != size
+            or state.of_entries != of_entries
+        ):
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
                 "for good."
             )
         return state
 
-    @classmethod
-    def _of(cls, content: bytes) -> Self | None:
-        head, body = content[:_START], content[_START:]
-        parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
-        magic, identity, epoch, clock, last, count, of_entries, own = parts
-        entries = body[: int.from_bytes(count) * _ENTRY]
-        if (
-            magic != _MAGIC
-            or own != hashlib.sha256(head[:-_DIGEST]).digest()
-            or len(entries) != int.from_bytes(count) * _ENTRY
-            or of_entries != hashlib.sha256(entries).digest()
-        ):
-            return None
-        return cls(identity, epoch, int.from_bytes(clock), last, entries, of_entries)
-
     def header(self) -> bytes:
-        """Return the head of the file; it fits into one sector of a disk."""
+        """Return the head of the file; it fits into one sector of a disk, so it is never torn."""
         count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
-        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head)
-        content = _MAGIC + b"".join(parts) + count + self.of_entries
+        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head, count)
+        content = _MAGIC + b"".join(parts) + self.of_entries
         return content + hashlib.sha256(content).digest()
 
     def holding(self, entries: bytes) -> Self:
         """Return the same state with other entries."""
         return replace(self, entries=entries, of_entries=hashlib.sha256(entries).digest())
 
-    def listed(self) -> list[WitnessEntry]:
-        """Return all entries."""
-        cut = (self.entries[at : at + _ENTRY] for at in range(0, len(self.entries), _ENTRY))
-        return [WitnessEntry(e[:1], e[1:33], int.from_bytes(e[33:])) for e in cut]
-
     def erased_since(self, clock: int) -> set[bytes]:
         """Return the keyed hashes of everybody that was erased when the clock was past `clock`."""
-        return {e.digest for e in self.listed() if e.kind == _ERASED and e.clock > clock}
+        return {digest for digest, since in self._listed(_ERASED) if since > clock}
 
     @property
     def audiences(self) -> set[bytes]:
         """Digests of the names of all audiences that there were, see :func:`name_digest`."""
-        kinds = self.entries[::_ENTRY]  # most entries are of subjects, who can be many
-        starts = (entry.start() * _ENTRY for entry in re.finditer(_AUDIENCE, kinds))
-        return {self.entries[at + 1 : at + 33] for at in starts}
+        return {digest for digest, _ in self._listed(_AUDIENCE)}
+
+    def _listed(self, kind: bytes) -> Iterator[tuple[bytes, int]]:
+        """Yield digest and clock of all entries of a kind; those of subjects can be very many."""
+        kinds = self.entries[::_ENTRY]
+        for at in (match.start() * _ENTRY for match in re.finditer(kind, kinds)):
+            _, digest, since = _cut(self.entries[at : at + _ENTRY], 1, _DIGEST, _CLOCK)
+            yield digest, int.from_bytes(since)
 
 
 def default_witness_path(folder: Path) -> Path:
@@ -179,11 +163,6 @@ class RollbackGuard:
         guard._descriptor = _written(path, guard.state.header() + entries)
         return guard
 
-    @classmethod
-    def clock_at(cls, path: Path) -> int:
-        """Return how far the store of the witness at `path` had come."""
-        return WitnessState.read(path).clock
-
     @property
     def identity(self) -> bytes:
         """The store's id, 16 bytes."""
@@ -225,13 +204,12 @@ class RollbackGuard:
 
     def add_erased(self, hashes: Iterable[bytes], clock: int) -> None:
         """Remember erased subjects, durably."""
-        self._add([WitnessEntry(_ERASED, hashed, clock) for hashed in hashes])
+        self._add(_ERASED, hashes, clock)
 
     def add_audiences(self, names: Iterable[str], clock: int) -> None:
         """Remember audiences, durably; those that are known already are passed over."""
-        earlier = self.state.audiences
-        new = [digest for name in names if (digest := name_digest(name)) not in earlier]
-        self._add([WitnessEntry(_AUDIENCE, digest, clock) for digest in new])
+        known = self.state.audiences
+        self._add(_AUDIENCE, [one for one in map(name_digest, names) if one not in known], clock)
 
     def close(self) -> None:
         """Flush and close; the lock goes with the file, whatever the flush does."""
@@ -240,10 +218,10 @@ class RollbackGuard:
         finally:
             os.close(self._descriptor)
 
-    def _add(self, entries: list[WitnessEntry]) -> None:
-        if not entries:
+    def _add(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
+        content = b"".join(kind + digest + clock.to_bytes(_CLOCK) for digest in digests)
+        if not content:
             return
-        content = b"".join(entry.packed() for entry in entries)
         with guarded(self._path):
             os.pwrite(self._descriptor, content, _START + len(self.state.entries))
             os.fsync(self._descriptor)  # the head that counts them comes after them

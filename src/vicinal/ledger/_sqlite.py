@@ -31,8 +31,8 @@ class SQLiteDatabase(Database):
 
     - `path`: the file.
     - `create`: whether to make it if it is not there.
-    - `reading`: whether to read only, until :meth:`settle`. Closed before that, it leaves its files
-      as they were, byte by byte.
+    - `reading`: whether to read only, until :meth:`recover`. Closed before that, it leaves its
+      files as they were, byte by byte.
 
     Raises InvalidInput if there is no such database.
     """
@@ -83,28 +83,17 @@ class SQLiteDatabase(Database):
             index.unlink(missing_ok=True)
         return before
 
-    def _put_back(self, before: dict[Path, bytes | None]) -> None:
-        """Undo what reading has written."""
-        for path, content in before.items():
-            if content is None:
-                path.unlink(missing_ok=True)
-            else:
-                path.write_bytes(content)
-
     @property
     def files(self) -> tuple[Path, ...]:
-        """The database, its log, the log's index, and a rollback journal if there is one."""
         names = (self._path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
         return tuple(path for name in names if (path := self._path.with_name(name)).is_file())
 
     def tables(self) -> list[str]:
-        """Return the names of all tables."""
         query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
         return [str(name) for (name,) in self.read(query)]
 
     def lock(self) -> bool:
-        """Return True: the store's lock file does it, as only this machine has the file."""
-        return True
+        return True  # the store's lock file does it, as only this machine has the file
 
     def recover(self) -> None:
         """Cut the log to nothing: behind its last commit stands what a kill broke off.
@@ -118,22 +107,20 @@ class SQLiteDatabase(Database):
             self._before = None
             self._connection = self._connected("rw")
             self._prepare()
-        with self._guarded():
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._pragma("wal_checkpoint(TRUNCATE)")
 
     def shorten_log(self) -> None:
-        """Copy what the log holds into the file, so that the next commit need not."""
+        self._pragma("wal_checkpoint(PASSIVE)")
+
+    def _pragma(self, setting: str) -> list[Row]:
         self._check()
         with self._guarded():
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            return self._connection.execute(f"PRAGMA {setting}").fetchall()
 
     @contextmanager
     def scrubbed_soon(self) -> Iterator[None]:
-        """Leave what the body writes in the log, until the log is cut."""
-        self._check()
-        with self._guarded():
-            (pages,) = self._connection.execute("PRAGMA wal_autocheckpoint").fetchone()
-            self._connection.execute("PRAGMA wal_autocheckpoint = 0")
+        ((pages,),) = self._pragma("wal_autocheckpoint")
+        self._pragma("wal_autocheckpoint = 0")
         try:
             yield
         finally:
@@ -141,32 +128,31 @@ class SQLiteDatabase(Database):
                 self._connection.execute(f"PRAGMA wal_autocheckpoint = {pages}")
 
     def scrub(self) -> None:
-        """Rewrite the file without free pages, and cut the log to nothing."""
         self._check()
         with self._guarded():
-            self._connection.execute("VACUUM")
-            busy, _, _ = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self._connection.execute("VACUUM")  # into the log, so it is cut only then
+        ((busy, _, _),) = self._pragma("wal_checkpoint(TRUNCATE)")
         if busy:
-            self._failed = True
+            self.failed = True
             raise StorageFailed(
                 "Another program is reading the database, so its log cannot be cut. Close that "
                 "program and open the store again: it will finish the erasure."
             )
 
     def faults(self) -> list[str]:
-        """Return what SQLite's integrity check finds; it names tables and pages, not values."""
-        self._check()
-        with self._guarded():
-            messages = [str(row[0]) for row in self._run("PRAGMA integrity_check", ())]
+        # The messages name tables and pages, not values.
+        messages = [str(message) for (message,) in self._pragma("integrity_check")]
         return [] if messages == ["ok"] else messages
 
     def close(self) -> None:
-        """Close the file; the log is merged into it and goes away, unless it was only read."""
         self._connection.close()
-        if self._before is not None:
-            with guarded(self._path):
-                self._put_back(self._before)
-            self._before = None
+        with guarded(self._path):
+            for path, content in (self._before or {}).items():  # undo what reading has written
+                if content is None:
+                    path.unlink(missing_ok=True)
+                else:
+                    path.write_bytes(content)
+        self._before = None
 
     def _run(self, statement: str, values: Sequence[Value]) -> list[Row]:
         return self._connection.execute(statement, values).fetchall()

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import compress, groupby
 from operator import itemgetter
-from typing import TypeVar
 
 import numpy as np
 
-from vicinal._arrays import Bools, Ints, Ints32
+from vicinal._arrays import Ints, Ints32
 from vicinal.ledger._database import Database
 from vicinal.ledger._protocols import Turn
-from vicinal.ledger._tables import SUBJECT_PAGES
+from vicinal.ledger._tables import Tables
 
 PAGE_SLOTS = 1024
 """Slots of a page."""
@@ -34,8 +33,6 @@ _TOGETHER = 32
 _BETWEEN = "page >= ? AND page <= ?"
 _BETWEEN_IN_ORDER = f"{_BETWEEN} ORDER BY page, part"
 
-Changed = TypeVar("Changed")
-
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
@@ -48,36 +45,24 @@ WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
 
 def read_rows(database: Database, pages: Sequence[int]) -> Iterator[tuple[int, list[Row]]]:
     """Yield number and rows of those of some pages that hold anybody, by slot."""
-    marks = ", ".join("?" * len(pages))
-    rows = database.read(
-        f"SELECT page, slots, ids FROM subject_pages WHERE page IN ({marks}) "  # noqa: S608
-        "ORDER BY page, part",
-        pages,
-    )
+    chosen = f"page IN ({', '.join('?' * len(pages))}) ORDER BY page, part"
+    rows = database.rows(Tables.SUBJECT_PAGES, chosen, pages)
     for page, parts in groupby(rows, key=itemgetter(0)):
-        yield page, [(slots, ids) for _, slots, ids in parts]
+        yield page, [(slots, ids) for *_, slots, ids in parts]
 
 
 def stand_at(rows: Sequence[Row], slots: Iterable[int], framed_ids: Iterable[bytes]) -> list[bool]:
     """Tell of each of a few ids whether it stands at its slot of a page; no row is split."""
-    last = [_last_slot(row) for row in rows]
-    return [
-        (row := bisect_left(last, slot)) < len(rows) and _place(rows[row], slot, who) >= 0
-        for slot, who in zip(slots, framed_ids, strict=True)
-    ]
+    last = [int.from_bytes(row[0][-_SLOT_BYTES:], "little") for row in rows]
 
+    def stands(slot: int, who: bytes) -> bool:
+        number = bisect_left(last, slot)
+        here, ids = rows[number] if number < len(rows) else (b"", b"")
+        place = ids.find(who)
+        at = _SLOT_BYTES * ids.count(b">", 0, max(0, place))
+        return place >= 0 and here[at : at + _SLOT_BYTES] == slot.to_bytes(_SLOT_BYTES, "little")
 
-def _last_slot(row: Row) -> int:
-    return int.from_bytes(row[0][-_SLOT_BYTES:], "little")
-
-
-def _place(row: Row, slot: int, who: bytes) -> int:
-    """Return which slot of a row is a subject's, if it is this one; else -1."""
-    slots, ids = row
-    at = ids.find(who)
-    place = ids.count(b">", 0, at) if at >= 0 else 0
-    here = slots[_SLOT_BYTES * place : _SLOT_BYTES * (place + 1)]
-    return place if at >= 0 and here == slot.to_bytes(_SLOT_BYTES, "little") else -1
+    return [stands(slot, who) for slot, who in zip(slots, framed_ids, strict=True)]
 
 
 def split_ids(stored: bytes) -> list[bytes]:
@@ -93,74 +78,40 @@ def write_subjects(database: Database, changes: Mapping[int, bytes | None]) -> N
     put_pages(database, pages_after(database, changes))
 
 
-def remove_subjects(database: Database, framed_ids: Mapping[int, bytes]) -> None:
-    """Take subjects off their slots, inside a transaction; their rows alone are written anew.
-
-    `framed_ids`: who stands at each of the slots. What is written is what :func:`write_subjects`
-    writes, and takes less time: nothing is read twice, and no row is split into its ids.
-    """
-    for pages in _together(dict(sorted(framed_ids.items()))):
-        stored = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (min(pages), max(pages)))
-        rows_of = {page: list(there) for page, there in groupby(stored, key=itemgetter(0))}
-        before, after = [], []
-        for page, leaving in pages.items():
-            rows = rows_of.get(page, [])
-            shorter = _shorter([row[2:] for row in rows], leaving)
-            if shorter is None:
-                put_pages(database, [_pages_after(database, {page: dict.fromkeys(leaving)})])
-                continue
-            changed = [part for part, row in enumerate(rows) if shorter[part] != row[2:]]
-            before += [rows[part] for part in changed]
-            after += [(*rows[part][:2], *shorter[part]) for part in changed]
-        database.replace_known(SUBJECT_PAGES, before, after)
-
-
-def _shorter(rows: Sequence[Row], leaving: Mapping[int, bytes]) -> list[Row] | None:
-    """Return the rows of a page without some subjects, by slot.
-
-    None if that takes another number of rows, or if one does not stand where it should.
-    """
-    last, shorter = [_last_slot(row) for row in rows], list(rows)
-    for slot, who in leaving.items():
-        number = bisect_left(last, slot)
-        place = -1 if number == len(rows) else _place(shorter[number], slot, who)
-        slots, ids = shorter[number] if place >= 0 else (b"", b"")
-        if len(slots) <= _SLOT_BYTES:
-            return None
-        at, start = ids.find(who), _SLOT_BYTES * place
-        without = ids[:at] + ids[at + len(who) :]
-        shorter[number] = slots[:start] + slots[start + _SLOT_BYTES :], without
-    return None if _are_sparse(shorter) else shorter
-
-
 def pages_after(
     database: Database, changes: Mapping[int, bytes | None], turn: Turn = nullcontext
 ) -> Iterator[WrittenPages]:
     """Yield the pages that :func:`write_subjects` would write, and write nothing.
 
-    Each page is read inside `turn`.
+    Some consecutive pages at a time are read, inside `turn`.
     """
-    for pages in _together(changes):
-        yield _pages_after(database, pages, turn)
-
-
-def _together(changes: Mapping[int, Changed]) -> Iterator[dict[int, dict[int, Changed]]]:
-    """Yield what changes by page and slot, some consecutive pages at a time."""
-    by_page: dict[int, dict[int, Changed]] = defaultdict(dict)
+    by_page: dict[int, dict[int, bytes | None]] = defaultdict(dict)
     for slot, subject in changes.items():
         by_page[slot // PAGE_SLOTS][slot] = subject
-    pages = sorted(by_page)
-    # Consecutive pages have consecutive places in this order, too.
-    for _, run in groupby(enumerate(pages), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)):
-        yield {page: by_page[page] for _, page in run}
+    # Consecutive pages have consecutive places in their order, too.
+    for _, run in groupby(
+        enumerate(sorted(by_page)), key=lambda one: (one[1] - one[0], one[0] // _TOGETHER)
+    ):
+        rows_of: dict[int, list[Row]] = {page: [] for _, page in run}
+        first, last = min(rows_of), max(rows_of)
+        with turn():
+            stored = database.rows(Tables.SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
+        for page, _, slots, ids in stored:
+            rows_of[page].append((slots, ids))
+        written = [
+            (page, part, *row)
+            for page, rows in rows_of.items()
+            for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, by_page[page]))
+        ]
+        yield first, last, bool(stored), written
 
 
 def put_pages(database: Database, pages: Iterable[WrittenPages]) -> None:
     """Write pages in place of what they were, inside a transaction."""
     for first, last, there, written in pages:
         if there:
-            database.delete(SUBJECT_PAGES, _BETWEEN, (first, last))
-        database.insert(SUBJECT_PAGES, written)
+            database.delete(Tables.SUBJECT_PAGES, _BETWEEN, (first, last))
+        database.insert(Tables.SUBJECT_PAGES, written)
 
 
 def write_all(database: Database, ids: bytes | bytearray) -> int:
@@ -170,7 +121,7 @@ def write_all(database: Database, ids: bytes | bytearray) -> int:
     """
     ends = np.flatnonzero(np.frombuffer(ids, dtype=np.uint8) == ord(">")) + 1
     lengths = ends + _SLOT_BYTES * np.arange(1, len(ends) + 1)
-    database.insert(SUBJECT_PAGES, _rows(ids, ends, lengths))
+    database.insert(Tables.SUBJECT_PAGES, _rows(ids, ends, lengths))
     return len(ends)
 
 
@@ -188,67 +139,32 @@ def _rows(
             start, part = stop, part + 1
 
 
-def _pages_after(
-    database: Database,
-    changes: Mapping[int, Mapping[int, bytes | None]],
-    turn: Turn = nullcontext,
-) -> WrittenPages:
-    """Return some consecutive pages anew, given what changes in each."""
-    first, last = min(changes), max(changes)
-    rows_of: dict[int, list[Row]] = {page: [] for page in changes}
-    with turn():
-        pages = database.rows(SUBJECT_PAGES, _BETWEEN_IN_ORDER, (first, last))
-    for page, _, slots, ids in pages:
-        rows_of[page].append((slots, ids))
-    written = [
-        (page, part, *row)
-        for page, rows in rows_of.items()
-        for part, row in enumerate(_changed(rows, page * PAGE_SLOTS, changes[page]))
-    ]
-    return first, last, bool(pages), written
-
-
 def _changed(rows: Sequence[Row], first: int, new: Mapping[int, bytes | None]) -> Sequence[Row]:
     """Return the rows of the page from slot `first` on after a change."""
-    remaining = _without(rows, first, list(new))
-    fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
-    if not fresh and not _are_sparse(remaining):
-        return remaining
-    slots, stored = entries_of(remaining)
-    return _packed({**dict(zip(slots.tolist(), stored, strict=True)), **fresh})
-
-
-def _are_sparse(rows: Sequence[Row]) -> bool:
-    """Tell whether half as many rows would do."""
-    return 2 * sum(len(slots) + len(ids) for slots, ids in rows) <= ROW_BYTES * (len(rows) - 1)
-
-
-def _without(rows: Iterable[Row], first: int, leaving: Sequence[int]) -> list[Row]:
-    """Return the rows of the page from slot `first` on without some slots, where they were."""
     stays = np.ones(PAGE_SLOTS, dtype=np.bool_)
-    stays[np.array(leaving) - first] = False
-    return [row for slots, ids in rows if (row := _remaining(slots, ids, first, stays)) is not None]
+    stays[np.array(list(new)) - first] = False
+    remaining: list[Row] = []
+    for slots, ids in rows:
+        here = np.frombuffer(slots, dtype="<i4")
+        kept = stays[here - first]
+        if kept.all():
+            remaining.append((slots, ids))
+        elif kept.any():
+            others = b">".join(compress(split_ids(ids), kept.tolist())) + b">"
+            remaining.append((here[kept].tobytes(), others))
+    fresh = {slot: who[:-1] for slot, who in new.items() if who is not None}
+    # Rows stay where they were until half as many would do.
+    size = sum(len(slots) + len(ids) for slots, ids in remaining)
+    if not fresh and 2 * size > ROW_BYTES * (len(remaining) - 1):
+        return remaining
+    here, stored = entries_of(remaining)
+    return list(_packed({**dict(zip(here.tolist(), stored, strict=True)), **fresh}))
 
 
-def _remaining(slots: bytes, ids: bytes, first: int, stays: Bools) -> Row | None:
-    """Return what stays of a row; None for nothing."""
-    here = np.frombuffer(slots, dtype="<i4")
-    remaining = stays[here - first]
-    if remaining.all():
-        return slots, ids
-    if not remaining.any():
-        return None
-    return here[remaining].tobytes(), b">".join(compress(split_ids(ids), remaining.tolist())) + b">"
-
-
-def _packed(page: Mapping[int, bytes]) -> list[Row]:
-    """Return the fewest rows for who stands at the slots of a page."""
-    slots = sorted(page)
-    return list(_parts(np.array(slots, dtype="<i4"), [page[slot] for slot in slots]))
-
-
-def _parts(slots: Ints32, ids: list[bytes]) -> Iterator[Row]:
-    """Yield slots and ids in groups that fit into a row; each id takes its last bracket, too."""
+def _packed(page: Mapping[int, bytes]) -> Iterator[Row]:
+    """Yield the fewest rows for who stands at the slots of a page, without their last brackets."""
+    slots = np.array(sorted(page), dtype="<i4")
+    ids = [page[slot] for slot in slots.tolist()]
     ends = np.cumsum(np.fromiter(map(len, ids), np.int64, len(ids)) + 1 + _SLOT_BYTES)
     start = before = 0
     while start < len(ids):

@@ -84,48 +84,51 @@ def _where(condition: str) -> str:
 
 _WHOLE, _BYTES, _TEXT = "{WHOLE} NOT NULL", "{BYTES} NOT NULL", "TEXT NOT NULL"
 
-META = Table("meta", ("name",), name=_TEXT, value=_TEXT)
-DEPARTED = Table("departed", ("hash", "audience"), hash=_BYTES, audience=_WHOLE, units=_WHOLE)
-AUDIENCES = Table(
-    "audiences", ("number",), number=_WHOLE, name=f"{_TEXT} UNIQUE", plan=_TEXT,
-    initial_budget=_WHOLE, granted=_WHOLE, used=_WHOLE, slack=_TEXT, checkpointed=_TEXT,
-    checkpointed_queries=_WHOLE,
-)  # fmt: skip
-ANALYSTS = Table(
-    "analysts", ("audience", "name"), audience=_WHOLE, name=_TEXT, quota="{WHOLE}", used=_WHOLE
-)
-PAGES = Table("pages", ("audience", "number"), audience=_WHOLE, number=_WHOLE, units=_BYTES)
-CHARGES = Table(
-    "charges", ("seq",), remembered=True, seq=_WHOLE, audience=_WHOLE, queries=_WHOLE, spent=_TEXT,
-    slots=_BYTES, units=_BYTES,
-)  # fmt: skip
-ANSWERS = Table(
-    "answers", ("seq",), seq=_WHOLE, audience=_WHOLE, version=_WHOLE, digests=_BYTES,
-    answers=_BYTES,
-)  # fmt: skip
-REQUESTS = Table("requests", ("name",), name=_BYTES, body=_BYTES, seqs=_BYTES, places=_BYTES)
-LESSONS = Table("lessons", ("seq",), seq=_WHOLE, audience=_WHOLE, asked=_TEXT, queries=_TEXT)
-ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_WHOLE)
-SHADOWS = Table("shadows", ("audience",), audience=_WHOLE, shares=_TEXT)
-TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_WHOLE, digest=_BYTES)
-HISTORY = Table("history", ("clock",), clock=_WHOLE, at=_TEXT, what=_TEXT, version=_WHOLE)
-CARRIED = Table(
-    "carried", ("name", "round"), name=_BYTES, round=_TEXT, turn=_WHOLE, digest=_BYTES, sums=_BYTES,
-    part=_BYTES,
-)  # fmt: skip
-PARTIAL = Table("partial", ("seq",), seq=_WHOLE, shards=_TEXT)
-SHARDS = Table(
-    "shards", ("number",), number=_WHOLE, id=_TEXT, link=_WHOLE, clock=_WHOLE, head=_BYTES,
-    epochs=_BYTES,
-)  # fmt: skip
-MODELS = Table("models", ("audience", "part"), audience=_WHOLE, part=_TEXT, content=_TEXT)
-FILES = Table("files", ("name",), name=_TEXT, digest=_BYTES)
-CHAIN = Table("chain", ("number",), number=_WHOLE, clock=_WHOLE, content=_BYTES, head=_BYTES)
-SUBJECT_PAGES = Table(
-    "subject_pages", ("page", "part"), page=_WHOLE, part=_WHOLE, slots=_BYTES, ids=_BYTES
-)
 
-TABLES = (
-    META, DEPARTED, AUDIENCES, ANALYSTS, PAGES, CHARGES, ANSWERS, REQUESTS, TILES, HISTORY, LESSONS,
-    ADDITIONS, SHADOWS, CARRIED, PARTIAL, FILES, CHAIN, SHARDS, MODELS, SUBJECT_PAGES,
-)  # fmt: skip
+class Tables:
+    """All tables of a ledger, by name."""
+
+    META = Table("meta", ("name",), name=_TEXT, value=_TEXT)
+    DEPARTED = Table("departed", ("hash", "audience"), hash=_BYTES, audience=_WHOLE, units=_WHOLE)
+    AUDIENCES = Table(
+        "audiences", ("number",), number=_WHOLE, name=f"{_TEXT} UNIQUE", plan=_TEXT,
+        initial_budget=_WHOLE, granted=_WHOLE, used=_WHOLE, slack=_TEXT, checkpointed=_TEXT,
+        checkpointed_queries=_WHOLE,
+    )  # fmt: skip
+    ANALYSTS = Table(
+        "analysts", ("audience", "name"), audience=_WHOLE, name=_TEXT, quota="{WHOLE}", used=_WHOLE
+    )
+    PAGES = Table("pages", ("audience", "number"), audience=_WHOLE, number=_WHOLE, units=_BYTES)
+    CHARGES = Table(
+        "charges", ("seq",), remembered=True, seq=_WHOLE, audience=_WHOLE, queries=_WHOLE,
+        spent=_TEXT, slots=_BYTES, units=_BYTES,
+    )  # fmt: skip
+    ANSWERS = Table(
+        "answers", ("seq",), seq=_WHOLE, audience=_WHOLE, version=_WHOLE, digests=_BYTES,
+        answers=_BYTES,
+    )  # fmt: skip
+    REQUESTS = Table("requests", ("name",), name=_BYTES, body=_BYTES, seqs=_BYTES, places=_BYTES)
+    LESSONS = Table("lessons", ("seq",), seq=_WHOLE, audience=_WHOLE, asked=_TEXT, queries=_TEXT)
+    ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_WHOLE)
+    SHADOWS = Table("shadows", ("audience",), audience=_WHOLE, shares=_TEXT)
+    TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_WHOLE, digest=_BYTES)
+    HISTORY = Table("history", ("clock",), clock=_WHOLE, at=_TEXT, what=_TEXT, version=_WHOLE)
+    CARRIED = Table(
+        "carried", ("name", "round"), name=_BYTES, round=_TEXT, turn=_WHOLE, digest=_BYTES,
+        sums=_BYTES, part=_BYTES,
+    )  # fmt: skip
+    PARTIAL = Table("partial", ("seq",), seq=_WHOLE, shards=_TEXT)
+    SHARDS = Table(
+        "shards", ("number",), number=_WHOLE, id=_TEXT, link=_WHOLE, clock=_WHOLE, head=_BYTES,
+        epochs=_BYTES,
+    )  # fmt: skip
+    MODELS = Table("models", ("audience", "part"), audience=_WHOLE, part=_TEXT, content=_TEXT)
+    FILES = Table("files", ("name",), name=_TEXT, digest=_BYTES)
+    CHAIN = Table("chain", ("number",), number=_WHOLE, clock=_WHOLE, content=_BYTES, head=_BYTES)
+    SUBJECT_PAGES = Table(
+        "subject_pages", ("page", "part"), page=_WHOLE, part=_WHOLE, slots=_BYTES, ids=_BYTES
+    )
+
+
+TABLES: tuple[Table, ...] = tuple(one for one in vars(Tables).values() if isinstance(one, Table))
+"""All of them."""

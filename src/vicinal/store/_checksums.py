@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from vicinal.errors import StoreDamaged
-from vicinal.ledger import FILES, TILES, Database, guarded
+from vicinal.ledger import Database, Tables, guarded
 from vicinal.store._extractors import MAP
 from vicinal.store._folder import KEY
 from vicinal.store._record_files import RecordFiles, tiles_of
@@ -25,7 +25,7 @@ def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FI
     noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in names if name not in noted and (folder / name).is_file()]
     if new:
-        database.insert(FILES, [(name, _digest(folder / name)) for name in new])
+        database.insert(Tables.FILES, [(name, _digest(folder / name)) for name in new])
 
 
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
@@ -61,8 +61,8 @@ def write_digests(
 
 def put_digests(database: Database, size: int, digests: Iterable[tuple[str, int, bytes]]) -> None:
     """Write part, tile and digest of tiles among the first `size` records, in a transaction."""
-    database.replace(TILES, digests)
-    database.delete(TILES, "number >= ?", (len(tiles_of(size)),))
+    database.replace(Tables.TILES, digests)
+    database.delete(Tables.TILES, "number >= ?", (len(tiles_of(size)),))
     database.put("records", str(size))
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.engine import Shard
-from vicinal.ledger import META, Database, Ledger, RollbackGuard
+from vicinal.ledger import Database, Ledger, RollbackGuard, Tables
 from vicinal.neighbours import fill_holes
 from vicinal.store._checksums import write_digests
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from
@@ -110,7 +110,7 @@ def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard
         else:
             database.scrub()
             with database.transaction():
-                database.delete(META, "name = ?", (PENDING,))
+                database.delete(Tables.META, "name = ?", (PENDING,))
 
 
 def _move(

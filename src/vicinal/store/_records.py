@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.errors import KeyReused
-from vicinal.ledger import ADDITIONS, Database, Ledger, framed_all, request_name
+from vicinal.ledger import Database, Ledger, Tables, framed_all, request_name
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
 from vicinal.predictors import check_subjects_given, checked_subjects
@@ -134,10 +134,12 @@ class Addition:
 
     def write(self, database: Database, version: int) -> None:
         """Put it on record, in the transaction that adds the records."""
-        database.insert(ADDITIONS, [(self.name, self.body, version)])
+        database.insert(Tables.ADDITIONS, [(self.name, self.body, version)])
 
 
 def forget_additions(database: Database) -> None:
     """Forget what was added under which key, inside an erasure's transaction."""
-    known = database.rows(ADDITIONS, "body <> ?", (FORGOTTEN,))
-    database.replace_known(ADDITIONS, known, [(name, FORGOTTEN, at) for name, _, at in known])
+    known = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
+    database.replace_known(
+        Tables.ADDITIONS, known, [(name, FORGOTTEN, at) for name, _, at in known]
+    )
