@@ -22,7 +22,7 @@ from statistical.test_two_worlds import (
 )
 from statistical.worlds import ask_between_visits, charge_only
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.audit._universes import universes
+from vicinal.audit._visits import universes
 from vicinal.mechanisms import VoteRelease
 from vicinal.store import Store
 
