@@ -68,13 +68,6 @@ class IndKNNAudit:
         k.
     further : mapping
         Other parameters of the estimator, such as its kernel or accounting.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit
-    >>> trial = IndKNNAudit(n_classes=3, epsilon=2.0).votes()
-    >>> trial.mechanism, round(trial.claim.epsilon(), 2) <= 2.0
-    ('Ind-KNN votes', True)
     """
 
     n_classes: int = 10

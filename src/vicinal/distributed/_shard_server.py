@@ -73,14 +73,6 @@ class ShardServer:
     ----------
     parts : OpenStore
         What the folder holds.
-
-    Examples
-    --------
-    >>> from vicinal.distributed import ShardServer
-    >>> server = ShardServer.open("cluster/shard-0")  # doctest: +SKIP
-    >>> server.is_consistent  # doctest: +SKIP
-    True
-    >>> server.close()  # doctest: +SKIP
     """
 
     def __init__(self, parts: OpenStore) -> None:

@@ -61,13 +61,6 @@ class Answered:
         The noisy lead of the best class, larger is surer; None where votes do not leave.
     soft_labels : float64 (q, c) or None
         Beside a private model, where votes leave: how likely every class is, by both together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import Answered
-    >>> Answered(labels=np.array([2, 0]), margins=np.array([31.5, 4.0])).labels
-    array([2, 0])
     """
 
     labels: Ints
@@ -303,19 +296,7 @@ class FeatureExtractor(Protocol):
 
 
 class StudentModel(FeatureExtractor, Protocol):
-    """What was learnt from released answers; may be published.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import StudentModel
-    >>> from vicinal.students import Recipe, train_student
-    >>> pool, rows = np.eye(8, dtype=np.float32), np.array([0, 5])
-    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
-    >>> student: StudentModel = train_student(pool, rows, ["a", "b"], ["a", "b"], recipe)
-    >>> student.predict_proba(pool).shape
-    (8, 2)
-    """
+    """What was learnt from released answers; may be published."""
 
     def predict_proba(self, examples: AnyArray, /) -> AnyArray:
         """Return the probability of every class, (n, c)."""
@@ -326,14 +307,7 @@ AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
 
 
 class Learner(Protocol[AnyStudent]):
-    """Trains students, and keeps them.
-
-    Examples
-    --------
-    >>> from vicinal.labelling import Learner
-    >>> from vicinal.students import Recipe, StudentLearner
-    >>> learner: Learner = StudentLearner([0, 1], [Recipe(network="mlp", method="vat")])
-    """
+    """Trains students, and keeps them."""
 
     def learn(
         self,

@@ -24,14 +24,6 @@ class MemoryLedger:
 
     A subject keeps its slot while it has records. One that leaves is forgotten but for a keyed
     hash of its id with what it had left, so that coming back does not refill its budget.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> ledger = MemoryLedger()
-    >>> slots = ledger.enroll([17, "A-9"])
-    >>> ledger.size
-    2
     """
 
     def __init__(self) -> None:

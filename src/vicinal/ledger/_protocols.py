@@ -14,16 +14,7 @@ Turn = Callable[[], AbstractContextManager[object]]
 
 
 class Account(Protocol):
-    """Every subject's remaining units, by slot, for one interaction.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> account = MemoryLedger()
-    >>> _ = account.enroll([17])
-    >>> account.remaining.dtype  # units, which the mechanisms charge in place
-    dtype('int64')
-    """
+    """Every subject's remaining units, by slot, for one interaction."""
 
     @property
     def remaining(self) -> Units:
@@ -36,15 +27,7 @@ class Account(Protocol):
 
 
 class Register(Protocol):
-    """Which subject stands at which slot.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> register = MemoryLedger()
-    >>> bool((register.enroll([17, "A-9"]) == register.slots([17, "A-9"])).all())
-    True
-    """
+    """Which subject stands at which slot."""
 
     @property
     def size(self) -> int:
