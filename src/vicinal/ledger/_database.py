@@ -35,6 +35,7 @@ class Database(ABC):
     kind: str
     integer_type: str
     binary: str
+    beginning = "BEGIN"
 
     def __init__(self) -> None:
         self.failed = False
@@ -217,14 +218,14 @@ class Database(ABC):
     @abstractmethod
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None: ...
 
-    @abstractmethod
-    def _begin(self) -> None: ...
+    def _begin(self) -> None:
+        self._run(self.beginning, ())
 
-    @abstractmethod
-    def _commit(self) -> None: ...
+    def _commit(self) -> None:
+        self._run("COMMIT", ())
 
-    @abstractmethod
-    def _rollback(self) -> None: ...
+    def _rollback(self) -> None:
+        self._run("ROLLBACK", ())
 
     @abstractmethod
     def _translated(self) -> AbstractContextManager[None]:

@@ -22,7 +22,7 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
-from vicinal.ledger._chain import Chain, attach, descends
+from vicinal.ledger._chain import Chain, attach
 from vicinal.ledger._database import Database
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
@@ -66,14 +66,6 @@ class Enrollment:
     pages: Sequence[WrittenPages]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class LeavingSubjects:
-    """Subjects that are about to be forgotten: slots, int32, and keyed hashes. Private."""
-
-    slots: Slots
-    hashes: list[bytes]
-
-
 class Ledger:
     """Register of all subjects and accounts of all audiences, on a database.
 
@@ -107,16 +99,12 @@ class Ledger:
     @property
     def head(self) -> bytes:
         """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
-        return self._chain.head
+        return self._chain.last.head
 
     @property
     def last_commit(self) -> tuple[int, bytes]:
         """Clock and head of the last commit, whatever has been begun since."""
-        return self._chain.last.clock, self._chain.head
-
-    def descends(self, clock: int, head: bytes) -> bool:
-        """Tell whether this ledger was at this clock with this head once, and went on from it."""
-        return descends(self.database, clock, head)
+        return self._chain.last.clock, self._chain.last.head
 
     @property
     def is_consistent(self) -> bool:
@@ -154,7 +142,8 @@ class Ledger:
             self.version += 1
             self.register_version += 1
             self.clock += 1
-            self.database.insert(Tables.HISTORY, [(self.clock, _now(), kind, self.version)])
+            now = datetime.now(UTC).isoformat("T", "seconds")
+            self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
@@ -349,31 +338,30 @@ class Ledger:
             audience.write_newcomers(self.database, newcomers)
         return enrollment.slots
 
-    def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
-        """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
+    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes]]:
+        """Return slots and keyed hashes of those of `subjects` that are enrolled, each once."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
         leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return LeavingSubjects(slots[here], list(map(self.hash, leaving)))
+        return slots[here], list(map(self.hash, leaving))
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        self.take_out(self.leaving(subjects))
+        self.take_out(*self.leaving(subjects))
 
-    def take_out(self, leaving: LeavingSubjects) -> None:
-        """Forget subjects that are enrolled, as :meth:`remove`."""
-        slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
+    def take_out(self, slots: Slots, hashes: Sequence[bytes]) -> None:
+        """Forget subjects that are :meth:`leaving`, as :meth:`remove`."""
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free(slots)
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
-            rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
+            rows = zip(hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.insert(Tables.DEPARTED, rows)
-            audience.account.assign(slots, nothing, self.size)
+            audience.account.assign(slots, np.zeros(len(slots), dtype=np.int64), self.size)
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -467,10 +455,6 @@ def create_tables(database: Database) -> None:
     with database.transaction():
         for table in TABLES:
             database.create(table)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat("T", "seconds")
 
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:

@@ -35,45 +35,37 @@ class MemoryLedger:
     """
 
     def __init__(self) -> None:
-        self._remaining = np.zeros(0, dtype=np.int64)
+        self.remaining: Units = np.zeros(0, dtype=np.int64)
+        """Units left by slot; mechanisms charge this array in place. Private."""
         self._slot_of: dict[SubjectId, int] = {}
         self._free: list[int] = []
         self._key = fresh_key()
         self._departed: dict[bytes, int] = {}
-        self._journal: list[int] = []
-
-    @property
-    def remaining(self) -> Units:
-        """Units left by slot, int64; mechanisms charge this array in place. Private."""
-        return self._remaining
+        self.journal: list[int] = []
+        """Total units charged by each block of answers, oldest first. Private."""
 
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        return len(self._remaining)
-
-    @property
-    def journal(self) -> tuple[int, ...]:
-        """Total units charged by each block of answers, oldest first. Private."""
-        return tuple(self._journal)
+        return len(self.remaining)
 
     def __contains__(self, subject: SubjectId) -> bool:
         return subject in self._slot_of or self._hash(subject) in self._departed
 
     def note_charged_total(self, spent: int) -> None:
         """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
-        self._journal.append(spent)
+        self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject; newcomers get a full budget, others what they had."""
         newcomers = [one for one in dict.fromkeys(subjects) if one not in self._slot_of]
         more = max(0, len(newcomers) - len(self._free))
         self._free.extend(range(self.size + more - 1, self.size - 1, -1))
-        self._remaining = grown(self._remaining, self.size + more)
+        self.remaining = grown(self.remaining, self.size + more)
         for subject in newcomers:
             self._slot_of[subject] = slot = self._free.pop()
             departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
-            self._remaining[slot] = departed
+            self.remaining[slot] = departed
         return np.fromiter((self._slot_of[one] for one in subjects), np.int32, len(subjects))
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
@@ -86,8 +78,8 @@ class MemoryLedger:
         for subject in dict.fromkeys(subjects):
             if (slot := self._slot_of.pop(subject, None)) is not None:
                 self._free.append(slot)
-                self._departed[self._hash(subject)] = int(self._remaining[slot])
-                self._remaining[slot] = 0
+                self._departed[self._hash(subject)] = int(self.remaining[slot])
+                self.remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:
         return keyed_hash(self._key, subject)
