@@ -31,9 +31,9 @@ def one_hash(ids):
 
 
 def assign(table, ids):
-    assignment = table.assignment(ids)
-    table.become(assignment)
-    return assignment.slots
+    slots, with_them = table.with_newcomers(ids)
+    vars(table).update(vars(with_them))
+    return slots
 
 
 def come(table, database, subjects):

@@ -24,7 +24,7 @@ from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, wr
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
 from vicinal.ledger._chain import Chain, attach
 from vicinal.ledger._database import Database
-from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
+from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._protocols import Turn
 from vicinal.ledger._rollback_guard import name_digest
@@ -55,14 +55,15 @@ class Enrollment:
     - `basis`: the :attr:`Ledger.register_version` that it holds for.
     - `slots`: the slot of every subject, int32, as they were passed.
     - `returning`: hashes of those newcomers who were here before, by place.
-    - `assignment`: the newcomers' slots, and the table with them.
+    - `new_slots`, `slot_table`: the newcomers' slots, int32, and the table with them.
     - `pages`: what is written of them.
     """
 
     basis: int
     slots: Slots
     returning: dict[int, bytes]
-    assignment: SlotAssignment
+    new_slots: Slots
+    slot_table: HashedSlotTable
     pages: Sequence[WrittenPages]
 
 
@@ -306,16 +307,16 @@ class Ledger:
         new = slots == NOBODY
         newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
         ids = framed_all(newcomers)
-        assignment = self.slot_table.assignment(ids)
-        slots[new] = assignment.slots
-        changes = dict(zip(assignment.slots.tolist(), ids, strict=True))
+        new_slots, table = self.slot_table.with_newcomers(ids)
+        slots[new] = new_slots
+        changes = dict(zip(new_slots.tolist(), ids, strict=True))
         pages = list(pages_after(self.database, changes, turn))
         if len(distinct) < len(subjects):
             place_of = dict(zip(distinct, slots.tolist(), strict=True))
             slots = np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
         departed = self._departed(newcomers, turn)
         returning = {place: hashed for place, (hashed, _) in departed.items()}
-        return Enrollment(basis, slots, returning, assignment, pages)
+        return Enrollment(basis, slots, returning, new_slots, table, pages)
 
     def admit(self, enrollment: Enrollment) -> Slots:
         """Enroll subjects, inside :meth:`change`; return the slot of each.
@@ -324,7 +325,7 @@ class Ledger:
         """
         if enrollment.basis != self.register_version:
             raise PrivacyRefused("The register has changed since the enrollment was made.")
-        self.slot_table.become(enrollment.assignment)
+        self.slot_table = enrollment.slot_table
         put_pages(self.database, enrollment.pages)
         self.database.put("slots", str(self.size))
         departed: dict[int, dict[int, int]] = {}
@@ -333,9 +334,8 @@ class Ledger:
             departed[place] = dict(self.database.read(query, (hashed,)))
             self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
         for audience in self.audiences.values():
-            newcomers = enrollment.assignment.slots
-            assign_initial_budgets(audience, newcomers, departed, self.size)
-            audience.write_newcomers(self.database, newcomers)
+            assign_initial_budgets(audience, enrollment.new_slots, departed, self.size)
+            audience.write_newcomers(self.database, enrollment.new_slots)
         return enrollment.slots
 
     def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes]]:
