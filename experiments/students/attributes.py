@@ -4,7 +4,7 @@ Source: ZYCW20, Table 3 and supplement, Theorem 5. The images of Market-1501 are
 its attribute labels are. So what the clipping does to votes is exact, and what the accounting says
 is exact; every accuracy depends on features that this file makes up, and says nothing of images.
 
-Simulated with seeded noise, as in :mod:`vicinal.reports._trials`.
+Simulated with seeded noise, as in :mod:`vicinal.reports._demo`.
 """
 
 from __future__ import annotations

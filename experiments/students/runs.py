@@ -1,6 +1,6 @@
 """Knowledge transfer on public benchmark data, with the truth at hand to measure students by.
 
-Everything here runs in simulation mode, as in :mod:`vicinal.reports._trials`: noise comes from
+Everything here runs in simulation mode, as in :mod:`vicinal.reports._demo`: noise comes from
 seeds, results carry no guarantee. That is right on public data, and nowhere else.
 """
 

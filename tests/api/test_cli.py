@@ -25,7 +25,7 @@ from vicinal.cli._output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
 from vicinal.reports import _demo as answers
-from vicinal.reports._trials import Setting
+from vicinal.reports._demo import Setting
 
 QUERIES = 30
 
@@ -147,7 +147,7 @@ def test_a_refusal_for_privacy_exits_with_3(digits, monkeypatch):
     def refuse(*_arguments):
         raise PrivacyRefused("This would break\nthe guarantee.")
 
-    monkeypatch.setattr(answers, "answer", refuse)
+    monkeypatch.setattr("vicinal.reports.answer", refuse)
     result = demo(digits, "--no-report")
     assert_one_line(result, 3)
     assert result.stderr == "vicinal: This would break the guarantee.\n"

@@ -33,16 +33,17 @@ from vicinal.audit import (
     try_control,
     visible_mu,
 )
-from vicinal.audit._bounds import rate_at_least, rate_at_most
 from vicinal.audit._claims import (
     GaussianClaim,
     PlanClaim,
     RenyiClaim,
     ind_knn_claim,
+    rate_at_least,
+    rate_at_most,
     two_outcomes,
 )
-from vicinal.audit._guesses import chance_under_dp, chance_under_mu
 from vicinal.audit._ind_knn import _affordable_shift
+from vicinal.audit._one_run import chance_under_dp, chance_under_mu
 from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli import _audit
 from vicinal.cli._main import app

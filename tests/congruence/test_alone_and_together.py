@@ -22,6 +22,7 @@ from vicinal.mechanisms import (
     VoteGrid,
     _charging,
     _charging_kernels,
+    _linear_model,
     randomness,
 )
 from vicinal.mechanisms._count import NoisyCount
@@ -216,6 +217,47 @@ def test_gradients_together_are_the_sum_of_gradients_alone(threads):
     ]
     np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
     np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, monkeypatch):
+    """More one-record subjects than a chunk, more others than a group of several: all count once.
+
+    Rows of very different lengths and budgets of any size tell apart whose charge is whose.
+    """
+    for module in (_linear_model, _scan):
+        monkeypatch.setattr(module, "THREADS", workers)
+    monkeypatch.setattr(_linear_model, "_GROUP", 4)
+    rng, several = np.random.default_rng(8), 11
+    slots = np.concatenate([np.arange(1111), rng.integers(0, several, 2 * several)])
+    slots = np.concatenate([slots, np.arange(several)])  # so that each of them has several
+    order = rng.permutation(len(slots))
+    slots = (slots * 7 % 1111)[order].astype(np.int32)
+    rows = rng.normal(size=(len(slots), 3)) * 10 ** rng.uniform(0.5, 3.3, (len(slots), 1))
+    rows = np.rint(np.clip(rows, -4000, 4000)).astype(np.float32)
+    rows[:, 0] += rows[:, 0] == 0
+    labels = rng.integers(0, 3, len(slots)).astype(np.int32)
+    remaining = UNITS - (rng.integers(0, UNITS, 1111) >> rng.integers(0, 30, 1111))
+    weights = rng.normal(size=(3, 3))
+    slack = DeltaSlackAccountant(1e-5, needed=False)
+
+    def stepped(chosen, places, units):
+        records = SubjectRows(rows[chosen], labels[chosen], places.astype(np.int32), len(units))
+        step = IndividualGradient(
+            records, 3, 4095.0, 0.2, 5.0, 0.7, BUDGET, randomness(1), slack
+        ).release(5.0)
+        return step.collect(weights, units)
+
+    left = remaining.copy()
+    together, spent = stepped(np.arange(len(slots)), slots, left)
+    assert spent == (remaining - left).sum()
+    assert (left < remaining).mean() > 0.5
+    total, by_subject = np.zeros_like(together), np.argsort(slots, kind="stable")
+    for mine in np.split(by_subject, np.flatnonzero(np.diff(slots[by_subject])) + 1):
+        units = remaining[slots[mine[:1]]].copy()
+        total += stepped(mine, np.zeros(len(mine)), units)[0]
+        assert units[0] == left[slots[mine[0]]]
+    np.testing.assert_array_equal(together, total)
 
 
 def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):

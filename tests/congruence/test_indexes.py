@@ -4,6 +4,8 @@ The condition is stated in ``vicinal.neighbours._index.Index``. Two indexes that
 the end, to show that the test catches them.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -119,6 +121,20 @@ def test_only_those_inside_the_radius_are_found_with_their_similarity(make, kern
     hits = found(index, np.arange(N), queries, thresholds)
     assert hits <= all_hits
     assert len(hits) > 0.5 * len(all_hits)
+
+
+@kernels
+@indexes
+def test_no_record_is_listed_twice_for_a_query(make, kernel):
+    """Fails if buckets or cells overlap: a record listed twice would add more than it pays for."""
+    index = make(kernel)
+    queries, hits = kernel.encode(points(Q, 3)), 0
+    for _ in lived(index, kernel.encode(points(N, 2)), np.random.default_rng(4), 4):
+        near = index.search(queries, thresholds_of(kernel, queries, 0.5))
+        hits += len(near.rows)
+        for start, stop in pairwise(near.starts):
+            assert len(np.unique(near.rows[start:stop])) == stop - start
+    assert hits > Q
 
 
 @kernels

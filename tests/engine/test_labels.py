@@ -6,6 +6,7 @@ import pytest
 from made_up import NoNoise
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import UNITS
+from vicinal.accounting._charges import charge
 from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid
@@ -59,8 +60,11 @@ def test_one_vote_costs_at_least_its_renyi_divergence_and_at_most_one_percent_mo
 
 def test_a_subject_that_moves_two_classes_pays_as_for_votes(table):
     near, people = one_query([3, 4], [0, 0])
-    release = labels_of(table, 5.0).release(np.array([5.0]))
+    release = labels_of(table, 40.0).release(np.array([40.0]))
     votes, spent = release.contribute_and_charge(near, people)
+    assert (votes > 0).sum() == 2
+    assert spent < UNITS / 2, "a contribution cut to the budget has that price at any rate"
+    assert spent == charge(int(np.square(votes).sum()), release.rates[0])
     cost = spent / UNITS * table.target.budget
     mu_squared = float((np.square(votes.astype(float)) / float(release.scales[0]) ** 2).sum())
     assert cost == pytest.approx(table.target.order * mu_squared / 2, rel=1e-9)

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from vicinal.errors import InvalidInput
 from vicinal.features import Lite0Features
-from vicinal.features._legacy_weights import read_weights
-from vicinal.features._lite0 import _STAGES, packaged_weights
+from vicinal.features._lite0 import _STAGES, packaged_weights, read_weights
 from vicinal.store import StoreExtractor
 
 pytest.importorskip("onnxruntime")

@@ -17,11 +17,10 @@ from vicinal import (
 )
 from vicinal.accounting._budget import UNITS
 from vicinal.accounting._label_only import LINE_GRID
-from vicinal.engine._engine import QueryEngine
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger._audiences import StoredAccount
+from vicinal.mechanisms import VoteRelease, _private_knn
 from vicinal.mechanisms import _interactions as module
-from vicinal.mechanisms import _private_knn
 from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
 
 counts = pytest.mark.counts_interactions
@@ -96,7 +95,7 @@ def test_no_noisy_count_decides_a_refusal(count, execution, monkeypatch):
 def test_a_huge_count_is_answered_with_the_most_noise():
     """Fails if a count so large that arithmetic ends refuses the query that it was drawn for."""
     engine = fitted(counted())._engine
-    release = engine._priced(1.5, np.array([1e300]), None)
+    release = engine._priced(np.array([1e300]))
     assert release.scales[0] == 1 << 40
 
 
@@ -122,13 +121,13 @@ class Broken(Exception):
 def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkeypatch, fault):
     """Fails if noise was drawn, the answer refused, and the charge given back."""
     store = tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40)
-    published = QueryEngine._published
+    published = VoteRelease.publish
 
-    def broken(self, release, sums, support):
-        published(self, release, sums, support)
+    def broken(release, sums):
+        published(release, sums)
         raise fault
 
-    monkeypatch.setattr(QueryEngine, "_published", broken)
+    monkeypatch.setattr(VoteRelease, "publish", broken)
     with pytest.raises(fault):
         store.predict(Q[:3])
     monkeypatch.undo()

@@ -12,7 +12,7 @@ from vicinal import Guarantee
 from vicinal.accounting import _budget as budgets
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import _demo, _plots, _trials
+from vicinal.reports import _demo, _plots
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DemoAnswers, PublicPlan
 from vicinal.reports._demo_page import Page, html_page
@@ -197,7 +197,7 @@ def test_every_picture_on_the_page_has_words(tree):
 
 
 def test_a_split_is_public_repeatable_and_disjoint():
-    first, again, other = (_trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    first, again, other = (_demo.split(100, 60, 30, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.queries, again.queries)
     assert set(first.queries) != set(other.queries)
     assert set(first.reference).isdisjoint(first.queries)
@@ -213,21 +213,21 @@ def clusters(rows, seed):
 
 @pytest.fixture(scope="module")
 def benchmark_data():
-    return _trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+    return _demo.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
 
 
 @pytest.fixture(scope="module")
 def trial(benchmark_data):
-    parts = _trials.split(300, 200, 50, seed=0)
+    parts = _demo.split(300, 200, 50, seed=0)
     return benchmark_data.trial(PublicMap(n_components=None), parts)
 
 
 def test_methods_find_clusters(trial):
-    setting = _trials.Setting(8.0, 50)
+    setting = _demo.Setting(8.0, 50)
     point = search.Point(0.5, 0.5)
-    assert _trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert _demo.default_outcome(trial, setting, seed=0).accuracy > 0.9
     assert search.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
-    assert _trials.yardstick_outcome(trial).accuracy > 0.9
+    assert _demo.yardstick_outcome(trial).accuracy > 0.9
 
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):

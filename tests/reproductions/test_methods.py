@@ -23,7 +23,7 @@ from experiments.accuracy.table import crossings, entries, text_tables
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting._plan import Plan
 from vicinal.errors import InvalidInput
-from vicinal.reports._trials import Benchmark, Setting, Trial
+from vicinal.reports._demo import Benchmark, Setting, Trial
 
 CLASSES, D = 3, 12
 PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)

@@ -13,9 +13,9 @@ from vicinal.smoothed import (
     Poisson,
     RadiusVotes,
     Vertices,
-    _algorithm1,
     _expectation,
-    _saddle,  # fmt: skip
+    _intervals,
+    _smooth,
     bounds,
     profile,
     quantiles,
@@ -35,8 +35,8 @@ def test_binomial_probabilities_hold_their_stated_error(n, p):
     with mpmath.workdps(50):
         for k in {0, 1, n // 3, round(n * p), n - 1, n}:
             exact = log_choose(n, k) + k * mpmath.log(p) + (n - k) * mpmath.log(1 - mpmath.mpf(p))
-            found = float(_saddle.binomial(n, p, k, k + 1)[0])
-            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
+            found = float(_intervals.binomial(n, p, k, k + 1)[0])
+            assert abs(found - exact) <= _intervals.FLOOR + _intervals.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ def test_hypergeometric_probabilities_hold_their_stated_error(kind, others, size
         for o in {low, (low + high) // 2, high, round(size * kind / (kind + others))}:
             exact = log_choose(kind, o) + log_choose(others, size - o)
             exact -= log_choose(kind + others, size)
-            found = float(_saddle.log_hypergeometric(o, kind, others, size))
-            assert abs(found - exact) <= _saddle.FLOOR + _saddle.SLOPE * abs(found)
+            found = float(_intervals.log_hypergeometric(o, kind, others, size))
+            assert abs(found - exact) <= _intervals.FLOOR + _intervals.SLOPE * abs(found)
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
     assert np.exp(logs) == pytest.approx(law, rel=1e-9)
     halves = np.array([20_000, 30_000]), np.array([0.2, 0.2])
     logs, errors = _expectation.sum_log_pmf(*halves, 4_000, 15_000)
-    same = _saddle.binomial(50_000, 0.2, 4_000, 15_000)
-    slack = errors + _saddle.FLOOR + _saddle.SLOPE * np.abs(same)
+    same = _intervals.binomial(50_000, 0.2, 4_000, 15_000)
+    slack = errors + _intervals.FLOOR + _intervals.SLOPE * np.abs(same)
     assert (np.abs(logs - same) <= slack).all()
     assert logs.min() < -2000
     assert errors.max() < 1e-6
@@ -94,7 +94,7 @@ def test_poisson_binomials_agree_with_convolution_and_with_binomials():
 def test_windows_leave_out_nothing_that_matters(epsilon):
     """The windowed sum against the sum over the whole profile."""
     n, mechanism = 5000, Histogram(FixedSize(4950))
-    whole = profile(mechanism, n, epsilon) + _saddle.binomial(n, 0.1)
+    whole = profile(mechanism, n, epsilon) + _intervals.binomial(n, 0.1)
     ends = [float(np.logaddexp.reduce(row)) for row in whole]
     found = smoothed_delta(mechanism, Vertices([[0.1, 0.9]]), n, epsilon)
     assert [found.log_lower, found.log_upper] == pytest.approx(ends, abs=1e-9)
@@ -111,7 +111,7 @@ def test_deltas_far_below_the_smallest_float():
 
 def test_a_true_maximum_in_the_middle_is_enclosed():
     """With n = 40, T = 3, E = 1: neither pure world is the worst (theory.md, section 8c)."""
-    from vicinal.smoothed._two_types import largest_mean
+    from vicinal.smoothed._expectation import largest_mean
 
     mechanism, population = Histogram(FixedSize(3)), Vertices([[0.4, 0.6], [0.6, 0.4]])
     exact = smoothed_delta(mechanism, population, 40, 0.0)
@@ -124,7 +124,7 @@ def test_a_true_maximum_in_the_middle_is_enclosed():
 
 @pytest.mark.parametrize("seed", range(8))
 def test_sandwiches_enclose_algorithm_1(seed):
-    from vicinal.smoothed._two_types import largest_mean
+    from vicinal.smoothed._expectation import largest_mean
 
     rng = np.random.default_rng(seed)
     n = int(rng.integers(5, 60))
@@ -139,7 +139,7 @@ def test_sandwiches_enclose_algorithm_1(seed):
 
 @pytest.mark.parametrize("mechanism", [Histogram(FixedSize(13)), Histogram(Poisson(0.8))])
 def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
-    from vicinal.smoothed import _two_types
+    from vicinal.smoothed import _expectation as _two_types
 
     population = Vertices([[0.3, 0.3, 0.4], [0.35, 0.35, 0.3]])
     for epsilon in (0.5, 2.0):
@@ -159,8 +159,8 @@ def test_pair_sums_bite_where_records_are_many():
 
 
 def test_radius_votes_are_enclosed():
-    from vicinal.smoothed import _two_types
-    from vicinal.smoothed._radius import radius_mean
+    from vicinal.smoothed import _expectation as _two_types
+    from vicinal.smoothed._knn import radius_mean
 
     mechanism, population = RadiusVotes(0.1, 2), Vertices([[0.3, 0.3, 0.4], [0.4, 0.35, 0.25]])
     for epsilon in (0.3, 1.0):
@@ -169,7 +169,7 @@ def test_radius_votes_are_enclosed():
         assert exact.method == "exact"
         assert around.low <= exact.log_upper
         assert exact.log_lower <= around.high
-        from vicinal.smoothed._radius import _split_pairs
+        from vicinal.smoothed._knn import _split_pairs
 
         summed = _two_types.pair_sum(Poisson(0.1), np.array([0.3, 0.3]), 16, epsilon)
         assert _split_pairs(0.1, np.array([0.3, 0.3]), 16, epsilon) >= summed - 0.7
@@ -200,7 +200,7 @@ def test_quantiles_enclose_all_mixtures_of_worlds(n):
     for level in (0.5, 0.1, 0.02):
         (found,) = quantiles(mechanism, Vertices(rows), n, 0.5, [level])
         above = np.where(logs > math.log(level), 0.0, -np.inf)
-        exact, _ = _algorithm1.maximum(above, rows, n)
+        exact, _ = _smooth.maximum(above, rows, n)
         assert found.log_lower <= exact.high
         assert exact.low <= found.log_upper
 

@@ -49,6 +49,3 @@ measure a mu of .8 as .5 or more, 5 standard errors from a third of the claim.""
 BROKEN_RUNS = 2
 """Data sets per world of an audit that must find a fault: a doubled mu is found 7 standard errors
 from the claim."""
-
-COMPANY_TRIALS = 1000
-"""Data sets per world for an attack that promises twice the claim, as `BROKEN_RUNS`."""

@@ -6,7 +6,7 @@ import pytest
 
 from statistical.power import CONFIDENCE
 from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
-from vicinal.audit._damage import Damage
+from vicinal.audit._visits import Damage
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, charge_only
 from vicinal import IndKNNClassifier
 from vicinal.accounting._label_only import charge_table, label_budget
-from vicinal.audit._universes import universes
+from vicinal.audit._visits import universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 from vicinal.noise import NoiseSource, SystemNoise

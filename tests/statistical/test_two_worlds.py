@@ -21,7 +21,7 @@ from statistical.worlds import (
 )
 from vicinal import IndKNNClassifier
 from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.audit._universes import Universes, universes
+from vicinal.audit._visits import Universes, universes
 from vicinal.engine._shard import Shard
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease

@@ -3,10 +3,6 @@
 Noise is the exact one, from the system's entropy, in every audit here.
 """
 
-import tempfile
-from contextlib import ExitStack
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,11 +16,10 @@ from statistical.test_two_worlds import (
     claim_beside,
     halve_the_noise,
 )
-from statistical.worlds import ask_between_visits, charge_only
+from statistical.worlds import charge_only
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.audit._universes import universes
+from vicinal.audit._visits import universes
 from vicinal.mechanisms import VoteRelease
-from vicinal.store import Store
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -123,91 +118,5 @@ def test_a_broken_version_is_caught(break_it, case, monkeypatch):
     """Fails if the audit would let this fault pass."""
     case = case()
     break_it(monkeypatch)
-    measured = case.measured(BROKEN_RUNS)
-    assert measured.mu > claim_beside(measured, case)
-
-
-OPEN = ExitStack()
-"""Stores and their folders, until the test ends."""
-
-
-@pytest.fixture
-def closing():
-    """Close all stores at the end."""
-    with OPEN:
-        yield
-
-
-class StoreDoor:
-    """A store of several labels in the place of an estimator: it hands out its replies alone.
-
-    Everything is on a disk, is erased from it and comes back.
-    """
-
-    def __init__(self, labels, delta=DELTA, **plan):
-        self._labels, self.delta, self._plan = labels, delta, plan
-        self._store = None
-
-    @property
-    def budget_(self):
-        """The budget of a subject, in zCDP."""
-        return self._store._audience_states["default"].engine.votes.budget
-
-    def fit(self, X, y, subjects, public):
-        """Make the store."""
-        folder = OPEN.enter_context(tempfile.TemporaryDirectory())
-        store = Store.init(
-            Path(folder) / "store", X, list(y), subjects, public=public,
-            labels=self._labels, delta=self.delta, **self._plan,
-        )  # fmt: skip
-        self._store = OPEN.enter_context(store)
-        return self
-
-    def add(self, X, y, subjects):
-        """Add records."""
-        self._store.add(X, list(y), subjects)
-
-    def erase(self, subjects):
-        """Erase subjects."""
-        self._store.erase(subjects)
-
-    def decision_function(self, X):
-        """Return the noisy sums, (q, coordinates)."""
-        return self._store.predict(X).votes
-
-
-def through_the_door():
-    """One record of a subject that is erased and comes back; its budget is for one question."""
-    case = vector_case(
-        [(1.0, [1, 1, 0])], [(0.9, [0, 0, 1]), (0.9, [1, 0, 0])], 1,
-        estimator=OpenLabels, labels=["a", "b", "c"],
-    )  # fmt: skip
-    noise = case.parameters["noise_multiplier"] / np.sqrt(LASTS)
-    door = {**case.parameters, "estimator": StoreDoor, "noise_multiplier": noise}
-    return VectorCase(door, case.world, ask_between_visits)
-
-
-@pytest.mark.usefixtures("closing")
-def test_a_store_leaks_no_more_than_claimed_and_nearly_that():
-    """Fails if a question pays too little, or if coming back refills a budget."""
-    check_leak(through_the_door(), BROKEN_RUNS)
-
-
-@pytest.mark.usefixtures("closing")
-def test_a_store_that_skips_the_charge_is_caught(monkeypatch):
-    """Fails if four questions for the price of none would pass.
-
-    Charges that are dropped alone do not get this far: the ledger compares them with their total.
-    """
-    case = through_the_door()
-    honest = VoteRelease.contribute_and_charge
-
-    def free(self, near, people):
-        before = people.remaining.copy()
-        sums, _ = honest(self, near, people)
-        people.remaining[:] = before
-        return sums, 0
-
-    monkeypatch.setattr(VoteRelease, "contribute_and_charge", free)
     measured = case.measured(BROKEN_RUNS)
     assert measured.mu > claim_beside(measured, case)

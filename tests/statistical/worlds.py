@@ -22,8 +22,8 @@ from scipy.stats import norm
 from made_up import NoNoise
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
 from vicinal import IndKNNClassifier
-from vicinal.audit._bounds import rate_at_least
-from vicinal.audit._universes import Universes
+from vicinal.audit._claims import rate_at_least
+from vicinal.audit._visits import Universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import randomness
 from vicinal.noise import NoiseSource

@@ -1,8 +1,7 @@
-from vicinal.audit._bounds import RateBounds as RateBounds
-from vicinal.audit._bounds import rate_bounds as rate_bounds
-from vicinal.audit._bounds import visible_mu as visible_mu
+from vicinal.audit._catalogue import ModelInspection as ModelInspection
 from vicinal.audit._catalogue import all_trials as all_trials
 from vicinal.audit._catalogue import ind_knn_trials as ind_knn_trials
+from vicinal.audit._catalogue import inspect_model as inspect_model
 from vicinal.audit._catalogue import one_run_of_each as one_run_of_each
 from vicinal.audit._catalogue import plan_trials as plan_trials
 from vicinal.audit._catalogue import run_trials as run_trials
@@ -12,27 +11,28 @@ from vicinal.audit._catalogue import vector_trials as vector_trials
 from vicinal.audit._claims import Claim as Claim
 from vicinal.audit._claims import GaussianClaim as GaussianClaim
 from vicinal.audit._claims import PlanClaim as PlanClaim
+from vicinal.audit._claims import RateBounds as RateBounds
 from vicinal.audit._claims import RenyiClaim as RenyiClaim
-from vicinal.audit._guesses import Guesses as Guesses
-from vicinal.audit._guesses import epsilon_from_guesses as epsilon_from_guesses
-from vicinal.audit._guesses import mu_from_guesses as mu_from_guesses
+from vicinal.audit._claims import rate_bounds as rate_bounds
+from vicinal.audit._claims import visible_mu as visible_mu
 from vicinal.audit._ind_knn import IndKNNAudit as IndKNNAudit
-from vicinal.audit._inspection import ModelInspection as ModelInspection
-from vicinal.audit._inspection import inspect_model as inspect_model
+from vicinal.audit._one_run import Guesses as Guesses
 from vicinal.audit._one_run import OneRunResult as OneRunResult
+from vicinal.audit._one_run import epsilon_from_guesses as epsilon_from_guesses
+from vicinal.audit._one_run import mu_from_guesses as mu_from_guesses
 from vicinal.audit._one_run import one_run as one_run
+from vicinal.audit._schedule import AuditFinding as AuditFinding
+from vicinal.audit._schedule import AuditResult as AuditResult
+from vicinal.audit._schedule import AuditTrial as AuditTrial
+from vicinal.audit._schedule import ControlResult as ControlResult
 from vicinal.audit._schedule import carry_out as carry_out
 from vicinal.audit._schedule import carry_out_all as carry_out_all
 from vicinal.audit._schedule import proved as proved
 from vicinal.audit._schedule import try_control as try_control
-from vicinal.audit._trials import AuditFinding as AuditFinding
-from vicinal.audit._trials import AuditResult as AuditResult
-from vicinal.audit._trials import AuditTrial as AuditTrial
-from vicinal.audit._trials import ControlResult as ControlResult
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.audit._bounds import CHOOSING as CHOOSING
-from vicinal.audit._bounds import rate_at_least as rate_at_least
-from vicinal.audit._bounds import rate_at_most as rate_at_most
 from vicinal.audit._catalogue import Trials as Trials
+from vicinal.audit._claims import CHOOSING as CHOOSING
+from vicinal.audit._claims import rate_at_least as rate_at_least
+from vicinal.audit._claims import rate_at_most as rate_at_most

@@ -20,8 +20,8 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.audit._claims import PlanClaim
-from vicinal.audit._damage import Damage, Heads, damages
-from vicinal.audit._trials import AuditTrial
+from vicinal.audit._schedule import AuditTrial
+from vicinal.audit._visits import Damage, Heads, damages
 from vicinal.baselines import PATEClassifier
 from vicinal.mechanisms import NearestOfSample, public_draws
 from vicinal.neighbours import Chosen, IntegerMatrix, NeighbourLists
@@ -109,7 +109,6 @@ class FixedPlanTrial(AuditTrial):
         self._ready: dict[bool, Any] = {}
 
     def play(self, present: bool) -> Floats:
-        """Return the log likelihood ratio of all answers of each run."""
         queries = self._plan.n_queries
         fitted = self._ready.get(present)
         if fitted is None or fitted._settings.n_queries - fitted.n_asked_ < RUNS * queries:
@@ -287,7 +286,6 @@ class ReplacementSample(NearestOfSample):
     """A sample of fixed size with replacement, in which one person votes several times."""
 
     def draw(self, queries: IntegerMatrix, near: NeighbourLists | None) -> Chosen:  # noqa: ARG002
-        """Return the first k of so many draws; records lie in order of distance."""
         subjects, first = np.unique(self.knn.slots, return_index=True)
         size = round(self.gamma * len(subjects))
         drawn = public_draws().integers(0, len(first), (len(queries), size))

@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from vicinal.audit._bounds import RateBounds
-from vicinal.audit._claims import Claim, ind_knn_claim
-from vicinal.audit._damage import Damage, damages
-from vicinal.audit._universes import Placed, universes
-from vicinal.audit._visits import Visits
+from vicinal.audit._claims import Claim, RateBounds, ind_knn_claim
+from vicinal.audit._visits import Damage, Placed, Visits, damages, universes
 from vicinal.audit._vote_trials import (
     COMPANY,
     MANY,
@@ -194,7 +191,7 @@ class IndKNNAudit:
 
     def students(self) -> LabelsTrial:
         """Return the same attack on students of two classes, trained on those labels alone."""
-        from vicinal.audit._student_trial import StudentTrial
+        from vicinal.audit._vote_trials import StudentTrial
 
         audit = replace(self, n_classes=2)
         return audit._raced(StudentTrial, "a student of labels; ", further=0)

@@ -3,18 +3,177 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats
+from vicinal._arrays import AnyArray, Bools, Floats, Ints
 from vicinal.audit._claims import Claim, ind_knn_claim
-from vicinal.audit._damage import HONEST, Damage
-from vicinal.audit._universes import Universes
+from vicinal.mechanisms import BernoulliSource, NoiseSource, public_draws, randomness
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
-from vicinal.testing import ChargedBlock, charged_block, draw_from, forget_departed, refill
+from vicinal.testing import (
+    ChargedBlock,
+    charged_block,
+    draw_from,
+    forget_departed,
+    refill,
+    weak_noise,
+)
+
+# ----------------------------------------------------------------
+# Versions broken on purpose: what an audit must catch, as objects that replace honest ones.
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What a broken version does wrong; all False is the installed one.
+
+    - `noise_divisor`: noise scales are divided by it.
+    - `skips_charges`: budgets are put back after every round.
+    - `refills`: who leaves is forgotten, and returns with a full budget.
+    - `forgets_subjects`: every record counts as a subject of its own.
+    - `samples_all`: coins are forgotten: everybody takes part.
+    - `replaces`: samples are of fixed size, drawn with replacement, as published code did.
+    """
+
+    noise_divisor: int = 1
+    skips_charges: bool = False
+    refills: bool = False
+    forgets_subjects: bool = False
+    samples_all: bool = False
+    replaces: bool = False
+
+    def noise(self) -> NoiseSource:
+        """Return where noise comes from."""
+        return weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
+
+
+HONEST = Damage()
+
+_DAMAGES = {
+    "charge skipped": Damage(skips_charges=True),
+    "drawn with replacement": Damage(replaces=True),
+    "everybody sampled": Damage(samples_all=True),
+    "noise a quarter": Damage(noise_divisor=4),
+    "noise a third": Damage(noise_divisor=3),
+    "noise halved": Damage(noise_divisor=2),
+    "refilled on return": Damage(refills=True),
+    "subjects forgotten": Damage(forgets_subjects=True),
+}
+
+
+def damages(*names: str) -> dict[str, Damage]:
+    """Return broken versions by their names, in this order."""
+    return {name: _DAMAGES[name] for name in names}
+
+
+class Heads(BernoulliSource):
+    """Coins that always come up."""
+
+    exact = False
+
+    def bernoulli(self, probability: float, size: int) -> Bools:  # noqa: ARG002 (as a source has it)
+        return np.ones(size, dtype=np.bool_)
+
+
+# ----------------------------------------------------------------
+# Two worlds, many times over in one data set: universes that do not see one another.
+
+
+Placed = tuple[float, Any]
+"""A record: its similarity to the universe's query, and its label, number, or row of them."""
+
+AXES = 64
+"""Features in which universes lie in random directions, so many that :data:`APART` holds."""
+
+MOST = 500
+"""Universes of a data set, at most."""
+
+APART = 0.75
+"""No two universes lie nearer to each other than this; radii are at .8."""
+
+REFERENCE = 0.8
+"""Similarity of a universe's one reference point, which sets an adaptive radius."""
+
+
+@dataclass(frozen=True)
+class People:
+    """Records, labels and subject ids, in that order as ``fit`` takes them."""
+
+    X: Floats
+    y: AnyArray
+    subjects: Ints
+
+    def and_(self, others: People) -> People:
+        """Return these people and `others`."""
+        return People(
+            np.concatenate([self.X, others.X]),
+            np.concatenate([self.y, others.y]),
+            np.concatenate([self.subjects, others.subjects]),
+        )
+
+
+@dataclass(frozen=True)
+class Universes:
+    """`count` universes: the subjects at risk, other people, reference points and queries."""
+
+    count: int
+    victims: People
+    others: People
+    public: Floats
+    queries: Floats
+
+    def people(self, present: bool) -> People:
+        """Return everybody of one world."""
+        return self.others.and_(self.victims) if present else self.others
+
+
+@lru_cache(maxsize=4)
+def _axes(count: int) -> Floats:
+    axes = public_draws(0).normal(size=(count, AXES))
+    axes /= np.linalg.norm(axes, axis=1, keepdims=True)
+    nearest = np.abs(axes @ axes.T - np.eye(count)).max()
+    assert nearest < APART  # noqa: S101 (universes must stay outside each other's radius)
+    return np.asarray(axes)
+
+
+def directions(count: int, cosine: float) -> Floats:
+    """Return one vector per universe at `cosine` to its query, the rest along a shared axis."""
+    remainder = np.full((count, 1), np.sqrt(1 - cosine**2))
+    return np.concatenate([cosine * _axes(count), remainder], axis=1)
+
+
+def universes(
+    victim: Sequence[Placed], others: Sequence[Placed], *, rounds: int = 1, count: int = MOST
+) -> Universes:
+    """Lay out `count` equal universes.
+
+    - `victim`, sequence of (cosine, label): the records of the one subject at risk.
+    - `others`, sequence of (cosine, label): records of other people of a universe, a subject each;
+      at least one.
+    - `rounds`: how often each universe is asked; all universes are asked once before any is asked
+      twice.
+    - `count`: at most :data:`MOST`.
+    """
+    return Universes(
+        count,
+        _people(count, victim, lambda _: np.arange(count)),
+        _people(count, others, lambda i: np.arange(count) + (i + 1) * count),
+        directions(count, REFERENCE),
+        np.tile(directions(count, 1.0), (rounds, 1)),
+    )
+
+
+def _people(count: int, records: Sequence[Placed], ids: Callable[[int], Ints]) -> People:
+    return People(
+        np.concatenate([directions(count, cosine) for cosine, _ in records]),
+        np.repeat(np.array([label for _, label in records]), count, axis=0),
+        np.concatenate([ids(i) for i in range(len(records))]),
+    )
+
 
 Estimator = IndKNNEstimator[Any]
 

@@ -5,14 +5,27 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from scipy.special import log_ndtr
 
-from vicinal._arrays import Floats
-from vicinal.audit._damage import Damage, damages
-from vicinal.audit._trials import AuditTrial
-from vicinal.audit._visits import Visits
+from vicinal._arrays import Floats, Ints
+from vicinal.accounting import UNITS
+from vicinal.audit._claims import PlanClaim, gaussian_claim
+from vicinal.audit._schedule import AuditTrial
+from vicinal.audit._visits import Damage, Heads, Visits, damages
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    IndividualGradient,
+    NoisyGradient,
+    ReleaseCounter,
+    SubjectRows,
+    SystemBernoulli,
+    public_draws,
+)
+from vicinal.planning import IndKNNSettings
+from vicinal.predictors import IndKNNClassifier
 from vicinal.testing import refill
 
 MANY, COMPANY = 30, 5
@@ -49,7 +62,6 @@ class VotesTrial(UniversesTrial):
         self._length = np.square(self._shift).sum(axis=(0, 2))
 
     def play(self, present: bool) -> Floats:
-        """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
         votes = self._visits.answers(present, self._damage)
         away = votes.reshape(len(votes), -1, *self._shift.shape[1:]) - self._absent[:, None]
         gain = (away * self._shift[:, None]).sum(axis=(0, 3))
@@ -68,7 +80,6 @@ class GateTrial(VotesTrial):
     mechanism = "Ind-KNN gate"
 
     def play(self, present: bool) -> Floats:
-        """Return a score for each universe of one data set: about 0 without, 1 with the subject."""
         classifier = self._visits.fitted(present, self._damage)
         gain = np.zeros(self._absent.shape[1])
         for number, (absent, shift) in enumerate(zip(self._absent, self._shift, strict=True)):
@@ -95,7 +106,6 @@ class LabelsTrial(UniversesTrial):
         self._lost = np.log((1 - wins[1]) / (1 - wins[0]))
 
     def play(self, present: bool) -> Floats:
-        """Return the log likelihood ratio of each universe's labels."""
         labels = self._visits.answers(present, self._damage)
         won = labels.reshape(len(labels), -1, self._won.shape[1]) == 0
         gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
@@ -118,7 +128,6 @@ class CountsTrial(AuditTrial):
         self.claim = visits.claim
 
     def play(self, present: bool) -> Floats:
-        """Return noisy counts, in the subject's records: about 0 without it, 1 with it."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             classifier = self._visits.fitted(present, self._damage)
@@ -141,3 +150,136 @@ def chances_of_first(votes: Floats) -> Floats:
     for node, weight in zip(_NODES.tolist(), _NODE_WEIGHTS.tolist(), strict=True):
         wins += weight * np.exp(log_ndtr(node + leads).sum(axis=-1))
     return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
+
+
+# ----------------------------------------------------------------
+# Audits of noisy gradients: NoisySGD, and the private model that Ind-KNN trains in `fit`.
+
+
+RUNS = 256
+"""Subjects at risk in one release."""
+
+UNIT = 1000.0
+"""Integer steps of a feature of 1."""
+
+SHARE = 0.7
+"""Of a budget, which training takes where no plan says another."""
+
+_CLASSES, _CLIP, _STEPS, _REPEATS = 2, 0.5, 4, 16
+_ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
+"""Direction of the gradient of a record with label 0 at weights 0, in its row."""
+
+
+def lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> SubjectRows:
+    """Return subjects with `records` equal records each, on a feature of their own; or none."""
+    count = RUNS if present else 0
+    rows = np.repeat(UNIT * np.eye(RUNS, dtype=np.float32)[:count], records, axis=0)
+    slots = np.arange(count * records) if forgets else np.repeat(np.arange(count), records)
+    size = count * records if forgets else count
+    return SubjectRows(rows, np.zeros(len(rows), dtype=np.int32), slots.astype(np.int32), size)
+
+
+class NoisySGDTrial(AuditTrial):
+    """Gradients of sampled batches, each subject alone.
+
+    `gamma`, `sigma`: sampling rate and noise multiplier. `steps`: gradients of one run. `delta`: of
+    the claim.
+    """
+
+    mechanism = "NoisySGD"
+    world = "gradients of one subject, alone in its batch"
+    _damages = damages("noise halved", "subjects forgotten", "everybody sampled")
+
+    def __init__(
+        self, gamma: float = 0.15, sigma: float = 0.6, steps: int = 3, delta: float = 1e-5
+    ) -> None:
+        self._gamma, self._sigma, self._steps = gamma, sigma, steps
+        release = {"kind": "gaussian", "sigma": sigma, "gamma": gamma, "count": steps}
+        self.claim = PlanClaim({"delta": delta, "releases": [release]})
+
+    def play(self, present: bool) -> Floats:
+        people = lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
+        gradient = NoisyGradient(
+            people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
+            ReleaseCounter(self._steps, "steps"), self._damage.noise(),
+            Heads() if self._damage.samples_all else SystemBernoulli(),
+        )  # fmt: skip
+        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
+        for _ in range(self._steps):
+            along = gradient.publish(weights) @ _ALONG
+            away = (along - 0.5) / self._sigma**2
+            total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
+        return total
+
+
+class PrivateModelTrial(AuditTrial):
+    """Gradients that Ind-KNN trains its private model by, charged to each subject.
+
+    `parameters`: of :class:`~vicinal.predictors.IndKNNClassifier`. `share`: of every budget, which
+    training may take: that is all that it may show.
+    """
+
+    mechanism = "Ind-KNN private model"
+    world = "one subject, its whole share spent on a few gradients"
+    _damages = damages("noise a quarter", "subjects forgotten")
+
+    def __init__(self, parameters: Mapping[str, Any], share: float = SHARE) -> None:
+        self._share = share
+        settings = IndKNNSettings.of(IndKNNClassifier(**parameters))
+        self._budget = settings.spendable
+        self.claim = gaussian_claim(settings, share)
+
+    def play(self, present: bool) -> Floats:
+        people = lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
+        sigma = math.sqrt(_STEPS / (2 * self._share * self._budget))
+        gradient = IndividualGradient(
+            people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, self._damage.noise(),
+            DeltaSlackAccountant(1e-5, needed=False),
+        )  # fmt: skip
+        remaining = np.full(len(people), UNITS, dtype=np.int64)
+        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros((_REPEATS, RUNS))
+        for _ in range(_STEPS):
+            release = gradient.release(sigma)
+            # Charged once for all repeats: noise does not enter contributions.
+            sums, _ = release.collect(weights, remaining)
+            total += [release.publish(sums) @ _ALONG / _STEPS for _ in range(_REPEATS)]
+        return total.ravel()
+
+
+# ----------------------------------------------------------------
+# What a published student gives away of the one person who may be in the private records.
+
+
+_STEPS = 10
+_POOL, _WIDTH = 6, 16  # public examples; the first is the query, two others have public labels
+
+
+class StudentTrial(LabelsTrial):
+    """Students of the labels of one query: how sure each is there of the subject's class."""
+
+    mechanism = "Student"
+
+    def _prepare(self) -> None:
+        self._known: dict[bytes, float] = {}
+
+    def play(self, present: bool) -> Floats:
+        labels = self._visits.answers(present, self._damage).reshape(self._visits.rounds, -1)
+        kinds, which = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
+        return np.array([self._sureness(kind) for kind in kinds.T])[which.ravel()]
+
+    def _sureness(self, labels: Ints) -> float:
+        kind = labels.tobytes()
+        if kind not in self._known:
+            self._known[kind] = sureness(labels)
+        return self._known[kind]
+
+
+def sureness(labels: Ints) -> float:
+    """Return how sure a student of these labels of one query, (q,), is of the first of two."""
+    from vicinal.students import Recipe, train_student
+
+    pool = public_draws(0).normal(size=(_POOL, _WIDTH)).astype(np.float32)
+    rows = np.concatenate([np.zeros(len(labels), dtype=int), [1, 2]])
+    recipe = Recipe(network="mlp", method="plain", steps=_STEPS, labelled=8, unlabelled=2)
+    student = train_student(pool, rows, [*labels.tolist(), 0, 1], [0, 1], recipe)
+    return float(student.predict_proba(pool[:1])[0, 0])

@@ -68,7 +68,6 @@ class Dataset:
                 raise InvalidInput(f"The {name!r} must be a flat array, one for every record.")
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.features)
 
     def __repr__(self) -> str:

@@ -34,7 +34,6 @@ class FixedFeatures(TransformerMixin, BaseEstimator):
         return self
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.requires_fit = False
         return tags
@@ -74,7 +73,6 @@ class FixedImageFeatures(FixedFeatures, ABC):
         """Yield the features of consecutive images."""
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that images go in, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.three_d_array = True
@@ -115,7 +113,6 @@ class FixedTextFeatures(FixedFeatures, ABC):
         """Yield the embeddings of consecutive texts."""
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that strings go in, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.two_d_array = False
         tags.input_tags.string = True
@@ -133,7 +130,6 @@ class LoadedOnce(Generic[Network]):
         return known[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the network behind: whoever unpickles loads it from where it lies."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
 

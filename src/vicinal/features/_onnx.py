@@ -105,11 +105,9 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
         return in_order(parts, progress, checked)
 
     def _network(self) -> _LoadedSession:
-        """Return the session, opening it once for every file."""
         return self._loaded_once(self.model, lambda: _load(Path(self.model)))
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that rows of any shape go in, and that no fit is needed."""
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags

@@ -126,7 +126,6 @@ class NumberColumn(TableColumn):
         return cells.numbers(column)
 
     def clipped(self, codes: Codes) -> Bools:
-        """Tell which codes lie outside the declared bounds."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return (codes < low) | (codes > high)
@@ -188,7 +187,6 @@ class NumberColumn(TableColumn):
     value_names = ("",)
 
     def made_up(self, uniform: Floats) -> Codes:
-        """Return numbers of a normal law where a spread is declared, else of a uniform one."""
         low, high = self._ends
         if self.center is not None and self.spread is not None:
             inner = np.clip(uniform, 1e-6, 1 - 1e-6)

@@ -36,7 +36,6 @@ class _DeclaredColumn(TableColumn):
 
     @property
     def declared_values(self) -> list[str]:
-        """What may stand in a cell, as text; "(other)" where that is one of the values."""
         others = self.n_values > len(self.values) and not all_numbers(self.values)
         return [*map(cells.plain_text, self.values), *((OTHER,) if others else ())]
 
@@ -60,7 +59,6 @@ class _DeclaredColumn(TableColumn):
         return max(self.values) + 1.0 if numbers else OTHER
 
     def made_up(self, uniform: Floats) -> Codes:
-        """Return values as often as their shares say."""
         shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
         upto = np.cumsum(shares) / shares.sum()
         return np.minimum(np.searchsorted(upto, uniform, side="right"), self.n_values - 1.0)
@@ -92,7 +90,6 @@ class CategoryColumn(_DeclaredColumn):
 
     @property
     def n_values(self) -> int:
-        """How many values there are, "other" included."""
         return len(self.values) + self.other
 
     def _encode(self, codes: Codes) -> Floats:
@@ -104,7 +101,6 @@ class CategoryColumn(_DeclaredColumn):
 
     @property
     def value_names(self) -> tuple[str, ...]:
-        """One feature a value."""
         return (*map(cells.plain_text, self.values), *((OTHER,) if self.other else ()))
 
 

@@ -108,11 +108,9 @@ class TableFeatures(FixedFeatures):
         return np.asarray(as_schema(self.schema).feature_names, dtype=object)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Tell scikit-learn that no fit is needed."""
         return True
 
     def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn that columns of all kinds go in, also with missing values."""
         tags = super().__sklearn_tags__()
         tags.input_tags.categorical = True
         tags.input_tags.string = True

@@ -130,11 +130,9 @@ class _Workers:
         self._pool = ThreadPoolExecutor(len(copies), initializer=_compute_alone)
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the threads."""
         self._pool.shutdown(cancel_futures=True)
 
     def embedded(self, texts: list[str]) -> Vectors:

@@ -291,7 +291,6 @@ class SoftLabels:
     released: bool = False
 
     def __call__(self) -> Floats32:
-        """Return the soft labels, (m, c); rows sum to 1."""
         return self.compute()
 
 
@@ -362,7 +361,6 @@ class Learner(Protocol[AnyStudent]):
 
 
 def _model_state(model: TrainedModel) -> State:
-    """Return what :func:`_stored_model` reads; the keys are on disk."""
     return {
         "model_share": np.array(model.share),
         "model_weights": model.weights,

@@ -300,7 +300,6 @@ class _Transfer:
         self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
     def _answered(self, number: int) -> Places:
-        """Return which questions of a round were answered."""
         return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
 
     def _selected(self, number: int) -> Places:

@@ -131,7 +131,7 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
     high, low, several = 0, 0, 0
     for tile in range(len(bounds) - 1):
         for j in range(bounds.shape[1]):
-            scale, rate, cells = scales[j], rates[j], table_scale[j]
+            longest, rate, cells = longest_norm(scales[j]), rates[j], table_scale[j]
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
                 if hit + 2 * _AHEAD < stop:
@@ -142,7 +142,7 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
                 if records[slot] > 1:
                     several += 1
                     continue
-                weight = min(weights[_level(similarities[hit], origin, shift)], scale)
+                weight = min(weights[_level(similarities[hit], origin, shift)], longest)
                 if label_only:
                     weight = label_afford(weight, remaining[slot], rate, cells, price_table)
                     cost = label_charge(weight, rate, cells, price_table)
@@ -260,6 +260,16 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
 
 
 @compiled
+def longest_norm(scale):  # type: ignore[no-untyped-def]
+    """Return the longest contribution at a noise scale, in steps.
+
+    The grid's slack is proven up to the scale, and a longer square than that of 2^31 would wrap
+    around in int64: to a charge below 0, which refunds budget.
+    """
+    return min(scale, MAX_NORM)
+
+
+@compiled
 def one_price(prices, query):  # type: ignore[no-untyped-def]
     """Return what the votes of one query cost, as :class:`OnePrice`."""
     return OnePrice(
@@ -277,7 +287,8 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
     square fits into int64. Coordinates are rounded towards zero. A vector with one coordinate keeps
     the largest value that can be afforded, as for a subject with a single record.
     """
-    longest = min(price.scale, MAX_NORM)
+    longest = longest_norm(price.scale)
+    remaining = max(remaining, 0)  # below 0 no contribution but 0 is short enough
     moved = 0
     only = 0
     squares = 0.0
@@ -300,7 +311,7 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
         square = _shrunk(vector, touched, 1 - 1e-9)
     cost = charge(square, price.rate)
     if cost > remaining:
-        shrink = math.sqrt(max(remaining, 0) / cost) * (1 - 1e-12)
+        shrink = math.sqrt(remaining / cost) * (1 - 1e-12)
         cost = charge(_shrunk(vector, touched, shrink), price.rate)
     while cost > remaining:
         cost = charge(_shrunk(vector, touched, 0.999), price.rate)

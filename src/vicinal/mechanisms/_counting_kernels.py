@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from vicinal._compiled import compiled
 from vicinal.accounting import charge
-from vicinal.mechanisms._charging_kernels import EVERYBODY, LOW, hits_by_subject, run_end
+from vicinal.mechanisms._charging_kernels import (
+    EVERYBODY,
+    LOW,
+    hits_by_subject,
+    longest_norm,
+    run_end,
+)
 
 
 @compiled
@@ -19,6 +25,8 @@ def charge_counts(  # type: ignore[no-untyped-def]
     See :class:`vicinal.mechanisms._count.NoisyCount`. Returns charges as :func:`charge_votes`.
     """
     high, low = 0, 0
+    longest = longest_norm(scale)
+    cost = charge(min(steps, longest) ** 2, rate)
     for j in range(len(starts) - 1):
         several = 0
         for hit in range(starts[j], starts[j + 1]):
@@ -26,8 +34,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
             if records[slot] > 1:
                 several += 1
                 continue
-            cost = charge(steps * steps, rate)
-            if steps <= scale and cost <= remaining[slot]:
+            if steps <= longest and cost <= remaining[slot]:
                 remaining[slot] -= cost
                 counts[j] += steps
                 high, low = high + (cost >> 24), low + (cost & LOW)
@@ -39,13 +46,12 @@ def charge_counts(  # type: ignore[no-untyped-def]
         while first < several:
             last = run_end(order, first, rows, slots)
             slot = slots[rows[order[first]]]
-            # A sum longer than the scale is left out before its square could overflow.
             contribution = (last - first) * steps
-            cost = charge(min(contribution, scale) ** 2, rate)
-            if contribution <= scale and cost <= remaining[slot]:
-                remaining[slot] -= cost
+            whole_cost = charge(min(contribution, longest) ** 2, rate)
+            if contribution <= longest and whole_cost <= remaining[slot]:
+                remaining[slot] -= whole_cost
                 counts[j] += contribution
-                high, low = high + (cost >> 24), low + (cost & LOW)
+                high, low = high + (whole_cost >> 24), low + (whole_cost & LOW)
                 for hit in order[first:last]:
                     part[hit] = True
             first = last
@@ -59,10 +65,11 @@ def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[
     See :func:`vicinal.mechanisms._count.noisy_size`. Returns (count in steps, high, low).
     """
     total, high, low = 0, 0, 0
+    longest = longest_norm(scale)
     for slot in range(len(records)):
         contribution = min(records[slot], most) * steps
-        cost = charge(min(contribution, scale) ** 2, rate)
-        if contribution <= scale and cost <= remaining[slot]:
+        cost = charge(min(contribution, longest) ** 2, rate)
+        if contribution <= longest and cost <= remaining[slot]:
             remaining[slot] -= cost
             total += contribution
             high, low = high + (cost >> 24), low + (cost & LOW)

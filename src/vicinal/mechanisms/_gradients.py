@@ -159,8 +159,8 @@ class NoisyGradient:
     def _add_several(self, subject: int, integer_weights: Floats, sums: Ints) -> None:
         """Add a subject with several records."""
         part = slice(self.records.starts[subject], self.records.starts[subject + 1])
-        rows = self.records.rows[part].astype(np.float64)
-        residuals = rows @ integer_weights
+        rows = self.records.rows[part]
+        residuals = rows.astype(np.float64) @ integer_weights
         add_clipped(
             residuals, rows, self.records.labels[part], 1 / (self._unit * WEIGHT_STEPS),
             self.steps / (self.clip * self._unit), float(self.steps), sums,
@@ -207,15 +207,32 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
 
 
 @compiled
-def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
-    """Add the clipped sum of all gradients of one subject to `sums` (d, c)."""
+def summed_gradient(scores, rows, labels, per_score):  # type: ignore[no-untyped-def]
+    """Return the gradient summed over one subject's records, float64 (d, c), in any order alike.
+
+    A sum of doubles would depend on the order of the records, which other subjects' erasures can
+    set: a store fills holes with its last records. Derivatives are whole numbers of 2^-30 here,
+    and their sum is one of int64 (linear_model.md, "What u adds").
+    """
+    grain = float(1 << 30)
+    while len(scores) * grain > 2.0**50:  # times entries of rows, below 2^13: inside int64
+        grain /= 2
+    total = np.zeros((rows.shape[1], scores.shape[1]), dtype=np.int64)
+    whole = np.empty(scores.shape[1], dtype=np.int32)
     for i in range(len(scores)):
         softmax_residuals(scores[i], labels[i], per_score)
-    gradient = np.zeros(sums.shape)
-    for i in range(len(scores)):
+        for c in range(len(whole)):
+            whole[c] = np.int32(np.rint(scores[i, c] * grain))
         for j in range(rows.shape[1]):
-            for c in range(scores.shape[1]):
-                gradient[j, c] += rows[i, j] * scores[i, c]
+            for c in range(len(whole)):
+                total[j, c] += np.int64(rows[i, j]) * np.int64(whole[c])
+    return total / grain
+
+
+@compiled
+def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
+    """Add the clipped sum of all gradients of one subject to `sums` (d, c)."""
+    gradient = summed_gradient(scores, rows, labels, per_score)
     size = math.sqrt((gradient * gradient).sum())
     scaled = factor if factor * size <= bound else bound / size
     for j in range(rows.shape[1]):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._compiled import compiled
 from vicinal.accounting import MAX_SCALE, UNITS, charge, unit_rate
-from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals
+from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
 from vicinal.neighbours import MOST_TOGETHER, THREADS, Int16Matrix, int16_products, map_in_threads
 from vicinal.noise import NoiseSource
@@ -35,7 +35,7 @@ _FINEST = (1 << 31) // MOST_TOGETHER
 _CHUNK = 1024  # rows that both products find in a core's cache
 _LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 products reach 2^30
 _FINEST_WEIGHT = 18
-_PEOPLE = 1 << 10  # with several records each; their charges together are below 2^59
+_GROUP = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
 _INSIDE = 1 - 1e-9
 _MOST_INT16 = 32767.0
@@ -138,8 +138,8 @@ class GradientRelease:
         return sums, spent + sum(
             self._add_several(several, right, per_score, remaining, sums)
             for several in (
-                gradient.several[start : start + _PEOPLE]
-                for start in range(0, len(gradient.several), _PEOPLE)
+                gradient.several[start : start + _GROUP]
+                for start in range(0, len(gradient.several), _GROUP)
             )
         )
 
@@ -346,14 +346,8 @@ def add_charged(  # type: ignore[no-untyped-def]
     scores, rows, labels, slot, remaining, per_score, factor, bound, rate, reserve, sums
 ):
     """Add the charged gradient of one subject with several records; return its charge."""
-    for i in range(len(scores)):
-        softmax_residuals(scores[i], labels[i], per_score)
-    gradient = np.zeros(sums.size)
+    gradient = summed_gradient(scores, rows, labels, per_score).ravel()
     width = sums.shape[1]
-    for i in range(len(scores)):
-        for j in range(rows.shape[1]):
-            for c in range(width):
-                gradient[j * width + c] += rows[i, j] * scores[i, c]
     size = math.sqrt((gradient * gradient).sum())
     shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
     cost = _shrunk(gradient, shrink, 1, rate)

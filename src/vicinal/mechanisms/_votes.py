@@ -257,6 +257,12 @@ class VoteGrid:
 
     steps: int
 
+    def __post_init__(self) -> None:
+        """Refuse a grid on which squares of contributions could pass int64."""
+        steps = _checks.integer("steps", self.steps, least=1, most=FINEST)
+        if steps & (steps - 1):
+            raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
+
     @classmethod
     def fitting(cls, least_noise: float, releases: int, coordinates: int, delta: float) -> VoteGrid:
         """Return the coarsest grid on which the slack of a whole plan is negligible.

@@ -124,7 +124,6 @@ class FigureInterval:
         return cls(value, max(0.0, value - reach), min(most, value + reach))
 
     def __str__(self) -> str:
-        """Return three numbers of three digits."""
         return f"{self.value:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 

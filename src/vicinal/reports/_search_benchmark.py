@@ -190,5 +190,4 @@ def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
 
 
 def _cells(n_records: int) -> int:
-    """Return a number of cells that keeps some hundred records in each."""
     return min(N_PUBLIC // 16, max(16, n_records // 512))

@@ -27,8 +27,18 @@ import numpy as np
 
 from vicinal._arrays import Floats, Ints
 from vicinal._compiled import compiled
-from vicinal.smoothed._intervals import UNIT, ZERO, LogInterval, log_sum, weighted_excess
-from vicinal.smoothed._saddle import FLOOR, SLOPE, binomial, log_hypergeometric, margin
+from vicinal.smoothed._intervals import (
+    FLOOR,
+    SLOPE,
+    UNIT,
+    ZERO,
+    LogInterval,
+    binomial,
+    log_hypergeometric,
+    log_sum,
+    margin,
+    weighted_excess,
+)
 
 LOSS, TRUE_X, TRUE_OTHER = 0, 1, 2
 """What is summed: P - E P'; or the adversary's gain, when X or X' is true."""

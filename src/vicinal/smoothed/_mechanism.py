@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
+from functools import cache, partial
 from numbers import Real
 from typing import ClassVar
 
@@ -21,10 +21,190 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Counts, Floats
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._edges import LOSS, TRUE_OTHER, TRUE_X, finite_size, gain_weight
-from vicinal.smoothed._intervals import LogInterval, total, weighted_excess
-from vicinal.smoothed._saddle import FLOOR, SLOPE
-from vicinal.smoothed._samplers import MOST_RECORDS, Sampler
+from vicinal.smoothed import _intervals as _saddle
+from vicinal.smoothed._edges import (
+    LOSS,
+    TRUE_OTHER,
+    TRUE_X,
+    draws_loss,
+    edge_loss,
+    finite_size,
+    gain_weight,
+    mean_over,
+    mixed_edge,
+)
+from vicinal.smoothed._intervals import FLOOR, SLOPE, LogInterval, total, weighted_excess
+
+# ----------------------------------------------------------------
+# How records come to be in the sample: the only randomness of a mechanism without noise.
+
+
+Chances = list[tuple[int, float]]
+
+MOST_RECORDS = 10**9
+_LARGEST_EXPONENT = 600.0
+
+
+class Sampler(ABC):
+    """A way to draw a sample from a database, without regard to what the records say."""
+
+    @abstractmethod
+    def check(self, n: int) -> None:
+        """Refuse a database of n records that cannot be sampled so."""
+
+    @abstractmethod
+    def touched(self, n: int) -> float:
+        """Return the probability that a given record of n is in the sample."""
+
+    @abstractmethod
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+        """Return the divergence when the sampled counts of all types are published.
+
+        X has a + 1 records of one type and b of another, X' has a and b + 1; n are all records,
+        those of further types too. `measure` is the sum over outcomes of (P - E P')+, or a gain
+        (:mod:`vicinal.smoothed._edges`).
+        """
+
+    @abstractmethod
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        """Return every sampled histogram of a small database with its log probability."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSize(Sampler):
+    """`size` records, uniformly without replacement (T in theory.md, section 8).
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import FixedSize
+    >>> FixedSize(5).touched(10)  # the share of samples that a record is in
+    0.5
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+
+    def check(self, n: int) -> None:
+        if self.size > n:
+            raise InvalidInput(
+                f"The 'size' parameter must be at most the number of records. Got {self.size}."
+            )
+
+    def touched(self, n: int) -> float:
+        return self.size / n
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+        both, e = a + b + 1, boundary(epsilon)
+        if both == n:
+            return edge_loss(a, b, self.size, e, measure).capped()
+        low, high = max(0, self.size - (n - both)), min(both, self.size)
+        log_p = _saddle.hypergeometric(both, n - both, self.size, low, high + 1)
+        return mixed_edge(log_p, low, a, b, e, measure).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        def law(count: int, others: int, drawn: int) -> Chances:
+            undrawn = self.size - drawn
+            reachable = range(max(0, undrawn - others), min(count, undrawn) + 1)
+            return [(o, _saddle.log_hypergeometric(o, count, others, undrawn)) for o in reachable]
+
+        return _type_by_type(counts, law)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson(Sampler):
+    """Every record with probability `gamma`, independently; how many were drawn is seen too.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import Poisson
+    >>> Poisson(0.25).touched(10)
+    0.25
+    """
+
+    gamma: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
+
+    def check(self, n: int) -> None:
+        _checks.integer("n", n, least=1, most=MOST_RECORDS)
+
+    def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
+        return self.gamma
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:  # noqa: ARG002
+        log_p = _saddle.binomial(a + b + 1, self.gamma)
+        return mixed_edge(log_p, 0, a, b, boundary(epsilon), measure).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        return _type_by_type(counts, lambda count, *_: _coins(count, self.gamma))
+
+
+@dataclass(frozen=True, slots=True)
+class WithReplacement(Sampler):
+    """`size` draws of one record each, every time from the whole database.
+
+    Examples
+    --------
+    >>> from vicinal.smoothed import WithReplacement
+    >>> round(WithReplacement(2).touched(10), 2)  # one less .9 squared
+    0.19
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
+
+    def check(self, n: int) -> None:
+        _checks.integer("n", n, least=1, most=MOST_RECORDS)
+
+    def touched(self, n: int) -> float:
+        return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
+
+    def pair(self, a: int, b: int, n: int, epsilon: float, measure: int = LOSS) -> LogInterval:
+        both = a + b + 1
+        if both == n:
+            return draws_loss(a, b, self.size, epsilon, measure).capped()
+        log_p = _saddle.binomial(self.size, both / n)
+        return mean_over(log_p, 0, lambda s: draws_loss(a, b, s, epsilon, measure)).capped()
+
+    def outcomes(self, counts: Counts) -> list[tuple[tuple[int, ...], float]]:
+        def law(count: int, others: int, drawn: int) -> Chances:
+            return _coins(self.size - drawn, count / (count + others) if count else 0.0)
+
+        states = _type_by_type(counts, law)
+        return [state for state in states if sum(state[0]) == self.size]
+
+
+def _coins(draws: int, chance: float) -> Chances:
+    return [(o, float(p)) for o, p in enumerate(_saddle.binomial(draws, chance)) if p > -math.inf]
+
+
+def _type_by_type(
+    counts: Counts, law: Callable[[int, int, int], Chances]
+) -> list[tuple[tuple[int, ...], float]]:
+    """Return samples with log probabilities; `law` says how many of a type are drawn.
+
+    It is given the records of the type and of those after it, and how many were drawn before.
+    """
+    states: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
+    others = int(counts.sum())
+    for count in counts.tolist():
+        others -= count
+        chances = cache(partial(law, count, others))
+        states = [
+            ((*drawn, o), log_p + p) for drawn, log_p in states for o, p in chances(sum(drawn))
+        ]
+    return states
+
+
+def boundary(epsilon: float) -> float:
+    """Return E = exp(epsilon); from epsilon = 600 on a smaller E, which gives larger deltas."""
+    return math.exp(min(epsilon, _LARGEST_EXPONENT))
+
 
 Law = Mapping[Hashable, float]
 
@@ -86,7 +266,6 @@ class CountMechanism(Mechanism):
     types: int | None = None
 
     def check(self, database: npt.ArrayLike) -> Counts:
-        """Return a histogram of counts, int64 (m,), of the mechanism's number of types."""
         counts = whole_numbers("database", database)
         if counts.ndim != 1 or len(counts) < 2 or counts.sum() < 1:
             raise InvalidInput(
@@ -114,12 +293,10 @@ class ComparedMechanism(CountMechanism):
         """Yield the changes of a checked database, and the divergences of either direction."""
 
     def losses(self, database: Counts, epsilon: float) -> Iterator[Loss]:
-        """Yield the loss of either direction for every change."""
         for change, forward, backward in self.comparisons(database, epsilon):
             yield Loss(change, forward(LOSS), backward(LOSS))
 
     def gains(self, database: Counts, epsilon: float) -> Iterator[LogInterval]:
-        """Yield the gain of either direction for every change."""
         for _, forward, backward in self.comparisons(database, epsilon):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
 
@@ -132,7 +309,6 @@ class LawMechanism(ComparedMechanism):
         """Return the log probability of every possible outcome of a checked database."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Yield all replacements of a record, compared by the laws of what is seen."""
         own = self.law(database)
         for change, neighbour in replacements(database):
             other = self.law(neighbour)
@@ -215,18 +391,15 @@ class Histogram(ComparedMechanism):
         check_sampler(self.sampler)
 
     def check_size(self, n: int) -> None:
-        """Refuse databases that cannot be sampled."""
         self.sampler.check(n)
 
     def touched(self, n: int) -> float:
-        """Return T / n, gamma or 1 - (1 - 1/n)^T: attained where a type has one record."""
         return self.sampler.touched(n)
 
     attains_touched = True
     """A record that is alone with its type shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        """Compare once for every pair of different counts (Definition 2)."""
         n = int(database.sum())
         for i, j, a, b in _pairs(database):
             pair = self.sampler.pair
@@ -289,7 +462,6 @@ class ListedMechanism(LawMechanism):
             raise InvalidInput(f"The 'law_of' parameter must be a function. Got {self.law_of!r}.")
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - nothing is known of the user's function
-        """Return 1: what a record does to an unknown function is unknown."""
         return 1.0
 
     def law(self, database: Counts) -> Law:

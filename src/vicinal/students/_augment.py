@@ -43,7 +43,6 @@ class Augmentation:
     mirror: bool = False
 
     def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return changed copies of normalised images (n, c, h, w)."""
         grid = functional.affine_grid(
             self._maps(len(images), generator), list(images.shape), align_corners=False
         )

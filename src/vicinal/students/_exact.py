@@ -74,7 +74,6 @@ class ExactBody:
                 raise InvalidInput(f"The layer {type(layer).__name__} has no exact form.")
 
     def __call__(self, examples: Tensor) -> Tensor:
-        """Return features, float32 (n, f), of normalised examples (n, *shape)."""
         with torch.autocast("cpu", enabled=False):
             for layer in self._layers:
                 examples = layer(examples)

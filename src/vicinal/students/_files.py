@@ -23,8 +23,7 @@ from torch import nn
 from vicinal import _checks
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.students._kernel_network import KERNEL, kernel_of
-from vicinal.students._networks import Likeness, UnitLength, build
+from vicinal.students._networks import KERNEL, Likeness, UnitLength, build, kernel_of
 from vicinal.students._student import Preprocessing, Student
 
 if TYPE_CHECKING:
@@ -145,7 +144,6 @@ _SECOND = "second."
 
 
 def _named(tensors: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    """Return the tensors whose names begin so, without the prefix."""
     return {
         name.removeprefix(prefix): part for name, part in tensors.items() if name.startswith(prefix)
     }

@@ -21,15 +21,15 @@ from vicinal.features import HOGFeatures
 from vicinal.labelling import SoftLabels, checked_soft_labels
 from vicinal.students import _files
 from vicinal.students._exact import ranges
-from vicinal.students._kernel_network import (
+from vicinal.students._networks import (
     FIT_OF_GRADIENTS,
     FIT_OF_VECTORS,
     KERNEL,
     HeadFit,
+    build,
     build_kernel,
     fit_head,
 )
-from vicinal.students._networks import build
 from vicinal.students._student import Examples, Preprocessing, Student
 from vicinal.students._training import Recipe, train
 

@@ -11,18 +11,18 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from inspect import unwrap
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from vicinal import _checks
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.students._augment import AUGMENTATIONS, divergence, virtual_adversarial_loss
-from vicinal.students._kernel_network import KERNEL
-from vicinal.students._networks import NETWORKS, Network
-from vicinal.students._optimizers import UncompiledAdamW
+from vicinal.students._networks import KERNEL, NETWORKS, Network
 
 METHODS = ("plain", "vat", "uda", "both")
 
@@ -197,7 +197,7 @@ class _Course:
         self.network = in_format(network, torch.channels_last).train()
         self.averaged: Network = copy.deepcopy(self.network).eval()
         self.generator = torch.Generator().manual_seed(recipe.seed)
-        self._optimizer = UncompiledAdamW(
+        self._optimizer = _UncompiledAdamW(
             network.parameters(), lr=recipe.rate, weight_decay=recipe.decay
         )
         # The probing push of VAT is too small for the eight bits of bfloat16.
@@ -322,3 +322,13 @@ def _batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tens
             rows = torch.cat([rows, torch.randperm(size, generator=generator)])
         yield rows[:batch]
         rows = rows[batch:]
+
+
+# torch's optimizers load its compiler at their first use, for seconds, though it compiles nothing
+# here. What they wrap is called directly, and every number is the same.
+class _UncompiledAdamW(torch.optim.AdamW):
+    """AdamW: a step is taken without gradients of its own, as torch's wrapper has it."""
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    zero_grad = unwrap(Optimizer.zero_grad)
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))

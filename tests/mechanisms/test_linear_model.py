@@ -2,12 +2,13 @@
 
 import math
 from fractions import Fraction
+from itertools import permutations
 
 import numpy as np
 import pytest
 
 from made_up import NoNoise
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, _linear_model, randomness
 from vicinal.mechanisms._gradients import SubjectRows
@@ -92,6 +93,27 @@ def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
         parts.append(part)
     assert (sum(parts) == sums).all()
     assert spent == int((UNITS - everybody).sum())
+
+
+@pytest.mark.parametrize("clip", [100.00001610867727, 0.3])
+@pytest.mark.parametrize("left", [UNITS, UNITS // 10**6])
+def test_the_order_of_a_subjects_records_changes_nothing(clip, left):
+    """Other subjects' erasures move records: a contribution may not follow from their places."""
+    rng = np.random.default_rng(1)
+    rows = rng.integers(-4000, 4000, (3, 2)).astype(np.float32)
+    labels = rng.integers(0, 3, 3).astype(np.int32)
+    weights = rng.normal(size=(2, 3))
+    found = set()
+    for order in permutations(range(3)):
+        some = list(order)
+        records = SubjectRows(rows[some], labels[some], np.zeros(3, np.int32), 1)
+        meter = DeltaSlackAccountant(1e-5, needed=False)
+        made = IndividualGradient(records, 3, 4000.0, clip, 20.0, 1.0, BUDGET, NoNoise(), meter)
+        remaining = np.array([left])
+        sums, spent = made.release(20.0).collect(weights, remaining)
+        assert spent == left - remaining[0] > 0
+        found.add((sums.tobytes(), spent))
+    assert len(found) == 1
 
 
 def test_nobody_is_in_a_contribution_longer_than_the_clipping_bound():
@@ -252,3 +274,68 @@ def test_a_full_meter_refuses_before_anybody_is_charged():
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(InvalidInput):
         gradient(**bad)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
+    """A charge is given as 2^62 beyond that, so one shortening by what is left is not enough."""
+    rows, labels = data()
+    slots = np.zeros(count, np.int32)
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        SubjectRows(rows[:count], labels[:count], slots, 1),
+        CLASSES, UNIT, 0.01, 0.2, 0.5, 1e-7, NoNoise(), meter,
+    )  # fmt: skip
+    remaining = np.array([UNITS])
+    sums, spent = made.release(0.2).collect(WEIGHTS, remaining)
+    assert remaining[0] >= made.reserve
+    assert UNITS - remaining[0] == spent
+    assert math.ceil(square_of(sums) * made.release(0.2).rate) <= spent
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("noise", [0.13, 0.5])
+def test_nobody_is_longer_than_a_scale_below_the_clipping_bound(count, noise):
+    """The grid's slack is proven up to the scale; with this budget nothing else shortens them."""
+    rows, labels = data()
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        SubjectRows(rows[:count], labels[:count], np.zeros(count, np.int32), 1),
+        CLASSES, UNIT, 1e-3, noise, 1.0, 1e6, NoNoise(), meter,
+    )  # fmt: skip
+    release = made.release(noise)
+    sums, _ = release.collect(WEIGHTS, np.array([UNITS]))
+    assert release.scale < made.steps
+    assert 0.99 * release.scale**2 < square_of(sums) <= release.scale**2
+
+
+def square_of(sums):
+    return sum(int(v) ** 2 for v in sums.ravel())
+
+
+def test_derivatives_of_a_short_row_are_cut_to_what_int16_holds():
+    """They would wrap around, and be charged for what they were before."""
+    rows = np.array([[1, 0]], dtype=np.float32)
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(
+        SubjectRows(rows, np.array([1], np.int32), np.zeros(1, np.int32), 1),
+        2, 1.0, 1e-3, 20.0, 1.0, 10.0, NoNoise(), meter,
+    )  # fmt: skip
+    release = made.release(20.0)
+    sums, spent = release.collect(np.zeros((2, 2)), np.array([UNITS]))
+    assert sums[0, 0] > 0 > sums[0, 1]
+    assert 0.999 * 32767**2 < square_of(sums) <= 32767**2
+    assert spent == math.ceil(square_of(sums) * release.rate)
+
+
+@pytest.mark.parametrize("value", [0.1, 0.3, 0.7, 1 / 3])
+def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer(value):
+    """Entries end at a whole number, a hair above the bound, if the norm is a hair too small."""
+    for width in range(90_000, 90_200):
+        entry = 3000 + width % 7
+        bound = math.isqrt(width * entry**2 - 1)
+        if (width * entry**2 - bound**2) / bound**2 > 1e-12:
+            continue
+        residuals, costs = np.full((width, 1), value), np.zeros(1)
+        _linear_model._clip(residuals, np.ones(1, np.int64), 1e9, float(bound), np.zeros(1), costs)
+        assert width * int(residuals[0, 0]) ** 2 <= bound**2
