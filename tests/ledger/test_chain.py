@@ -239,7 +239,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.delete(Tables.DEPARTED)
         database.insert(Tables.DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
         rows = database.rows(Tables.DEPARTED)
-        database.replace_known(Tables.DEPARTED, rows, [(*row[:2], 0) for row in rows])
+        database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in rows])
     with suppress(KeyError), database.transaction():
         database.put("one", "3")
         raise KeyError
@@ -248,7 +248,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.put("two", "1")
         database.delete(Tables.META, "name = ?", ("two",))
         database.put("two", "2")
-        database.replace_known(Tables.META, [("two", "2")], [("two", "3")])
+        database.replace(Tables.META, [("two", "3")])
         database.put("two", "4")
     row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
     for undone in (False, True):  # its digest is known; after a rollback none is
@@ -261,7 +261,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.insert(Tables.CHARGES, [row, (8, *row[1:])])
         database.delete_keys(Tables.CHARGES, [(9,), (8,)])
         database.insert(Tables.CHARGES, [row])
-        database.replace_known(Tables.CHARGES, [row], [(*row[:3], "6", *row[4:])])
+        database.replace(Tables.CHARGES, [(*row[:3], "6", *row[4:])])
         database.delete_keys(Tables.CHARGES, [(9,)])
         database.insert(Tables.CHARGES, [row])
     assert chain_faults(database, KEY) == []

@@ -20,7 +20,7 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all, framed_at_any_length, unframed
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger._memory import Turn
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
     entries_of,

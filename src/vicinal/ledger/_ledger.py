@@ -26,10 +26,10 @@ from vicinal.ledger._chain import Chain, attach
 from vicinal.ledger._database import Database
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
-from vicinal.ledger._tables import FORMAT, TABLES, Tables
+from vicinal.ledger._tables import FORMAT, Tables
 
 EVALUATED = -1
 """In place of an audience's number: whoever has such a row never had records here."""
@@ -91,7 +91,7 @@ class Ledger:
     @classmethod
     def create(cls, database: Database, key: bytes) -> Self:
         """Return the ledger of an empty database: its tables, and the first link of its chain."""
-        create_tables(database)
+        database.create_tables()
         database.chain = Chain(key)
         with database.transaction():
             database.put("format", str(FORMAT))
@@ -242,8 +242,8 @@ class Ledger:
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        departed = self.database.rows(Tables.DEPARTED)
-        self.database.replace_known(Tables.DEPARTED, departed, [(*row[:2], 0) for row in departed])
+        departed = self.database.rows(Tables.DEPARTED, "units > 0")
+        self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
@@ -448,13 +448,6 @@ def assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
-
-
-def create_tables(database: Database) -> None:
-    """Create all tables, empty, in one transaction."""
-    with database.transaction():
-        for table in TABLES:
-            database.create(table)
 
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:

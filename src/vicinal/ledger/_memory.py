@@ -1,4 +1,4 @@
-"""Budgets in memory: one int64 per subject, a journal of sums, and hashes of those who left.
+"""What others need of a ledger: who is here, and accounts to charge; and budgets in memory.
 
 Whoever touches them holds a :class:`ForkSafeLock`.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +19,60 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.mechanisms import fresh_key
+
+Turn = Callable[[], AbstractContextManager[object]]
+"""Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""
+
+
+class Account(Protocol):
+    """Every subject's remaining units, by slot, for one interaction.
+
+    Examples
+    --------
+    >>> from vicinal.ledger import MemoryLedger
+    >>> account = MemoryLedger()
+    >>> _ = account.enroll([17])
+    >>> account.remaining.dtype  # units, which the mechanisms charge in place
+    dtype('int64')
+    """
+
+    @property
+    def remaining(self) -> Units:
+        """Units left by slot, int64; mechanisms charge this array in place. Private."""
+        ...
+
+    def note_charged_total(self, spent: int) -> None:
+        """Take note of the charges of a block, already taken from :attr:`remaining`."""
+        ...
+
+
+class Register(Protocol):
+    """Which subject stands at which slot.
+
+    Examples
+    --------
+    >>> from vicinal.ledger import MemoryLedger
+    >>> register = MemoryLedger()
+    >>> bool((register.enroll([17, "A-9"]) == register.slots([17, "A-9"])).all())
+    True
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of slots, taken or free."""
+        ...
+
+    def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every subject; newcomers get a full budget, others what they had."""
+        ...
+
+    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are enrolled, each once."""
+        ...
+
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
+        """Forget subjects; what stays is a keyed hash of the id and the units left."""
+        ...
 
 
 class MemoryLedger:
