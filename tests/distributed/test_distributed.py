@@ -233,15 +233,15 @@ def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypat
 def test_the_charge_and_its_votes_are_one_transaction(server, monkeypatch):
     """Fails if there is a moment at which a charge is durable and its votes are not."""
     inside = []
-    real = SQLiteDatabase._run
+    real = SQLiteDatabase._run_many
 
-    def watched(self, statement, values):
-        if statement.startswith(("INSERT INTO charges", "INSERT INTO carried")):
+    def watched(self, statement, rows):
+        if "INTO charges" in statement or "INTO carried" in statement:
             inside.append(self._connection.in_transaction)
-        return real(self, statement, values)
+        return real(self, statement, rows)
 
     commits = []
-    monkeypatch.setattr(SQLiteDatabase, "_run", watched)
+    monkeypatch.setattr(SQLiteDatabase, "_run_many", watched)
     real_commit = SQLiteDatabase._commit
     monkeypatch.setattr(
         SQLiteDatabase, "_commit", lambda self: (commits.append(len(inside)), real_commit(self))[1]

@@ -17,13 +17,15 @@ from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
     ShardMissing,
+    ShardServer,
     local_transports,
     split,
 )
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._folders import COORDINATOR, shard_paths
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable
+from vicinal.distributed._messages import KnownSubjects, VoteRequest
+from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, ShardUnreachable, StorageFailed
 from vicinal.store import Store
 
 NEW_X, NEW_Y = tools.points(40, 9)
@@ -236,6 +238,37 @@ def test_a_change_told_twice_is_made_once(path):
         assert cluster.verify(["new-3"])
         private = cluster.facts(curator=True)["private"].values()
         assert sum(one["records"] for one in private) == 338
+
+
+def test_a_subject_that_two_shards_know_is_not_added(path, monkeypatch):
+    """Fails if a subject that has two budgets gets records all the same."""
+    do = ShardServer.do
+
+    def known(self, task):
+        if isinstance(task, KnownSubjects):
+            return np.full(len(task.subjects), 3, dtype=np.int8)
+        return do(self, task)
+
+    monkeypatch.setattr(ShardServer, "do", known)
+    with shard_tools.local(path) as cluster:
+        before = cluster.version
+        with pytest.raises(PrivacyRefused, match="Two shards know one subject"):
+            cluster.add(NEW_X, NEW_Y, NEW)
+        assert cluster.version == before
+
+
+def test_what_is_no_sum_is_not_added_up(path, monkeypatch):
+    """Fails if a shard of another version spoils an answer without a word."""
+    do = ShardServer.do
+
+    def votes(self, task):
+        sums = do(self, task)
+        return sums[:, :1] if isinstance(task, VoteRequest) else sums
+
+    with shard_tools.local(path) as cluster:
+        monkeypatch.setattr(ShardServer, "do", votes)
+        with pytest.raises(StorageFailed, match="something else than sums"):
+            cluster.predict(tools.Q[:3])
 
 
 def test_health_says_why_a_shard_is_silent(path):

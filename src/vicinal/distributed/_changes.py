@@ -70,7 +70,7 @@ class ClusterChange:
     """What all shards have to do; private.
 
     - `kind`: :data:`ADD`, :data:`ERASE` or :data:`AUDIENCE`.
-    - `subjects`: whose each record is; or who is erased.
+    - `subjects`: of each record; or those to erase.
     - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
       has it, int32 (n, w), and the shard of each, int32 (n,).
     - `audience`: number, name and plan of a new audience.
@@ -139,7 +139,7 @@ def wipe(path: Path) -> None:
 class StagedFile:
     """The file of a batch that is not decided yet, or not needed any more; as private as records.
 
-    An erasure wipes it: nothing of somebody erased is in any file afterwards.
+    An erasure wipes it: nothing of an erased subject is in any file afterwards.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -302,7 +302,7 @@ class ClusterChanges:
         digest = self._staged.write(change, token)
         gather(shards, tasks.Ping(), self._policy)
         for number, shard in shards.items():
-            with current():  # what is sent after an erasure would bring somebody back
+            with current():  # sent after an erasure, it would bring a subject back
                 received = shard.send(tasks.Stage(token, change.addition(number)))
             try:
                 received(self._policy.deadline)

@@ -84,7 +84,7 @@ _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
 
 Connect = Callable[[Sequence[Path]], Sequence[Transport]]
-"""Makes the ways to shards, given their folders."""
+"""Makes transports to shards, given their folders."""
 
 
 class Coordinator(BaseStore):
@@ -147,7 +147,7 @@ class Coordinator(BaseStore):
         path
             The folder.
         connect
-            Makes the ways to the shards: :func:`local_transports`, or
+            Makes the transports to the shards: :func:`local_transports`, or
             :meth:`RayCluster.transports`.
         policy
             What to do about shards that are missing.
@@ -191,7 +191,6 @@ class Coordinator(BaseStore):
         return coordinator
 
     def close(self) -> None:
-        """Let go of shards, files and lock. Closing twice does no harm."""
         with self._lock:
             if not self._failed:
                 self._delete_votes()
@@ -300,7 +299,6 @@ class Coordinator(BaseStore):
         return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return how many of some ids are on any shard, were erased, or never were. Private."""
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
         with self._exclusive():
             standings = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
@@ -320,7 +318,6 @@ class Coordinator(BaseStore):
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        """Return public facts; with `curator` also private ones of every shard."""
         with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)

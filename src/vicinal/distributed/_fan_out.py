@@ -48,7 +48,7 @@ class MissingShardPolicy:
 class ShardClient:
     """One shard as the coordinator asks it: messages and answers are checked on both sides.
 
-    - `transport`: the way to it.
+    - `transport`: carries its messages.
     - `record`: what is known of it.
     - `cluster`: the cluster's id.
     - `clock`: returns the coordinator's clock.

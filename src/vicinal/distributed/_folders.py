@@ -1,4 +1,4 @@
-"""Where a cluster lies: a folder for the coordinator, one for every shard, and who belongs to whom.
+"""Where a cluster lies: the folders of coordinator and shards, and which belong together.
 
 =================  =============================================================================
 cluster.json       how many shards there are; written last, so half a cluster is none

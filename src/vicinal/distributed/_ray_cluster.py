@@ -1,4 +1,4 @@
-"""Shards as Ray actors: thin wrappers whose restarts are harmless, and the way to them.
+"""Shards as Ray actors: thin wrappers whose restarts are harmless, and their transport.
 
 Ray restarts an actor that dies, without end, and the coordinator sends its calls again: a shard
 charges a block once, however often the request comes. Nothing that Ray keeps, logs or reports
@@ -99,7 +99,7 @@ def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
 
 @dataclass(slots=True, eq=False)
 class RayTransport:
-    """The way to an actor, and to its spare.
+    """Carries messages to an actor, or to its spare.
 
     Whichever is called opens the shard's folder, if the other has not got it: the folder's lock
     decides, which the system takes back only from a process that is dead. So the spare owns nothing
@@ -110,7 +110,7 @@ class RayTransport:
     send a reference: then the shard's machine asks where it lies, and asks for it, which on a slow
     network is two ways there and back more. So it is cut into arguments that are not large.
 
-    - `actor`: who is called now.
+    - `actor`: the one that is called now.
     - `start_spare`: starts a spare. It is called when the shard has answered for the first time:
       until then its machine has better things to do.
     """
@@ -229,7 +229,7 @@ class RayCluster:
         self._start_timeout: float | None = None if address else _STARTING
 
     def transports(self, paths: Sequence[Path]) -> list[Transport]:
-        """Return the ways to actors for the shards in these folders; the actors are made.
+        """Make actors for the shards in these folders, and return the transports to them.
 
         A shard runs on the machine that offers the resource `vicinal-` and the folder's name, such
         as ``ray start --resources='{"vicinal-shard-0": 1}'``; if none does, on any. The folder

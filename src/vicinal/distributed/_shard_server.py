@@ -139,7 +139,7 @@ class ShardServer:
             return ShardAnswer(value, links_after(self._parts.database, message.known) or ())
 
     def do(self, task: tasks.Task) -> Any:  # noqa: C901 (one case for each type of task)
-        """Do a task, whoever sent it; what comes of it stands beside its type.
+        """Do a task, without checking who sent it; its type says what is returned.
 
         Raises
         ------

@@ -125,7 +125,7 @@ class RemoteShards:
         shape: tuple[int, ...],
         meanwhile: Callable[[], None] | None = None,
     ) -> tuple[Steps, set[int]]:
-        """Have shards charge a block; return the sum, of a `shape`, and who took part. Private."""
+        """Have shards charge a block; return the sum, of a `shape`, and which answered. Private."""
         shards = {number: self.shards[number] for number in sorted(numbers)}
         sums = gather(shards, request, self.policy, meanwhile=meanwhile)
         self.missing |= numbers - sums.keys()
@@ -225,10 +225,9 @@ class CoordinatorLedger(Ledger):
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
-        """Make what the body writes durable, and how far the shards are that paid for it."""
         with super().release(audience):
             yield
-            self._records.write()
+            self._records.write()  # how far the shards are that paid for it
 
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)
@@ -282,7 +281,7 @@ def tally_on_shards(
     A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
     that was broken off finds its own sums if the same comes again, and nobody is charged twice.
 
-    - `changes`: the way to all shards.
+    - `changes`: asks all shards.
     - `audience`: whose answers are evaluated.
     - `tally`: adds the noise afterwards.
     - `counted`: rows that were asked before.

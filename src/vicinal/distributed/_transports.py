@@ -29,7 +29,7 @@ It raises ShardUnreachable; what the shard refuses is raised as it was raised th
 
 
 class Transport(Protocol):
-    """The way to one shard, wherever it runs."""
+    """Carries messages to one shard, wherever it runs."""
 
     def send(self, message: Message) -> Reply:
         """Send a message, without waiting for what comes of it."""
@@ -89,7 +89,7 @@ class ReopeningShard:
 
 
 class LocalTransport:
-    """The way to a shard in this process: a task is done when it is sent.
+    """Carries messages to a shard in this process: a task is done when it is sent.
 
     `shard`: the shard.
     """
@@ -112,7 +112,7 @@ class LocalTransport:
 
 
 def local_transports(paths: Sequence[Path]) -> list[Transport]:
-    """Return the ways to the shards in these folders, all in this process.
+    """Return transports to the shards in these folders, all in this process.
 
     Examples
     --------

@@ -46,7 +46,7 @@ class SearchedBlock:
         self._ready: list[NeighbourLists] = []
 
     def search(self, shard: LocalShardBase, search: SearchAhead, version: int) -> None:
-        """Search records of a `version`; keep who was found for as many queries as memory allows.
+        """Search records of a `version`; keep the neighbours of as many queries as memory allows.
 
         What was kept before is forgotten.
         """
@@ -206,7 +206,7 @@ def charge(
 
 
 def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
-    """Charge people for being evaluated, inside a release, and return their sum.
+    """Charge subjects for being evaluated, inside a release, and return their sum.
 
     Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
     charged.
