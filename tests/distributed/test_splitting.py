@@ -9,7 +9,6 @@ import pytest
 import store_tools as tools
 from vicinal.distributed._splitting import PlacedSubjects
 from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import ROW_BYTES, write_all, write_subjects
 
@@ -92,7 +91,7 @@ def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, long
     found = []
     for name in ("all", "each"):
         database = SQLiteDatabase(tmp_path / name, create=True)
-        create_tables(database)
+        database.create_tables()
         with database.transaction():
             if name == "all":
                 assert write_all(database, bytearray(b"".join(ids))) == people

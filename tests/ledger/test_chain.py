@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _chain
-from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults
+from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults, descends
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
@@ -96,7 +96,7 @@ def test_a_restored_store_retires_the_folder_it_came_from(place):
 
 def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
     with Store.open(place / "store") as store:
-        before = store._parts.witness.epoch
+        before = store._parts.witness.state.epoch
         state = WitnessState.read(place / "store.witness")
         assert state.epoch == before
         # As if another machine, which the lock does not reach, had opened it.
@@ -112,7 +112,7 @@ def test_each_opening_draws_a_new_epoch(place):
     epochs = set()
     for _ in range(3):
         with Store.open(place / "store") as store:
-            epochs.add(store._parts.witness.epoch)
+            epochs.add(store._parts.witness.state.epoch)
     assert len(epochs) == 3
 
 
@@ -165,10 +165,10 @@ def test_a_ledger_knows_all_heads_that_it_had(book):
         heads.append((book.clock, book.head))
     assert len({head for _, head in heads}) == 3
     book = reopened(book)
-    assert all(book.descends(*place) for place in heads)
+    assert all(descends(book.database, *place) for place in heads)
     assert (book.clock, book.head) == heads[-1]
-    assert not book.descends(book.clock, NO_HEAD)
-    assert not book.descends(heads[0][0], heads[1][1])
+    assert not descends(book.database, book.clock, NO_HEAD)
+    assert not descends(book.database, heads[0][0], heads[1][1])
 
 
 def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch):
@@ -178,7 +178,7 @@ def test_links_are_read_from_the_last_one_back_and_no_further(book, monkeypatch)
         book.open_audience("two", "{}")
     read = []
     monkeypatch.setattr(_chain, "_link_of", lambda row: read.append(row) or ChainLink(*row))
-    assert book.descends(*place)
+    assert descends(book.database, *place)
     assert len(read) == 2
 
 
@@ -239,7 +239,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.delete(Tables.DEPARTED)
         database.insert(Tables.DEPARTED, [(b"x", 1, 5), (b"y", 1, 6)])
         rows = database.rows(Tables.DEPARTED)
-        database.replace_known(Tables.DEPARTED, rows, [(*row[:2], 0) for row in rows])
+        database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in rows])
     with suppress(KeyError), database.transaction():
         database.put("one", "3")
         raise KeyError
@@ -248,7 +248,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.put("two", "1")
         database.delete(Tables.META, "name = ?", ("two",))
         database.put("two", "2")
-        database.replace_known(Tables.META, [("two", "2")], [("two", "3")])
+        database.replace(Tables.META, [("two", "3")])
         database.put("two", "4")
     row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
     for undone in (False, True):  # its digest is known; after a rollback none is
@@ -261,7 +261,7 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.insert(Tables.CHARGES, [row, (8, *row[1:])])
         database.delete_keys(Tables.CHARGES, [(9,), (8,)])
         database.insert(Tables.CHARGES, [row])
-        database.replace_known(Tables.CHARGES, [row], [(*row[:3], "6", *row[4:])])
+        database.replace(Tables.CHARGES, [(*row[:3], "6", *row[4:])])
         database.delete_keys(Tables.CHARGES, [(9,)])
         database.insert(Tables.CHARGES, [row])
     assert chain_faults(database, KEY) == []

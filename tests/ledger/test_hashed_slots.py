@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from vicinal.ledger import _hashed_slots
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import MOST_BYTES, framed, framed_all
-from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import PAGE_SLOTS, write_subjects
 from vicinal.ledger._tables import Tables
@@ -20,7 +19,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.lists(IDS, unique_by=framed)), max_
 @pytest.fixture(scope="module")
 def database(tmp_path_factory):
     database = SQLiteDatabase(tmp_path_factory.mktemp("slots") / "ledger.db", create=True)
-    create_tables(database)
+    database.create_tables()
     yield database
     database.close()
 
@@ -31,9 +30,9 @@ def one_hash(ids):
 
 
 def assign(table, ids):
-    assignment = table.assignment(ids)
-    table.become(assignment)
-    return assignment.slots
+    slots, with_them = table.with_newcomers(ids)
+    vars(table).update(vars(with_them))
+    return slots
 
 
 def come(table, database, subjects):

@@ -5,7 +5,6 @@ import pytest
 import store_tools as tools
 from vicinal.errors import InvalidInput, MissingExtra, StorageFailed
 from vicinal.ledger import _postgres
-from vicinal.ledger._ledger import create_tables
 from vicinal.ledger._postgres import PostgresDatabase
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import TABLES, Tables
@@ -22,14 +21,14 @@ def database(request, tmp_path, postgres_url):
 
 
 def test_a_database_has_the_tables_that_are_declared(database):
-    create_tables(database)
+    database.create_tables()
     assert set(database.tables()) == {table.name for table in TABLES}
     for table in TABLES:
         assert database.rows(table) == []
 
 
 def test_a_transaction_is_all_or_nothing(database):
-    create_tables(database)
+    database.create_tables()
 
     def broken():
         with database.transaction():
@@ -46,7 +45,7 @@ def test_a_transaction_is_all_or_nothing(database):
 
 
 def test_values_come_back_as_they_were(database):
-    create_tables(database)
+    database.create_tables()
     row = (2**63 - 1, 3, -(2**63), "0" * 400, b"\0<id:s>\xff" * 9000, b"")
     database.insert(Tables.CHARGES, [row])
     assert database.read("SELECT * FROM charges") == [row]
@@ -54,7 +53,7 @@ def test_values_come_back_as_they_were(database):
 
 
 def test_after_a_failure_everything_is_refused(database):
-    create_tables(database)
+    database.create_tables()
     with pytest.raises(StorageFailed, match="does not take this"):
         database.read("SELECT nothing FROM nowhere")
     assert database.failed
@@ -65,7 +64,7 @@ def test_after_a_failure_everything_is_refused(database):
 
 
 def test_errors_repeat_no_values(database):
-    create_tables(database)
+    database.create_tables()
     row = (b"canary-anna", 1, 5)
     database.insert(Tables.DEPARTED, [row])
     with pytest.raises(StorageFailed) as caught:
@@ -75,7 +74,7 @@ def test_errors_repeat_no_values(database):
 
 def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    create_tables(database)
+    database.create_tables()
     database._connection.execute(
         "PRAGMA cache_size = 1"
     )  # so that pages reach the log before the commit
@@ -125,7 +124,7 @@ def test_a_database_is_not_made_by_looking_for_it(tmp_path):
 
 def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    create_tables(database)
+    database.create_tables()
     rows = [(i, 0, b"", b"canary-%d" % i) for i in range(5000)]
     with database.transaction():
         database.insert(Tables.SUBJECT_PAGES, rows)
@@ -140,7 +139,7 @@ def test_scrubbing_leaves_nothing_deleted_in_any_file(tmp_path):
 
 def test_scrubbing_says_so_when_a_reader_is_in_the_way(tmp_path):
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    create_tables(database)
+    database.create_tables()
     reader = SQLiteDatabase(tmp_path / "ledger.db")
     reader._connection.execute("BEGIN")
     reader.get("schema")

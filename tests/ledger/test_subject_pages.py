@@ -9,7 +9,7 @@ import store_tools as tools
 from vicinal.ledger import _subject_pages
 from vicinal.ledger._chain import chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
-from vicinal.ledger._ledger import Ledger, create_tables
+from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
@@ -86,7 +86,7 @@ def test_subjects_leave_and_the_rest_stays_in_the_fewest_rows_or_where_it_was(
 def test_every_id_stands_in_the_file_in_one_piece(tmp_path):
     """Fails if a row is longer than a page of the file: an erased id could not be found then."""
     database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    create_tables(database)
+    database.create_tables()
     ids = [framed(f"{i}-" + "x" * (i * 37 % (MOST_BYTES - 20))) for i in range(300)]
     with database.transaction():
         write_subjects(database, dict(enumerate(ids)))

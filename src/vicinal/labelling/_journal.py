@@ -193,7 +193,7 @@ class FileJournal:
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._clock += 1
         content = io.BytesIO()
-        arrays = _arrays(entry, self._witness.identity, self._clock)
+        arrays = _arrays(entry, self._witness.state.identity, self._clock)
         np.savez(content, allow_pickle=False, **arrays)
         replace_file(self._path, content.getvalue())
         self._witness.advance(self._clock, NO_HEAD)

@@ -42,13 +42,12 @@ from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
 from vicinal.ledger._ledger import Standing as Standing
-from vicinal.ledger._ledger import create_tables as create_tables
+from vicinal.ledger._memory import Account as Account
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
 from vicinal.ledger._memory import MemoryLedger as MemoryLedger
+from vicinal.ledger._memory import Register as Register
+from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
-from vicinal.ledger._protocols import Account as Account
-from vicinal.ledger._protocols import Register as Register
-from vicinal.ledger._protocols import Turn as Turn
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path

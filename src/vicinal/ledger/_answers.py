@@ -179,18 +179,17 @@ class AnswerLog:
             query = "SELECT answers, digests FROM answers WHERE seq = ?"
             try:
                 ((content, digests),) = self._database.read(query, (seq,))
-                self._keep(seq, self._unpacked(content, len(digests) // DIGEST))
+                kind = "<i8" if self._width is None else "<f8"
+                answers = np.frombuffer(content, kind).reshape(
+                    len(digests) // DIGEST, self._width or 1
+                )
+                self._keep(seq, answers[:, 0] if self._width is None else answers)
             except (ValueError, TypeError):
                 raise StoreDamaged(
                     "A stored answer is damaged. Close the store and restore a backup."
                 ) from None
         self._recent.move_to_end(seq)
         return self._recent[seq]
-
-    def _unpacked(self, content: bytes, size: int) -> AnyArray:
-        if self._width is None:
-            return np.frombuffer(content, dtype="<i8")
-        return np.frombuffer(content, dtype="<f8").reshape(size, self._width)
 
     def _keep(self, seq: int, answers: AnyArray) -> None:
         self._recent[seq] = answers
@@ -204,12 +203,8 @@ def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, K
     distinct = list(dict.fromkeys(names))
     for start in range(0, len(distinct), _AT_ONCE):
         part = distinct[start : start + _AT_ONCE]
-        marks = ", ".join("?" * len(part))
-        rows = database.read(
-            f"SELECT name, body, seqs, places FROM requests WHERE name IN ({marks})",  # noqa: S608
-            part,
-        )
-        for name, body, seqs, places in rows:
+        chosen = f"name IN ({', '.join('?' * len(part))})"
+        for name, body, seqs, places in database.rows(Tables.REQUESTS, chosen, part):
             where = (np.frombuffer(column, dtype="<i8") for column in (seqs, places))
             requests[bytes(name)] = bytes(body), next(where), next(where)
     return requests

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 from vicinal.errors import StoreDamaged
@@ -31,10 +31,7 @@ from vicinal.ledger._tables import Tables
 Rows = Sequence[Sequence[Any]]
 Key = tuple[Any, ...]
 
-HEAD = 32
-"""Bytes of a head."""
-
-NO_HEAD = bytes(HEAD)
+NO_HEAD = bytes(32)
 """The head before the first link."""
 
 LONG = 1 << 10
@@ -74,7 +71,7 @@ class ChainLink:
         return self == ChainLink.after(before.head, before.number + 1, self.clock, self.content)
 
 
-_NO_LINK = ChainLink(-1, 0, bytes(HEAD), NO_HEAD)
+_NO_LINK = ChainLink(-1, 0, bytes(32), NO_HEAD)
 
 
 class Chain:
@@ -90,15 +87,6 @@ class Chain:
         self._pending: int | None = None
         self._replaced: dict[str, dict[Key, int]] = {}
         self.last = _NO_LINK
-
-    @property
-    def head(self) -> bytes:
-        """The head of the last commit, 32 bytes."""
-        return self.last.head
-
-    def resume(self, total: int, last: ChainLink) -> None:
-        """Go on where a ledger stopped."""
-        self._sum, self.last = total, last
 
     def enter(self, table: str, removed: Rows, added: Rows) -> None:
         """Take note of rows that a transaction takes away and writes."""
@@ -125,7 +113,10 @@ class Chain:
 
     def total(self, table: str, batches: Iterable[Rows]) -> int:
         """Return the sum of the digests of rows, which come a good many at a time."""
-        prefix = self._prefix(table)
+        if table not in self._prefixes:
+            name = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST)
+            self._prefixes[table] = name.digest()
+        prefix = self._prefixes[table]
         return sum(_digest_of(prefix, row) for rows in batches for row in rows) % _MODULUS
 
     def forget(self) -> None:
@@ -140,21 +131,15 @@ class Chain:
 
     def next(self, clock: int) -> ChainLink:
         """Return the link of the present transaction."""
-        content = content_of(self._sum + (self._pending or 0))
+        content = _content(self._sum + (self._pending or 0))
         return ChainLink.after(self.last.head, self.last.number + 1, clock, content)
 
     def commit(self, link: ChainLink) -> None:
-        """Take note that the present transaction is durable."""
+        """Take note that the transaction of a link is durable; or go on from the link."""
         self._sum, self._pending, self.last = int.from_bytes(link.content), None, link
 
     def _note(self, change: int) -> None:
         self._pending = (self._pending or 0) + change
-
-    def _prefix(self, table: str) -> bytes:
-        if table not in self._prefixes:
-            name = hashlib.blake2b(table.encode(), key=self._key, digest_size=_DIGEST)
-            self._prefixes[table] = name.digest()
-        return self._prefixes[table]
 
 
 def attach(database: Database, key: bytes) -> Chain:
@@ -163,40 +148,36 @@ def attach(database: Database, key: bytes) -> Chain:
     Raises StorageFailed if it holds anything else than what was written.
     """
     chain = Chain(key)
-    rows = database.read(
-        "SELECT number, clock, content, head FROM chain ORDER BY number DESC LIMIT 2"
-    )
-    links = [_link_of(row) for row in rows]
+    links = list(islice(_links_backward(database, 2), 2))
     last, before = [*links, _NO_LINK, _NO_LINK][:2]
-    total = _total(database, chain)
-    if not links or last.content != content_of(total):
+    if not links or last.content != _content_of_rows(database, chain):
         raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
     if not last.follows(before):
         raise StoreDamaged(
             "The ledger is not what was written: its last link differs. Restore a backup."
         )
-    chain.resume(total, last)
+    chain.commit(last)
     database.chain = chain
     return chain
 
 
-def _total(database: Database, chain: Chain) -> int:
-    return sum(chain.total(name, database.scan(name)) for name in _digested(database))
-
-
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
-    links = list(_links_backward(database))[::-1]
-    chain, last = Chain(key), links[-1] if links else _NO_LINK
-    same = last.content == content_of(_total(database, chain))
+    links = [_NO_LINK, *reversed(list(_links_backward(database)))]
+    same = links[-1].content == _content_of_rows(database, Chain(key))
     faults = [] if same else [_OTHER_ROWS]
-    if not all(link.follows(before) for before, link in pairwise([_NO_LINK, *links])):
+    if not all(link.follows(before) for before, link in pairwise(links)):
         faults.append("The chain of commits is broken.")
     return faults
 
 
-def content_of(total: int) -> bytes:
-    """Return what a link holds of all rows, given the sum of their digests."""
+def _content_of_rows(database: Database, chain: Chain) -> bytes:
+    """Return what the last link must hold: of all tables that are there, also unknown ones."""
+    names = (name for name in database.tables() if name != Tables.CHAIN.name)
+    return _content(sum(chain.total(name, database.scan(name)) for name in names))
+
+
+def _content(total: int) -> bytes:
     return (total % _MODULUS).to_bytes(_DIGEST)
 
 
@@ -217,9 +198,9 @@ def descends(database: Database, clock: int, head: bytes) -> bool:
 
 def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]:
     """Yield all links, the last one first, without holding all of them."""
-    query = "SELECT number, clock, content, head FROM chain WHERE number < ? "
+    before = f"number < ? ORDER BY number DESC LIMIT {batch}"
     number = 1 << 62
-    while rows := database.read(f"{query} ORDER BY number DESC LIMIT {batch}", (number,)):
+    while rows := database.rows(Tables.CHAIN, before, (number,)):
         yield from map(_link_of, rows)
         number = rows[-1][0]
 
@@ -231,10 +212,6 @@ def _link_of(row: Sequence[Any]) -> ChainLink:
             "The ledger is not what was written: a link of its chain differs. Restore a backup."
         )
     return ChainLink(*row)
-
-
-def _digested(database: Database) -> list[str]:
-    return [name for name in database.tables() if name != Tables.CHAIN.name]
 
 
 def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
@@ -254,16 +231,16 @@ def _digest_of(prefix: bytes, row: Sequence[Any]) -> int:
 
 def _value(value: Any) -> bytes:
     if isinstance(value, bytes):
-        return _content(b"b", value)
+        return _sized(b"b", value)
     if isinstance(value, int):
         return b"i%d;" % value
     if isinstance(value, str):
-        return _content(b"s", value.encode("utf-8", "surrogatepass"))
+        return _sized(b"s", value.encode("utf-8", "surrogatepass"))
     # A number with a fraction was not written here: it must differ from what was.
     return b"n;" if value is None else b"o" + repr(value).encode() + b";"
 
 
-def _content(kind: bytes, content: bytes) -> bytes:
+def _sized(kind: bytes, content: bytes) -> bytes:
     """Return kind and length, and the content or, if it is long, its digest."""
     size = len(content)
     if size < LONG:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._tables import BYTES, WHOLE, Table, Tables
+from vicinal.ledger._tables import BYTES, TABLES, WHOLE, Table, Tables
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -35,6 +35,7 @@ class Database(ABC):
     kind: str
     integer_type: str
     binary: str
+    beginning = "BEGIN"
 
     def __init__(self) -> None:
         self.failed = False
@@ -82,15 +83,6 @@ class Database(ABC):
                 if self.chain is not None:
                     self.chain.replace(table.name, key, before, [row])
 
-    def replace_known(
-        self, table: Table, before: Sequence[Row], after: Sequence[Sequence[Value]]
-    ) -> None:
-        """Replace rows that have just been read: `before` are those of the keys of `after`."""
-        with self._writing():
-            self._run_many(table.replacement, after)
-            if self.chain is not None:
-                self.chain.enter(table.name, before, after)
-
     def delete(self, table: Table, condition: str = "", values: Sequence[Value] = ()) -> None:
         """Delete the rows that a condition chooses, or all."""
         with self._writing():
@@ -109,11 +101,12 @@ class Database(ABC):
                 if self.chain is not None:
                     self.chain.replace(table.name, key, before, ())
 
-    def create(self, table: Table) -> None:
-        """Create a table, inside a transaction."""
+    def create_tables(self) -> None:
+        """Create all tables, empty, in one transaction."""
         types = {WHOLE: self.integer_type, BYTES: self.binary}
-        with self._guarded():
-            self._run(table.creation.format_map(types), ())
+        with self.transaction(), self._guarded():
+            for table in TABLES:
+                self._run(table.creation.format_map(types), ())
 
     def scan(self, table: str) -> Iterator[list[Row]]:
         """Yield all rows of a table, in any order, a good many at a time.
@@ -217,14 +210,14 @@ class Database(ABC):
     @abstractmethod
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None: ...
 
-    @abstractmethod
-    def _begin(self) -> None: ...
+    def _begin(self) -> None:
+        self._run(self.beginning, ())
 
-    @abstractmethod
-    def _commit(self) -> None: ...
+    def _commit(self) -> None:
+        self._run("COMMIT", ())
 
-    @abstractmethod
-    def _rollback(self) -> None: ...
+    def _rollback(self) -> None:
+        self._run("ROLLBACK", ())
 
     @abstractmethod
     def _translated(self) -> AbstractContextManager[None]:
@@ -245,13 +238,10 @@ class Database(ABC):
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Let the body write rows: inside the transaction that is open, or in its own."""
-        if not self._inside:
-            with self.transaction(), self._writing():
+        with nullcontext() if self._inside else self.transaction():
+            self._check()
+            with self._guarded():
                 yield
-            return
-        self._check()
-        with self._guarded():
-            yield
 
     def _link(self) -> ChainLink | None:
         """Write and return the present transaction's link; None if it wrote no rows."""

@@ -8,9 +8,10 @@ hash are two subjects.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
@@ -19,10 +20,9 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger._database import Database
 from vicinal.ledger._id_encoding import framed_all, framed_at_any_length, unframed
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger._memory import Turn
 from vicinal.ledger._subject_pages import (
     PAGE_SLOTS,
-    Page,
     entries_of,
     read_rows,
     split_ids,
@@ -39,20 +39,6 @@ _PAGES = 32
 _FEW = 64
 """Look-ups in a page up to which its rows are searched; for more they are split into ids."""
 _AT_ONCE = 1 << 14
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotAssignment:
-    """Slots that newcomers are about to get, and the table as it is then. Private.
-
-    - `slots`: the newcomers', int32.
-    - `entries`, `free`, `size`: the table's, with them.
-    """
-
-    slots: Slots
-    entries: UInts64
-    free: Slots
-    size: int
 
 
 class HashedSlotTable:
@@ -118,24 +104,23 @@ class HashedSlotTable:
         """Tell whether all of these framed ids are those of subjects that are here."""
         return bool((self._find([one[:-1] for one in framed_ids]) != NOBODY).all())
 
-    def assignment(self, framed_ids: Sequence[bytes]) -> SlotAssignment:
-        """Return which slot each newcomer would get, and change nothing; `size` grows as needed."""
-        free, size = self._free, self.size
-        more = len(framed_ids) - len(free)
-        if more > 0:
-            fresh = np.arange(size + more - 1, size - 1, -1, dtype=np.int32)
-            free, size = np.concatenate([free, fresh]), size + more
-        n_free = len(free) - len(framed_ids)
-        slots = free[n_free:][::-1].copy()
-        new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
-        entries = np.concatenate([self._entries, new])
-        entries.sort()
-        return SlotAssignment(slots, entries, free[:n_free].copy(), size)
+    def with_newcomers(self, framed_ids: Sequence[bytes]) -> tuple[Slots, Self]:
+        """Return the slot that each newcomer gets, int32, and the table with them.
 
-    def become(self, assignment: SlotAssignment) -> None:
-        """Give newcomers the slots that they were to get; nothing may have changed since."""
-        self._entries, self._free = assignment.entries, assignment.free
-        self.size = assignment.size
+        This one stays as it is. `size` grows as needed.
+        """
+        table = copy.copy(self)
+        more = len(framed_ids) - len(self._free)
+        if more > 0:
+            fresh = np.arange(self.size + more - 1, self.size - 1, -1, dtype=np.int32)
+            table._free, table.size = np.concatenate([self._free, fresh]), self.size + more
+        n_free = len(table._free) - len(framed_ids)
+        slots = table._free[n_free:][::-1].copy()
+        table._free = table._free[:n_free].copy()
+        new = _hashes([one[:-1] for one in framed_ids]) | slots.astype(np.uint64)
+        table._entries = np.concatenate([self._entries, new])
+        table._entries.sort()
+        return slots, table
 
     def free(self, slots: Slots) -> None:
         """Take those at `slots`, each once, out of the table."""
@@ -168,16 +153,11 @@ class HashedSlotTable:
                 if len(at) <= _FEW:
                     held[at] = stand_at(rows, slots[at].tolist(), [who + b">" for who in here])
                     continue
-                standing = _standing_at(entries_of(rows), slots[at], number * PAGE_SLOTS)
-                held[at] = [one == who for one, who in zip(standing, here, strict=True)]
+                taken, standing = entries_of(rows)
+                who_at = dict(zip(taken.tolist(), standing, strict=True))
+                asked = zip(slots[at].tolist(), here, strict=True)
+                held[at] = [who_at.get(slot) == who for slot, who in asked]
         return held
-
-
-def _standing_at(page: Page, slots: Slots, first: int) -> list[bytes | None]:
-    """Return who stands at some slots of the page from slot `first` on; None for nobody."""
-    place = np.full(PAGE_SLOTS, NOBODY)
-    place[page[0] - first] = np.arange(len(page[0]))
-    return [None if at == NOBODY else page[1][at] for at in place[slots - first].tolist()]
 
 
 def _frames(subjects: Iterable[SubjectId]) -> list[bytes]:

@@ -18,7 +18,6 @@ OPENING = b"<id:"
 """How every framed id begins."""
 
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
-_NEEDS_NO_ESCAPE = re.compile("[!-$&-;=?-~]*")
 _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _WHOLE_NUMBER = ord("i")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
@@ -41,8 +40,7 @@ def framed(subject: SubjectId) -> bytes:
 def framed_at_any_length(subject: SubjectId) -> bytes:
     """Return :func:`framed` also of an id that is too long to be stored."""
     kind, text = "i" if isinstance(subject, int) else "s", str(subject)
-    escaped = text if _NEEDS_NO_ESCAPE.fullmatch(text) else quote(text, safe=_PLAIN)
-    return f"<id:{kind}{escaped}>".encode()
+    return f"<id:{kind}{quote(text, safe=_PLAIN)}>".encode()
 
 
 def framed_all(subjects: Iterable[SubjectId]) -> list[bytes]:

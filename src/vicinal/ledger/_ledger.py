@@ -22,14 +22,14 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
-from vicinal.ledger._chain import Chain, attach, descends
+from vicinal.ledger._chain import Chain, attach
 from vicinal.ledger._database import Database
-from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable, SlotAssignment
+from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
-from vicinal.ledger._tables import FORMAT, TABLES, Tables
+from vicinal.ledger._tables import FORMAT, Tables
 
 EVALUATED = -1
 """In place of an audience's number: whoever has such a row never had records here."""
@@ -55,23 +55,16 @@ class Enrollment:
     - `basis`: the :attr:`Ledger.register_version` that it holds for.
     - `slots`: the slot of every subject, int32, as they were passed.
     - `returning`: hashes of those newcomers who were here before, by place.
-    - `assignment`: the newcomers' slots, and the table with them.
+    - `new_slots`, `slot_table`: the newcomers' slots, int32, and the table with them.
     - `pages`: what is written of them.
     """
 
     basis: int
     slots: Slots
     returning: dict[int, bytes]
-    assignment: SlotAssignment
+    new_slots: Slots
+    slot_table: HashedSlotTable
     pages: Sequence[WrittenPages]
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class LeavingSubjects:
-    """Subjects that are about to be forgotten: slots, int32, and keyed hashes. Private."""
-
-    slots: Slots
-    hashes: list[bytes]
 
 
 class Ledger:
@@ -98,7 +91,7 @@ class Ledger:
     @classmethod
     def create(cls, database: Database, key: bytes) -> Self:
         """Return the ledger of an empty database: its tables, and the first link of its chain."""
-        create_tables(database)
+        database.create_tables()
         database.chain = Chain(key)
         with database.transaction():
             database.put("format", str(FORMAT))
@@ -107,16 +100,12 @@ class Ledger:
     @property
     def head(self) -> bytes:
         """What stands for the whole history up to the last commit, 32 bytes; see `chain`."""
-        return self._chain.head
+        return self._chain.last.head
 
     @property
     def last_commit(self) -> tuple[int, bytes]:
         """Clock and head of the last commit, whatever has been begun since."""
-        return self._chain.last.clock, self._chain.head
-
-    def descends(self, clock: int, head: bytes) -> bool:
-        """Tell whether this ledger was at this clock with this head once, and went on from it."""
-        return descends(self.database, clock, head)
+        return self._chain.last.clock, self._chain.last.head
 
     @property
     def is_consistent(self) -> bool:
@@ -154,7 +143,8 @@ class Ledger:
             self.version += 1
             self.register_version += 1
             self.clock += 1
-            self.database.insert(Tables.HISTORY, [(self.clock, _now(), kind, self.version)])
+            now = datetime.now(UTC).isoformat("T", "seconds")
+            self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
 
@@ -252,8 +242,8 @@ class Ledger:
             )
             audience.checkpointed += sum(units for (units,) in rows)
             audience.checkpoint(self.database)
-        departed = self.database.rows(Tables.DEPARTED)
-        self.database.replace_known(Tables.DEPARTED, departed, [(*row[:2], 0) for row in departed])
+        departed = self.database.rows(Tables.DEPARTED, "units > 0")
+        self.database.replace(Tables.DEPARTED, [(*row[:2], 0) for row in departed])
 
     def allow(self, audience: Audience, analyst: str, quota: int | None) -> None:
         """Set how many answers an analyst may have; None for all that the audience has left."""
@@ -317,16 +307,16 @@ class Ledger:
         new = slots == NOBODY
         newcomers = [distinct[place] for place in np.flatnonzero(new).tolist()]
         ids = framed_all(newcomers)
-        assignment = self.slot_table.assignment(ids)
-        slots[new] = assignment.slots
-        changes = dict(zip(assignment.slots.tolist(), ids, strict=True))
+        new_slots, table = self.slot_table.with_newcomers(ids)
+        slots[new] = new_slots
+        changes = dict(zip(new_slots.tolist(), ids, strict=True))
         pages = list(pages_after(self.database, changes, turn))
         if len(distinct) < len(subjects):
             place_of = dict(zip(distinct, slots.tolist(), strict=True))
             slots = np.fromiter((place_of[one] for one in subjects), np.int32, len(subjects))
         departed = self._departed(newcomers, turn)
         returning = {place: hashed for place, (hashed, _) in departed.items()}
-        return Enrollment(basis, slots, returning, assignment, pages)
+        return Enrollment(basis, slots, returning, new_slots, table, pages)
 
     def admit(self, enrollment: Enrollment) -> Slots:
         """Enroll subjects, inside :meth:`change`; return the slot of each.
@@ -335,7 +325,7 @@ class Ledger:
         """
         if enrollment.basis != self.register_version:
             raise PrivacyRefused("The register has changed since the enrollment was made.")
-        self.slot_table.become(enrollment.assignment)
+        self.slot_table = enrollment.slot_table
         put_pages(self.database, enrollment.pages)
         self.database.put("slots", str(self.size))
         departed: dict[int, dict[int, int]] = {}
@@ -344,36 +334,34 @@ class Ledger:
             departed[place] = dict(self.database.read(query, (hashed,)))
             self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
         for audience in self.audiences.values():
-            newcomers = enrollment.assignment.slots
-            assign_initial_budgets(audience, newcomers, departed, self.size)
-            audience.write_newcomers(self.database, newcomers)
+            assign_initial_budgets(audience, enrollment.new_slots, departed, self.size)
+            audience.write_newcomers(self.database, enrollment.new_slots)
         return enrollment.slots
 
-    def leaving(self, subjects: Iterable[SubjectId]) -> LeavingSubjects:
-        """Return for :meth:`take_out` those of `subjects` that are enrolled, each once."""
+    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes]]:
+        """Return slots and keyed hashes of those of `subjects` that are enrolled, each once."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
         leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return LeavingSubjects(slots[here], list(map(self.hash, leaving)))
+        return slots[here], list(map(self.hash, leaving))
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
 
         What stays is a keyed hash of the id, with what was left for every audience.
         """
-        self.take_out(self.leaving(subjects))
+        self.take_out(*self.leaving(subjects))
 
-    def take_out(self, leaving: LeavingSubjects) -> None:
-        """Forget subjects that are enrolled, as :meth:`remove`."""
-        slots, nothing = leaving.slots, np.zeros(len(leaving.slots), dtype=np.int64)
+    def take_out(self, slots: Slots, hashes: Sequence[bytes]) -> None:
+        """Forget subjects that are :meth:`leaving`, as :meth:`remove`."""
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free(slots)
         for audience in self.audiences.values():
             budgets = audience.account.durable[slots].tolist()
-            rows = zip(leaving.hashes, [audience.number] * len(slots), budgets, strict=True)
+            rows = zip(hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.insert(Tables.DEPARTED, rows)
-            audience.account.assign(slots, nothing, self.size)
+            audience.account.assign(slots, np.zeros(len(slots), dtype=np.int64), self.size)
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -460,17 +448,6 @@ def assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
-
-
-def create_tables(database: Database) -> None:
-    """Create all tables, empty, in one transaction."""
-    with database.transaction():
-        for table in TABLES:
-            database.create(table)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat("T", "seconds")
 
 
 def _write_analyst(database: Database, audience: Audience, name: str) -> None:

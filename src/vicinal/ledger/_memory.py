@@ -1,4 +1,4 @@
-"""Budgets in memory: one int64 per subject, a journal of sums, and hashes of those who left.
+"""What others need of a ledger: who is here, and accounts to charge; and budgets in memory.
 
 Whoever touches them holds a :class:`ForkSafeLock`.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +20,43 @@ from vicinal.errors import PrivacyRefused
 from vicinal.ledger._id_encoding import keyed_hash
 from vicinal.mechanisms import fresh_key
 
+Turn = Callable[[], AbstractContextManager[object]]
+"""Gives the turn for a moment: while it lasts, nobody else reads or writes the database."""
+
+
+class Account(Protocol):
+    """Every subject's remaining units, by slot, for one interaction."""
+
+    @property
+    def remaining(self) -> Units:
+        """Units left by slot, int64; mechanisms charge this array in place. Private."""
+        ...
+
+    def note_charged_total(self, spent: int) -> None:
+        """Take note of the charges of a block, already taken from :attr:`remaining`."""
+        ...
+
+
+class Register(Protocol):
+    """Which subject stands at which slot."""
+
+    @property
+    def size(self) -> int:
+        """Number of slots, taken or free."""
+        ...
+
+    def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
+        """Return the slot of every subject; newcomers get a full budget, others what they had."""
+        ...
+
+    def slots(self, subjects: Iterable[SubjectId]) -> Slots:
+        """Return the slots of those of `subjects` that are enrolled, each once."""
+        ...
+
+    def remove(self, subjects: Iterable[SubjectId]) -> None:
+        """Forget subjects; what stays is a keyed hash of the id and the units left."""
+        ...
+
 
 class MemoryLedger:
     """Every subject's remaining units, by slot.
@@ -27,45 +66,37 @@ class MemoryLedger:
     """
 
     def __init__(self) -> None:
-        self._remaining = np.zeros(0, dtype=np.int64)
+        self.remaining: Units = np.zeros(0, dtype=np.int64)
+        """Units left by slot; mechanisms charge this array in place. Private."""
         self._slot_of: dict[SubjectId, int] = {}
         self._free: list[int] = []
         self._key = fresh_key()
         self._departed: dict[bytes, int] = {}
-        self._journal: list[int] = []
-
-    @property
-    def remaining(self) -> Units:
-        """Units left by slot, int64; mechanisms charge this array in place. Private."""
-        return self._remaining
+        self.journal: list[int] = []
+        """Total units charged by each block of answers, oldest first. Private."""
 
     @property
     def size(self) -> int:
         """Number of slots, taken or free."""
-        return len(self._remaining)
-
-    @property
-    def journal(self) -> tuple[int, ...]:
-        """Total units charged by each block of answers, oldest first. Private."""
-        return tuple(self._journal)
+        return len(self.remaining)
 
     def __contains__(self, subject: SubjectId) -> bool:
         return subject in self._slot_of or self._hash(subject) in self._departed
 
     def note_charged_total(self, spent: int) -> None:
         """Enter the charges of a block, already taken from :attr:`remaining`, in the journal."""
-        self._journal.append(spent)
+        self.journal.append(spent)
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject; newcomers get a full budget, others what they had."""
         newcomers = [one for one in dict.fromkeys(subjects) if one not in self._slot_of]
         more = max(0, len(newcomers) - len(self._free))
         self._free.extend(range(self.size + more - 1, self.size - 1, -1))
-        self._remaining = grown(self._remaining, self.size + more)
+        self.remaining = grown(self.remaining, self.size + more)
         for subject in newcomers:
             self._slot_of[subject] = slot = self._free.pop()
             departed = self._departed.pop(self._hash(subject), UNITS) if self._departed else UNITS
-            self._remaining[slot] = departed
+            self.remaining[slot] = departed
         return np.fromiter((self._slot_of[one] for one in subjects), np.int32, len(subjects))
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
@@ -78,8 +109,8 @@ class MemoryLedger:
         for subject in dict.fromkeys(subjects):
             if (slot := self._slot_of.pop(subject, None)) is not None:
                 self._free.append(slot)
-                self._departed[self._hash(subject)] = int(self._remaining[slot])
-                self._remaining[slot] = 0
+                self._departed[self._hash(subject)] = int(self.remaining[slot])
+                self.remaining[slot] = 0
 
     def _hash(self, subject: SubjectId) -> bytes:
         return keyed_hash(self._key, subject)

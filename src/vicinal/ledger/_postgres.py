@@ -100,15 +100,9 @@ class PostgresDatabase(Database):
         with self._connection.cursor() as cursor:
             cursor.executemany(_translate(statement), rows)
 
-    def _begin(self) -> None:
-        self._connection.execute("BEGIN")
-
-    def _commit(self) -> None:
-        self._connection.execute("COMMIT")
-
     def _rollback(self) -> None:
         if not self._connection.closed:
-            self._connection.execute("ROLLBACK")
+            super()._rollback()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -163,21 +163,6 @@ class RollbackGuard:
         guard._descriptor = _written(path, guard.state.header() + entries)
         return guard
 
-    @property
-    def identity(self) -> bytes:
-        """The store's id, 16 bytes."""
-        return self.state.identity
-
-    @property
-    def clock(self) -> int:
-        """How far the store had come."""
-        return self.state.clock
-
-    @property
-    def epoch(self) -> bytes:
-        """Drawn anew by every opening, 16 bytes: who may go on from here."""
-        return self.state.epoch
-
     def begin(self, clock: int, head: bytes) -> None:
         """Start a new epoch, durably; whoever had the witness before cannot write it any more."""
         self._write(replace(self.state, epoch=fresh_key(_EPOCH), clock=clock, head=head))
@@ -190,7 +175,7 @@ class RollbackGuard:
         """
         with guarded(self._path):
             present = os.pread(self._descriptor, _EPOCH, len(_MAGIC) + _IDENTITY)
-        if present != self.epoch:
+        if present != self.state.epoch:
             raise StorageFailed(
                 f"The store was opened elsewhere since, with the same witness {self._path}. This "
                 "one answers no more."

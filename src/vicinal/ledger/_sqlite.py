@@ -40,6 +40,7 @@ class SQLiteDatabase(Database):
     kind = "sqlite"
     integer_type = "INTEGER"
     binary = "BLOB"
+    beginning = "BEGIN IMMEDIATE"  # a reader that began to write later could be refused half-way
 
     def __init__(self, path: Path, *, create: bool = False, reading: bool = False) -> None:
         super().__init__()
@@ -165,15 +166,9 @@ class SQLiteDatabase(Database):
     def _run_many(self, statement: str, rows: Iterable[Sequence[Value]]) -> None:
         self._connection.executemany(statement, rows)
 
-    def _begin(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
-
-    def _commit(self) -> None:
-        self._connection.execute("COMMIT")
-
     def _rollback(self) -> None:
         if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+            super()._rollback()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from vicinal._arrays import Ints, Ints32
 from vicinal.ledger._database import Database
-from vicinal.ledger._protocols import Turn
+from vicinal.ledger._memory import Turn
 from vicinal.ledger._tables import Tables
 
 PAGE_SLOTS = 1024

@@ -91,7 +91,7 @@ def prepare_addition(
     slots, size = enrollment.slots, before + len(records)
     parts.record_files.stage(token, records.integers, records.rows, slots)
     prepared = parts.shard.prepared(
-        records.integers, records.targets, slots, enrollment.assignment.size
+        records.integers, records.targets, slots, enrollment.slot_table.size
     )
     digests = parts.record_files.staged_digests(token, size, tiles_from(before, size))
     with turn():

@@ -11,7 +11,6 @@ from vicinal.ledger import (
     Database,
     RollbackGuard,
     SQLiteDatabase,
-    create_tables,
     default_witness_path,
     guarded,
     sync_folder,
@@ -52,7 +51,7 @@ def write_copy(parts: OpenStore, path: Path) -> None:
     _copy_files(parts.folder.path, path)
     copy = SQLiteDatabase(path / LEDGER, create=True)
     try:
-        create_tables(copy)
+        copy.create_tables()
         copy_tables(parts.database, copy)
     finally:
         copy.close()
@@ -128,7 +127,7 @@ def _move_ledger(folder: Folder) -> None:
     try:
         if target.tables():
             raise InvalidInput("The database for the ledger must be empty. It holds a store.")
-        create_tables(target)
+        target.create_tables()
         copy_tables(source, target)
     finally:
         source.close()

@@ -84,13 +84,13 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        leaving = ledger.leaving(subjects)
-        rows = shard.rows_at(leaving.slots).astype("<i8")
+        slots, hashes = ledger.leaving(subjects)
+        rows = shard.rows_at(slots).astype("<i8")
         size = len(shard)
         with shard.erasing(rows):
-            ledger.take_out(leaving)
+            ledger.take_out(slots, hashes)
         forget_additions(ledger.database)
-        parts = (rows.tobytes(), b"".join(leaving.hashes))
+        parts = (rows.tobytes(), b"".join(hashes))
         encoded = [base64.b64encode(part).decode() for part in parts]
         Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
     return len(rows)

@@ -69,7 +69,7 @@ class OpenStore:
     def supersede(self) -> None:
         """Make the folder that this one was restored from an old copy, durably."""
         with self.database.transaction():
-            self.database.put("epoch", self.witness.epoch.hex())
+            self.database.put("epoch", self.witness.state.epoch.hex())
         self.mark_change()
 
     def mark_change(self) -> None:
@@ -245,7 +245,7 @@ def _loaded(
 ) -> OpenStore:
     """Finish what a crash has left, then read everything into memory."""
     database = ledger.database
-    witness.begin(max(ledger.clock, witness.clock), ledger.head)
+    witness.begin(max(ledger.clock, witness.state.clock), ledger.head)
     unfinished = database.get(_erasure.PENDING) is not None
     _erasure.finish(database, record_files, witness)
     size = database.number("records")
@@ -259,7 +259,7 @@ def _loaded(
         record_files.column("slots", size),
     )
     witness.add_audiences(ledger.audiences, ledger.clock)
-    witness.advance(max(ledger.clock, witness.clock), ledger.head)
+    witness.advance(max(ledger.clock, witness.state.clock), ledger.head)
     witness.sync()
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()

@@ -140,6 +140,4 @@ class Addition:
 def forget_additions(database: Database) -> None:
     """Forget what was added under which key, inside an erasure's transaction."""
     known = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
-    database.replace_known(
-        Tables.ADDITIONS, known, [(name, FORGOTTEN, at) for name, _, at in known]
-    )
+    database.replace(Tables.ADDITIONS, [(name, FORGOTTEN, at) for name, _, at in known])
