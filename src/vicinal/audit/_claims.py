@@ -29,7 +29,7 @@ from vicinal.accounting import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SLACK_SHARE
-from vicinal.planning import SharedSettings
+from vicinal.planning import IndKNNPlan
 
 # ----------------------------------------------------------------
 # What two samples of scores prove: lower bounds that hold at a stated confidence.
@@ -348,7 +348,7 @@ class JointClaim(Claim):
         return min(claim.epsilon() for claim in self.claims)
 
 
-def ind_knn_claim(settings: SharedSettings) -> Claim:
+def ind_knn_claim(settings: IndKNNPlan) -> Claim:
     """Return what an Ind-KNN estimator of these settings promises.
 
     Labels are made of votes, so they keep a Gaussian claim beside the Renyi one. One coordinate
@@ -361,12 +361,12 @@ def ind_knn_claim(settings: SharedSettings) -> Claim:
     table, classes = settings.charges, settings.priced_classes
     left_over = 1.0 if classes is None else 1 - 1 / classes
     square = 2 * table.zcdp * max(1.0, left_over / float(table.shares[0]))
-    slack = settings.n_queries * settings.n_coordinates * grid_slack(LINE_GRID)
+    slack = settings.n_queries * settings.target.n_coordinates * grid_slack(LINE_GRID)
     gaussian = GaussianClaim(math.sqrt(square) * (1 + _WHOLE_SHIFT), settings.delta, slack)
     return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
 
 
-def gaussian_claim(settings: SharedSettings, share: float = 1.0) -> GaussianClaim:
+def gaussian_claim(settings: IndKNNPlan, share: float = 1.0) -> GaussianClaim:
     """Return what a share of a budget promises where noisy sums leave: mu = sqrt(2 share B).
 
     For the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one

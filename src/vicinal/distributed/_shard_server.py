@@ -389,5 +389,5 @@ class ShardStaging:
 
 
 def records_of(parts: OpenStore, task: tasks.Add) -> StoredRecords:
-    targets = parts.schema.target.targets(task.rows)
+    targets = parts.schema.target.of_rows(task.rows)
     return StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
+from vicinal._parameters import AUTO
 from vicinal._progress import Begin
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.linear import KERNEL_ARRAYS, KernelMap, ModelRule
-from vicinal.planning import AUTO, IndKNNSettings, ind_knn_guarantee
+from vicinal.planning import IndKNNPlan, ind_knn_guarantee
 from vicinal.predictors import (
     IndKNNClassifier,
     SpentBudget,
@@ -173,7 +174,7 @@ class IndKNNLabeller:
             records_per_subject=records_per_subject, model_share=model_share,
             simulation_seed=simulation_seed,
         )  # fmt: skip
-        IndKNNSettings.of(self._classifier)  # refuses parameters before anything is asked
+        IndKNNPlan.of(self._classifier)  # refuses parameters before anything is asked
         self._labels, self._subjects = labels, subjects
         self._share = model_share
         self._votes = release == "votes"
@@ -256,10 +257,10 @@ class IndKNNLabeller:
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
-        settings = IndKNNSettings.of(self._classifier)
+        settings = IndKNNPlan.of(self._classifier)
         if self._settled is not None:
             share, why = self._settled
-            settings = settings.changed(model_share=share, settled_against_model=why)
+            settings = settings.changed(model_share=share, why_no_model=why)
         elif settings.may_train():  # not known yet; what is stated covers both
             share = settings.model_share or settings.model_rule.share
             settings = settings.changed(model_share=share)

@@ -64,7 +64,5 @@ from vicinal.store._status import public_facts as public_facts
 from vicinal.store._store_schema import CELLS as CELLS
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
 from vicinal.store._store_schema import StoreSchema as StoreSchema
-from vicinal.store._targets import CLASSES as CLASSES
-from vicinal.store._targets import TargetSchema as TargetSchema
 from vicinal.store._verify import traces as traces
 from vicinal.store._verify import verify as verify
