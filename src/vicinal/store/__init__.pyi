@@ -1,6 +1,7 @@
 from vicinal.store._base_store import DEFAULT as DEFAULT
 from vicinal.store._evaluation import Evaluation as Evaluation
 from vicinal.store._extractors import StoreExtractor as StoreExtractor
+from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply
 from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import Query as Query
