@@ -163,6 +163,10 @@ class Ledger:
             self.database.insert(Tables.REQUESTS, [request.row() for request in requests])
             self.database.put("clock", str(self.clock))
 
+    def _write_analyst(self, audience: Audience, name: str) -> None:
+        who = audience.analysts[name]
+        self.database.replace(Tables.ANALYSTS, [(audience.number, name, who.quota, who.used)])
+
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
         """Make what the body charges and writes durable at its end, without a new version.
@@ -250,7 +254,7 @@ class Ledger:
         with self._all_or_nothing():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
-            _write_analyst(self.database, audience, analyst)
+            self._write_analyst(audience, analyst)
 
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
         """Write how far public points are worn that are charged along, inside a transaction."""
@@ -274,7 +278,7 @@ class Ledger:
             write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
         for analyst, queries in block.queries_of.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
-            _write_analyst(self.database, audience, analyst)
+            self._write_analyst(audience, analyst)
 
     # ------------------------------------------------------------ who is here, and who left
 
@@ -285,7 +289,8 @@ class Ledger:
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slots of those of `subjects` that are enrolled, each once."""
-        return self.slot_table.present(subjects)
+        slots = self.slot_table.find(subjects)
+        return np.unique(slots[slots != NOBODY])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject, inside :meth:`change`.
@@ -448,8 +453,3 @@ def assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
-
-
-def _write_analyst(database: Database, audience: Audience, name: str) -> None:
-    analyst = audience.analysts[name]
-    database.replace(Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])
