@@ -21,7 +21,7 @@ from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
-from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
+from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, load_audiences
 from vicinal.ledger._chain import Chain, attach
 from vicinal.ledger._database import Database
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
@@ -130,8 +130,6 @@ class Ledger:
             self._broken = True
             raise
 
-    # ------------------------------------------------------------ commits
-
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
@@ -235,10 +233,8 @@ class Ledger:
         For a ledger that does not know what was charged: an old backup.
         """
         for audience in self.audiences.values():
-            account = audience.account
-            remaining = account.remaining.copy()
-            account.remaining[:] = 0
-            account.note_charged_total(exact_sum(remaining))
+            audience.account.remaining[:] = 0
+            audience.account.recount()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
@@ -279,8 +275,6 @@ class Ledger:
         for analyst, queries in block.queries_of.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
             self._write_analyst(audience, analyst)
-
-    # ------------------------------------------------------------ who is here, and who left
 
     @property
     def size(self) -> int:
@@ -396,7 +390,8 @@ class Ledger:
         with turn():  # where nobody left, nobody is hashed
             if not self.database.read("SELECT hash FROM departed LIMIT 1"):
                 return {}
-        hashes, least = [self.hash(subject) for subject in subjects], {}
+        hashes = [self.hash(subject) for subject in subjects]
+        least: dict[bytes, int] = {}
         for start in range(0, len(hashes), _AT_ONCE):
             some = hashes[start : start + _AT_ONCE]
             marks = ", ".join("?" * len(some))
