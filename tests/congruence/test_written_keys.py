@@ -54,8 +54,8 @@ BY_FIELDS = {
     "audit._trials": ["ControlResult"],
     "cli._demo": [],  # LabellingPlan or PlanChoice, which stand below
     "cli._keys": [],
-    "cli._plan": ["ClassOptions", "engine._noise_planning.ReferenceUsage"],
-    "cli._plan_vectors": ["planning._vector_plan.ExpectedError"],
+    "cli._plan": ["ClassOptions", "engine._noise_schedule.ReferenceUsage"],
+    "cli._plan_vectors": ["targets._target.ExpectedError"],
     "cli._schema": ["datasets._coincidences.Coincidences"],
     "distributed._folders": ["ClusterDescription"],
     "labelling._labellers": ["linear._model_rule.ModelRule"],  # in this order

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from vicinal.cli._main import app
 from vicinal.planning._plan_choice import PlanChoice
 from vicinal.planning._vector_plan import VectorPlanRequest, expected_errors
-from vicinal.targets._vector_answers import NumberAnswers
+from vicinal.targets._numbers import NumberAnswers
 
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},
@@ -39,9 +39,9 @@ def test_the_expected_error_is_what_noise_does():
     choice = PlanChoice.of(wish)
     (stated,) = expected_errors(choice)
     settings = wish.settings()
-    sums = choice.n_neighbors * settings.targets([stated.value], 1).dense()
+    sums = choice.n_neighbors * settings.target.encode([stated.value], 1).dense()
     noise = choice.noise * np.random.default_rng(0).normal(size=(20_000, 2))
-    found = NumberAnswers.of(settings, sums + noise, np.full(20_000, choice.noise)).means
+    found = NumberAnswers.of(settings.target, sums + noise, np.full(20_000, choice.noise)).means
     assert found.std() == pytest.approx(stated.error, rel=0.05)
 
 

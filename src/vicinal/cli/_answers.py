@@ -19,8 +19,8 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from vicinal._arrays import AnyArray
-    from vicinal.store import LabelSetReply, NumberReply, Reply
+    from vicinal.store import Reply
+    from vicinal.targets import Target
 
 STREAM = "-"
 """Stands for standard input and output."""
@@ -63,45 +63,11 @@ def _standard_input() -> bytes:
     return read_whole(descriptor)
 
 
-def answer_table(reply: Reply, classes: list[Any], first: dict[str, Any]) -> pa.Table:
-    """Return what identifies a query (`first`), label, confidence and probabilities, as a table."""
+def answer_table(reply: Reply, names: list[Any], first: dict[str, Any]) -> pa.Table:
+    """Return what identifies a query (`first`), and the columns of the reply, as a table."""
     import pyarrow as pa
 
-    from vicinal.store import LabelSetReply, NumberReply
-
-    if isinstance(reply, NumberReply | LabelSetReply):
-        return pa.table({**first, **_target_columns(reply)})
-    columns: dict[str, Any] = {**first, "label": pa.array(reply.labels.tolist())}
-    if reply.confidence is not None:
-        columns["confidence"] = _nullable(reply.confidence, 3)
-    chances = reply.probabilities
-    if chances is not None:
-        columns |= {f"p_{name}": _nullable(chances[:, i], 4) for i, name in enumerate(classes)}
-    return pa.table(columns)
-
-
-def _target_columns(reply: NumberReply | LabelSetReply) -> dict[str, list[Any]]:
-    """Return the columns of every target: its number or its 0 and 1, what stands behind, errors."""
-    from vicinal.store import LabelSetReply
-
-    columns: dict[str, list[Any]] = {}
-    for i, name in enumerate(reply.names):
-        columns[str(name)] = reply.labels[:, i].tolist()
-        errors = reply.errors[:, i]
-        if isinstance(reply, LabelSetReply):
-            columns[f"share_{name}"] = reply.shares[:, i].round(4).tolist()
-            errors = errors.round(4)
-        columns[f"error_{name}"] = errors.tolist()
-        if not isinstance(reply, LabelSetReply) and reply.quartiles is not None:
-            for j, part in enumerate(("q25", "median", "q75")):
-                columns[f"{part}_{name}"] = reply.quartiles[:, i, j].tolist()
-    return columns
-
-
-def _nullable(values: AnyArray, digits: int) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array([None if math.isnan(v) else round(v, digits) for v in values.tolist()])
+    return pa.table({**first, **reply.columns(names)})
 
 
 def write_answers(table: pa.Table, out: str | None) -> None:
@@ -182,7 +148,7 @@ def noise_of(plan: dict[str, Any]) -> float | None:
     return float(multiplier * math.sqrt(count))
 
 
-def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
+def init_summary(store: Path, facts: dict[str, Any], target: Target, points: object) -> str:
     """Return lines on a new store: what it answers, from what, how noisy, with which model."""
     plan = facts["audiences"]["default"]["plan"]
     features, size = facts["features"], 0 if points is None else len(points)  # type: ignore[arg-type]
@@ -194,7 +160,7 @@ def init_summary(store: Path, facts: dict[str, Any], points: object) -> str:
     )
     return "\n".join(
         [
-            (f"{store}: {plan['n_queries']} answers of {_target_words(facts['target'])}."),
+            (f"{store}: {plan['n_queries']} answers of {target.described()}."),
             f"{features['number']} features ({features['kind']}); a reference of {size} rows.",
             f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
             *_model_words(plan),
@@ -213,16 +179,6 @@ def _model_words(plan: dict[str, Any]) -> list[str]:
         f"Private model: trained, from at most {share} of every budget. Erasing somebody does not",
         "change it; --model-share 0 makes a store without one.",
     ]
-
-
-def _target_words(target: dict[str, Any]) -> str:
-    """Return what records carry, in words."""
-    kind, declared = target["kind"], target[target["kind"]]
-    if kind != "bounds":
-        return f"the {kind} {', '.join(map(str, declared))}"
-    named = declared if isinstance(declared, dict) else {"number": declared}
-    bounds = (f"{name} ({low:g} to {high:g})" for name, (low, high) in named.items())
-    return f"the numbers {', '.join(bounds)}"
 
 
 def _alike(groups: list[list[int]]) -> str:

@@ -62,7 +62,7 @@ class FeatureOptions:
 
     def extractor(self, public: Path | None, others: Sequence[str | None]) -> StoreExtractor:
         """Return the extractor; `others` are the columns that hold no features."""
-        from vicinal.planning import listed
+        from vicinal._parameters import listed
         from vicinal.store import StoreExtractor
 
         options = {

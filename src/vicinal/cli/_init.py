@@ -54,17 +54,19 @@ def init(
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.store import CLASSES, Store, TargetSchema
+    from vicinal.planning import IndKNNPlan
+    from vicinal.store import Store
+    from vicinal.targets import declared_target
 
     public = reference_options.public
     reference_options.check(data, feature_options.features)
     plan = plan_given(ctx)
-    target = TargetSchema.of(plan)
-    target.settings(plan)  # every value is checked before anything is said or read
+    target = declared_target(plan)
+    IndKNNPlan.of_target(target, plan)  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
-        if not quiet and target.kind == CLASSES:
+        if not quiet and target.voted:
             _say_before(plan, feature_options.features, reference_options.reference)
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
         with naming(data):
@@ -82,7 +84,11 @@ def init(
         with opened:
             facts = opened.facts()
             if json or not quiet:
-                say(facts, f"{init_summary(store, facts, points)}\n\n{opened.guarantee()}", json)
+                say(
+                    facts,
+                    f"{init_summary(store, facts, target, points)}\n\n{opened.guarantee()}",
+                    json,
+                )
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]

@@ -79,10 +79,10 @@ def default_of(name: str) -> Any:
 
 @cache
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
-    from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings, declared
+    from vicinal._parameters import declared
+    from vicinal.planning import PARAMETERS
 
-    tables = (IndKNNSettings, RegressorSettings, MultiLabelSettings)
-    return {each.name: each for settings in tables for each in declared(settings)}
+    return {each.name: each for taken in PARAMETERS.values() for each in declared(taken)}
 
 
 @cache
@@ -105,7 +105,7 @@ def _options(left_out: tuple[str, ...]) -> list[Any]:
 
 
 def _option(name: str) -> Any:
-    from vicinal.planning import Unless
+    from vicinal._parameters import Unless
 
     each = _parameters()[name]
     check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")

@@ -12,17 +12,13 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.neighbours import Reference
-    from vicinal.planning import ExpectedError, PlanChoice, VectorPlanRequest
+    from vicinal.planning import PlanChoice, VectorPlanRequest
+    from vicinal.targets import ExpectedError
 
 Option = tuple[str, "PlanChoice", "list[ExpectedError]"]
 """A name, a plan, and what to expect of it."""
 
 _MOST_SHOWN = 3
-
-_CARRIED = {
-    "bounds": "numbers",
-    "labels": "several labels a record",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +58,8 @@ class TargetOptions:
 
     def _of_one_kind(self) -> dict[str, Any]:
         """Return the parameters that go with a kind, after a check that there is one at most."""
+        from vicinal.targets import KINDS
+
         of_kind = {"bounds": self.target, "labels": self.label_count}
         kinds = [kind for kind, value in of_kind.items() if value is not None]
         if len(kinds) > 1:
@@ -75,7 +73,7 @@ class TargetOptions:
         for name, (kind, value) in further.items():
             if value is not None and kind not in kinds:
                 raise InvalidInput(
-                    f"The {name!r} option is for {_CARRIED[kind]}, and records carry "
+                    f"The {name!r} option is for {KINDS[kind].words}, and records carry "
                     f"{carried_words(of_kind)} here. Leave it out."
                 )
         return {name: value for name, (_, value) in further.items() if value is not None}
@@ -83,9 +81,10 @@ class TargetOptions:
 
 def carried_words(parameters: dict[str, Any]) -> str:
     """Return what records carry, in words, by the parameters that say so; classes by default."""
-    return next(
-        (_CARRIED[kind] for kind in _CARRIED if parameters.get(kind) is not None), "classes"
-    )
+    from vicinal.targets import KINDS, Classes
+
+    given = (KINDS[kind] for kind in KINDS if parameters.get(kind) is not None)
+    return next(given, Classes).words
 
 
 def plan_vectors(wish: VectorPlanRequest, reference: Reference | None, *, json: bool) -> None:

@@ -12,7 +12,8 @@ from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
-    from vicinal.store import StoreExtractor, TargetSchema
+    from vicinal.store import StoreExtractor
+    from vicinal.targets import Target
 
 
 @contextmanager
@@ -52,14 +53,12 @@ def read_records(
         return load_table(path, label, subject, extractor.columns, targets=targets)
 
 
-def target_columns(target: TargetSchema, label: str | None) -> list[str]:
+def target_columns(target: Target, label: str | None) -> list[str]:
     """Return the columns that numbers or several labels stand in; none where there are classes.
 
     Raises InvalidInput with a column of labels where each target is a column of its own.
     """
-    from vicinal.store import CLASSES
-
-    if target.kind == CLASSES:
+    if target.voted:
         return []
     if label is not None:
         raise InvalidInput(

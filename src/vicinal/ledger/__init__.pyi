@@ -1,7 +1,3 @@
-from vicinal.ledger._memory import Account as Account
-from vicinal.ledger._memory import MemoryLedger as MemoryLedger
-from vicinal.ledger._memory import Register as Register
-
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.ledger._answers import DIGEST as DIGEST
@@ -45,7 +41,10 @@ from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
 from vicinal.ledger._ledger import Standing as Standing
+from vicinal.ledger._memory import Account as Account
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
+from vicinal.ledger._memory import MemoryLedger as MemoryLedger
+from vicinal.ledger._memory import Register as Register
 from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard

@@ -1,26 +1,17 @@
-from vicinal.mechanisms._class_scores import ClassScores as ClassScores
-from vicinal.mechanisms._count import NoisyCount as NoisyCount
-from vicinal.mechanisms._count import noisy_size as noisy_size
-from vicinal.mechanisms._count import size_noise as size_noise
-from vicinal.mechanisms._noisy_labels import LabelRelease as LabelRelease
-from vicinal.mechanisms._noisy_labels import NoisyLabels as NoisyLabels
-from vicinal.mechanisms._randomness import fresh_key as fresh_key
 from vicinal.mechanisms._randomness import public_draws as public_draws
 from vicinal.mechanisms._randomness import randomness as randomness
-from vicinal.mechanisms._subject_table import SubjectTable as SubjectTable
-from vicinal.mechanisms._tally import NoisyTally as NoisyTally
-from vicinal.mechanisms._tally import TallyPlan as TallyPlan
 from vicinal.mechanisms._votes import DeltaSlackAccountant as DeltaSlackAccountant
-from vicinal.mechanisms._votes import NoisyVotes as NoisyVotes
 from vicinal.mechanisms._votes import VoteGrid as VoteGrid
-from vicinal.mechanisms._votes import VoteMechanism as VoteMechanism
-from vicinal.mechanisms._votes import VoteRelease as VoteRelease
 from vicinal.noise import NoiseSource as NoiseSource
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.mechanisms._charging import tile_bounds as tile_bounds
 from vicinal.mechanisms._charging_kernels import differing as differing
+from vicinal.mechanisms._class_scores import ClassScores as ClassScores
+from vicinal.mechanisms._count import NoisyCount as NoisyCount
+from vicinal.mechanisms._count import noisy_size as noisy_size
+from vicinal.mechanisms._count import size_noise as size_noise
 from vicinal.mechanisms._gradients import WEIGHT_STEPS as WEIGHT_STEPS
 from vicinal.mechanisms._gradients import NoisyGradient as NoisyGradient
 from vicinal.mechanisms._gradients import NoisySize as NoisySize
@@ -35,8 +26,11 @@ from vicinal.mechanisms._interactions import Interactions as Interactions
 from vicinal.mechanisms._interactions import id_digests as id_digests
 from vicinal.mechanisms._interactions import interactions as interactions
 from vicinal.mechanisms._linear_model import IndividualGradient as IndividualGradient
+from vicinal.mechanisms._noisy_labels import LabelRelease as LabelRelease
+from vicinal.mechanisms._noisy_labels import NoisyLabels as NoisyLabels
 from vicinal.mechanisms._noisy_max import NoisyMax as NoisyMax
 from vicinal.mechanisms._private_knn import PrivateKNNRelease as PrivateKNNRelease
+from vicinal.mechanisms._randomness import fresh_key as fresh_key
 from vicinal.mechanisms._record_vectors import UNIT as UNIT
 from vicinal.mechanisms._record_vectors import RecordTargets as RecordTargets
 from vicinal.mechanisms._record_vectors import RecordVectors as RecordVectors
@@ -48,6 +42,9 @@ from vicinal.mechanisms._sampling import SystemBernoulli as SystemBernoulli
 from vicinal.mechanisms._sampling import bernoulli_source as bernoulli_source
 from vicinal.mechanisms._screening import FINEST as FINEST
 from vicinal.mechanisms._screening import NoisyThreshold as NoisyThreshold
+from vicinal.mechanisms._subject_table import SubjectTable as SubjectTable
+from vicinal.mechanisms._tally import NoisyTally as NoisyTally
+from vicinal.mechanisms._tally import TallyPlan as TallyPlan
 from vicinal.mechanisms._teachers import PATERelease as PATERelease
 from vicinal.mechanisms._teachers import train_teachers as train_teachers
 from vicinal.mechanisms._vote_encoding import ClippedVotes as ClippedVotes
@@ -55,3 +52,6 @@ from vicinal.mechanisms._vote_encoding import OneHotVotes as OneHotVotes
 from vicinal.mechanisms._vote_encoding import VoteEncoding as VoteEncoding
 from vicinal.mechanisms._votes import SLACK_SHARE as SLACK_SHARE
 from vicinal.mechanisms._votes import BlockRelease as BlockRelease
+from vicinal.mechanisms._votes import NoisyVotes as NoisyVotes
+from vicinal.mechanisms._votes import VoteMechanism as VoteMechanism
+from vicinal.mechanisms._votes import VoteRelease as VoteRelease

@@ -32,12 +32,6 @@ class ClassScores:
     ------
     InvalidInput
         If a row decreases or is not finite.
-
-    Examples
-    --------
-    >>> scores = ClassScores([[0.0, 1.0], [0.0, 3.0]], low=0.0, step=1.0, pull=0.0)
-    >>> scores([[2.0, 1.0]], [1.0]).tolist()
-    [[2.0, 3.0]]
     """
 
     def __init__(self, table: npt.ArrayLike, low: float, step: float, pull: float) -> None:

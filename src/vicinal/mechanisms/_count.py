@@ -29,13 +29,6 @@ class NoisyCount:
 
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2); one that
     cannot afford its charge takes no part in the query at all, neither here nor in the vote.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteGrid, randomness
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> count = NoisyCount(20.0, 0.5, VoteGrid(1 << 22), randomness(), slack)
-    >>> count.price(queries=10)
     """
 
     def __init__(
@@ -92,14 +85,7 @@ class NoisyCount:
 
 
 def size_noise(budget: float) -> float:
-    """Return the noise scale, in records, of the estimate of the size.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import size_noise
-    >>> size_noise(0.1) > size_noise(1.0)
-    True
-    """
+    """Return the noise scale, in records, of the estimate of the size."""
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -114,28 +100,6 @@ def noisy_size(
 
     A subject counts for min(records, 10) and pays the square of that. Returns the noisy size,
     which is public, and all charges in units, which are private.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import (
-    ...     DeltaSlackAccountant,
-    ...     SubjectTable,
-    ...     VoteGrid,
-    ...     noisy_size,
-    ...     randomness,
-    ... )
-    >>> n = 1000
-    >>> subjects = SubjectTable(
-    ...     targets=np.zeros(n, np.int32),
-    ...     slots=np.arange(n, dtype=np.int32),
-    ...     records=np.ones(n, np.int32),
-    ...     remaining=np.full(n, 1 << 40),
-    ... )
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> size, charges = noisy_size(subjects, 0.05, VoteGrid(1 << 22), randomness(1), slack)
-    >>> 800 < size < 1200, charges > 0
-    (True, True)
     """
     scale = grid.scale(size_noise(budget))
     rate = unit_rate(scale, budget)

@@ -30,17 +30,6 @@ class NoisyLabels(VoteMechanism):
     ------
     InvalidInput
         If there are scores, and the price holds for the number of classes only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> labels.places(np.array([[5, 900, 7]]), np.array([1 << 22]))
-    array([1])
     """
 
     label_only = True
@@ -87,20 +76,7 @@ class NoisyLabels(VoteMechanism):
 
 @dataclass(frozen=True, slots=True)
 class LabelRelease(BlockRelease):
-    """A release of labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> votes = np.array([[0, 0, 10**10]])
-    >>> labels.release(np.array([30.0])).publish(votes)  # one query, noise of 30 records
-    array([2])
-    """
+    """A release of labels."""
 
     mechanism: NoisyLabels
 

@@ -23,19 +23,6 @@ class SubjectTable:
         Number of rows of every subject.
     remaining : int64 (subjects,)
         Units of budget left; the mechanisms charge it in place, before any noise is drawn.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import SubjectTable
-    >>> people = SubjectTable(
-    ...     targets=np.array([0, 1, 1], np.int32),
-    ...     slots=np.array([0, 0, 1], np.int32),
-    ...     records=np.array([2, 1], np.int32),
-    ...     remaining=np.array([1 << 20, 1 << 20]),
-    ... )
-    >>> people.labels
-    array([0, 1, 1], dtype=int32)
     """
 
     targets: RecordTargets

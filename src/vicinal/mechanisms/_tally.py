@@ -35,12 +35,6 @@ class TallyPlan:
         Part of a full budget that a subject pays at most, 0 < share <= 1.
     budget, delta : float
         The zCDP that a full budget stands for, and the delta that the grid may use a share of.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import TallyPlan
-    >>> TallyPlan(sizes=(3, 4), share=0.1, budget=0.5, delta=1e-5).share
-    0.1
     """
 
     sizes: tuple[int, ...]
@@ -74,15 +68,6 @@ class NoisyTally:
     ------
     PrivacyRefused
         If the grid's cost does not fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
-    >>> plan = TallyPlan(sizes=(2, 3), share=0.1, budget=0.5, delta=1e-5)
-    >>> tally = NoisyTally(plan, randomness(1), DeltaSlackAccountant(1e-5, needed=True))
-    >>> tally.noise > 0
-    True
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:

@@ -43,16 +43,6 @@ class VoteMechanism(ABC):
         The zCDP that a subject's full budget stands for.
     label_only : bool
         Whether labels leave, or votes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1 << 22), randomness(), slack)
-    >>> votes.slack(noise=30.0) < 1e-10  # a part of delta, for one answer
-    True
     """
 
     label_only: bool
@@ -103,15 +93,6 @@ class NoisyVotes(VoteMechanism):
     slack : DeltaSlackAccountant
         Meters what the grid costs; refuses a release before anybody is charged for it. The others
         are the attributes of :class:`VoteMechanism`.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1024), randomness(), slack)
-    >>> votes.label_only
-    False
     """
 
     label_only = False
@@ -208,19 +189,7 @@ class BlockRelease(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VoteRelease(BlockRelease):
-    """A release of noisy votes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 3, 0.05, VoteGrid(1 << 22), randomness(), slack)
-    >>> release = votes.release(np.array([30.0]))  # one query, noise of 30 records
-    >>> release.publish(np.zeros((1, 3), np.int64)).shape
-    (1, 3)
-    """
+    """A release of noisy votes."""
 
     def publish(self, votes: Steps) -> Floats:
         """Return noisy votes, float64 (q, c), in units of a unit vote."""

@@ -57,16 +57,6 @@ class CentroidCells:
         The kernel's product factor.
     margin : float
         At least 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius, Reference, learn_cells
-    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
-    >>> cells = learn_cells(Reference(Cosine(), public), FixedRadius(Cosine(), 0.7, 8), cells=4)
-    >>> own, probed = cells.of(public), cells.probed(public)
-    >>> bool(probed[range(200), own].all())  # a query always looks at its own cell
-    True
     """
 
     centroids: FloatMatrix
@@ -121,15 +111,6 @@ def learn_cells(
     ------
     InvalidInput
         If there are fewer than 8 public points in the learning half for every cell.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius, Reference, learn_cells
-    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
-    >>> cells = learn_cells(Reference(Cosine(), public), FixedRadius(Cosine(), 0.7, 8), cells=4)
-    >>> cells.centroids.shape
-    (4, 8)
     """
     _checks.real("recall", recall, above=0, below=1)
     most = len(reference) // (2 * LEAST_PER_CELL)
@@ -204,18 +185,6 @@ class PublicCentroids(Index):
         See :class:`vicinal.neighbours._index.Index`.
     cells : CentroidCells
         What was learnt, see :func:`vicinal.neighbours._centroids.learn_cells`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius, PublicCentroids, Reference, learn_cells
-    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(200, 8)))
-    >>> radius = FixedRadius(Cosine(), 0.7, 8)
-    >>> cells = learn_cells(Reference(Cosine(), public), radius, cells=4)
-    >>> index = PublicCentroids(Cosine(), 8, cells)
-    >>> index.add(public)
-    >>> len(index.search(public[:2], radius.thresholds(public[:2])).rows) >= 2
-    True
     """
 
     def __init__(

@@ -81,12 +81,6 @@ class Precision:
         N, the largest Euclidean norm of an encoded vector.
     limit : int
         Largest size of a coordinate; larger ones are clipped to it.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours import Precision
-    >>> Precision().dtype, Precision(norm=300, limit=127).dtype
-    (<class 'numpy.float32'>, <class 'numpy.int8'>)
     """
 
     norm: int = INTEGER_NORM
@@ -137,13 +131,6 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     ------
     InvalidInput
         If there are no rows, or more features than :class:`Precision` takes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import int8_precision
-    >>> int8_precision(np.random.default_rng(0).normal(size=(100, 64))).limit
-    127
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")

@@ -163,14 +163,6 @@ class FixedRadius(Radius):
         Number of features.
     reference, n_records
         A public reference and the public size; needed for :meth:`expected` only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius
-    >>> radius = FixedRadius(Cosine(), tau=0.5, n_features=3)
-    >>> len(np.unique(radius.thresholds(Cosine().encode(np.eye(3)))))  # one for all queries
-    1
     """
 
     def __init__(
@@ -219,15 +211,6 @@ class AdaptiveRadius(Radius):
         k, the number of private neighbours to expect.
     n_records : int
         n, the public estimate of the number of private records.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import AdaptiveRadius, Cosine, Reference
-    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(100, 8)))
-    >>> radius = AdaptiveRadius(Reference(Cosine(), public), n_neighbors=50, n_records=1000)
-    >>> radius.thresholds(public[:2]).shape, radius.covers(public[:2])
-    ((2,), True)
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:

@@ -41,14 +41,6 @@ class ScanRecords:
         What each record takes off its similarity; at least 0.
     row_ids : int32 (n,)
         The number by which each record is known outside.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours.engines import ScanRecords
-    >>> offsets, row_ids = np.zeros(2, np.int32), np.arange(2, dtype=np.int32)
-    >>> ScanRecords(np.eye(2, dtype=np.float32), offsets, row_ids).row_ids
-    array([0, 1], dtype=int32)
     """
 
     features: IntegerMatrix
@@ -76,15 +68,6 @@ class QueryBlock:
         The kernel's product factor, at least 1.
     packed : object
         The queries' integers as the engine wants them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import engine_for
-    >>> queries = 100 * np.eye(4, dtype=np.float32)
-    >>> engine_for(Precision(), "float32").prepare(queries, np.full(4, 5000), 1).floors
-    array([5000, 5000, 5000, 5000])
     """
 
     floors: Floors
@@ -101,11 +84,6 @@ class HitBudget:
 
     The count is taken without a lock, between tiles, by compiled code of several threads. It can
     lag behind by a few tiles; it bounds memory and decides nothing else.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours.engines import HitBudget
-    >>> room = HitBudget(1 << 20)
     """
 
     def __init__(self, hits: int) -> None:
@@ -147,18 +125,6 @@ class ScanEngine(ABC):
     All engines return the same hits, bit for bit, because every product of integer features is
     exact whatever computes it (:mod:`vicinal.neighbours._kernels`). An engine knows
     nothing of labels, budgets or noise, and takes no decision from what it sees.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import HitBudget, ScanRecords, engine_for
-    >>> rows = 100 * np.eye(4, dtype=np.float32)
-    >>> records = ScanRecords(rows, np.zeros(4, np.int32), np.arange(4, dtype=np.int32))
-    >>> engine = engine_for(Precision(), "float32")
-    >>> block = engine.prepare(rows[:1], floors=np.array([5000]), factor=1)
-    >>> engine.scan(block, records, HitBudget(100)) is not None
-    True
     """
 
     name: str

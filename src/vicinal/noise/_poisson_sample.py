@@ -39,12 +39,6 @@ def poisson_sample(probability: float, size: int) -> Places:
 
     The law is that of :func:`vicinal.noise.bernoulli`: each with probability exactly
     ``bernoulli_probability(probability)``. It costs a draw for everybody who takes part.
-
-    Examples
-    --------
-    >>> from vicinal.noise import poisson_sample
-    >>> poisson_sample(1.0, 3), poisson_sample(0.0, 2)
-    (array([0, 1, 2]), array([], dtype=int64))
     """
     numerator = int(_checks.real("probability", probability, least=0, most=1) * 2.0**64)
     size = _checks.integer("size", size, least=0)

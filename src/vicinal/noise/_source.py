@@ -62,15 +62,7 @@ def checked(scale: object, size: object) -> tuple[int, int]:
 
 
 class SimulatedNoise(NoiseSource):
-    """Repeatable noise for experiments: rounded reals from a seed, carrying no guarantee.
-
-    Examples
-    --------
-    >>> from vicinal.noise import SimulatedNoise
-    >>> first, again = (SimulatedNoise(1).discrete_gaussian(9, size=4) for _ in range(2))
-    >>> bool((first == again).all())
-    True
-    """
+    """Repeatable noise for experiments: rounded reals from a seed, carrying no guarantee."""
 
     exact = False
 
@@ -100,13 +92,6 @@ class SystemNoise(NoiseSource):
     Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
     and so does a copy or an unpickled source: no two of them ever hand out the same draw. What
     copies a whole running machine (a snapshot that is resumed twice) copies the draws, too.
-
-    Examples
-    --------
-    >>> from vicinal.noise import SystemNoise
-    >>> noise = SystemNoise()
-    >>> noise.exact, noise.discrete_gaussian(scale=1024, size=3).dtype
-    (True, dtype('int64'))
     """
 
     exact = True
@@ -198,12 +183,5 @@ class PresampledNoise:
 
 
 def fresh_key(size: int = 32) -> bytes:
-    """Return `size` unpredictable bytes.
-
-    Examples
-    --------
-    >>> from vicinal.noise import fresh_key
-    >>> len(fresh_key()), fresh_key() != fresh_key()
-    (32, True)
-    """
+    """Return `size` unpredictable bytes."""
     return os.urandom(size)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from vicinal import _checks
+from vicinal._parameters import AUTO
 from vicinal.engine import (
     GATE_HEADROOM,
     HEADROOM,
@@ -21,12 +22,11 @@ from vicinal.engine import (
     planned_multiplier,
     reference_usage,
 )
-from vicinal.linear import OF_COMPONENTS, PLAIN, has_components, resolved
+from vicinal.linear import OF_COMPONENTS, PLAIN, has_components
 from vicinal.neighbours import AdaptiveRadius, Reference
-from vicinal.planning._class_settings import IndKNNSettings
-from vicinal.planning._parameter_checks import AUTO
 from vicinal.planning._parameter_tables import GATE
-from vicinal.predictors import IndKNNClassifier
+from vicinal.planning._plan import IndKNNPlan
+from vicinal.targets import CLASSES, Classes
 
 _UNKNOWN = "without public points its features are not known; fit decides"
 
@@ -78,13 +78,13 @@ class PlanRequest:
         """
         settings = replace(self, model_share=AUTO).settings()
         why = settings.why_no_model if self.n_public else _UNKNOWN
-        return replace(self, model_share=settings.trained_share or 0.0, no_model=why)
+        return replace(self, model_share=settings.model_share or 0.0, no_model=why)
 
     @property
     def model_by_rule(self) -> float:
         """The share that "auto" gives a private model where labels leave; 0 for none."""
         wish = replace(self, release="label", gate=False, model_share=AUTO)
-        return wish.settings().trained_share or 0.0
+        return wish.settings().model_share or 0.0
 
     @property
     def model_steps(self) -> int:
@@ -92,19 +92,27 @@ class PlanRequest:
         many = has_components(self.n_features, self.n_public, self.n_records)
         return (OF_COMPONENTS if many else PLAIN).steps
 
-    def settings(self) -> IndKNNSettings:
+    def settings(self) -> IndKNNPlan:
         """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
         classes = range(_checks.integer("classes", self.n_classes, least=2))
-        settings = IndKNNSettings.of(
-            IndKNNClassifier(
-                classes, self.epsilon, self.delta, self.n_queries,
-                release=self.release, reuse_predictions=GATE if self.gate else False,
-                model_share=self.model_share,
-                n_records=_checks.integer("records", self.n_records, least=1),
-                records_per_subject=self.records_per_subject,
-            )
-        )  # fmt: skip
-        return resolved(settings, self.n_features, self.n_public)
+        further = {
+            "release": self.release,
+            "reuse_predictions": GATE if self.gate else False,
+            "model_share": self.model_share,
+        }
+        plan = IndKNNPlan.of_target(Classes.checked({CLASSES: classes}), self._shared | further)
+        return plan.settled(self.n_features, self.n_public)
+
+    @property
+    def _shared(self) -> dict[str, Any]:
+        """Parameters that every estimator takes."""
+        return {
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "n_queries": self.n_queries,
+            "n_records": _checks.integer("records", self.n_records, least=1),
+            "records_per_subject": self.records_per_subject,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +158,7 @@ class PlanChoice:
         settings, n = request.settings(), request.n_records
 
         def affordable(shift: float = 0.0) -> float:
-            known = 1 - (settings.trained_share or 0.0) if budget_share is None else budget_share
+            known = 1 - (settings.model_share or 0.0) if budget_share is None else budget_share
             return known * settings.affordable(shift)
 
         points = n if reference is None else len(reference)
@@ -189,10 +197,10 @@ class PlanChoice:
 
 
 def _neighbors(
-    settings: IndKNNSettings, n_records: int, reference: Reference | None, budget: float
+    settings: IndKNNPlan, n_records: int, reference: Reference | None, budget: float
 ) -> int:
-    plan = n_records, settings.n_asked, budget, settings.n_groups
-    more = settings.neighbors_per_noise
+    plan = n_records, settings.n_asked, budget, settings.target.n_groups
+    more = settings.target.neighbors_per_noise
     if reference is None:
         return expected_neighbors(*plan, n_records, per_noise=more)
     return fitting_neighbors(reference, *plan, more)

@@ -86,7 +86,7 @@ def _trained(
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
     settings, plan = wish.settings(), training_plan(features)
-    share = settings.trained_share or 0.0
+    share = settings.model_share or 0.0
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
     sigma = plan.noise(share * settings.spendable)

@@ -166,7 +166,7 @@ def _model(wish: PlanRequest) -> str:
     """Return what training takes and gives away, by the plan that `vicinal account` prices."""
     if wish.no_model:
         return f"none, as {wish.no_model}"
-    share = wish.settings().trained_share
+    share = wish.settings().model_share
     if not share:
         return ""
     release = {

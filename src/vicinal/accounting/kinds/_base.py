@@ -118,12 +118,6 @@ class PlannedRelease(ABC):
     """One release of a plan.
 
     A kind of release is a subclass: its fields, each declared once. A plan calls it by its `kind`.
-
-    Examples
-    --------
-    >>> from vicinal.accounting.kinds import KINDS, PlannedRelease
-    >>> issubclass(KINDS["gaussian"], PlannedRelease), KINDS["gaussian"].field_names()
-    (True, ('sigma', 'sensitivity', 'gamma'))
     """
 
     kind: ClassVar[str]

@@ -50,13 +50,6 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     ------
     InvalidInput
         If the engine named is unknown, is not there, or is not exact on this machine.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import engine_for
-    >>> engine_for(Precision(), "float32").name
-    'float32'
     """
     if precision.limit > INT8_LIMIT:
         return _float32()
@@ -71,14 +64,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
 
 
 def proven_engines() -> list[str]:
-    """Return the names of all engines that work on this machine, fastest first.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours.engines import proven_engines
-    >>> "float32" in proven_engines()
-    True
-    """
+    """Return the names of all engines that work on this machine, fastest first."""
     return [name for name in ENGINES if _proven(name) is not None]
 
 

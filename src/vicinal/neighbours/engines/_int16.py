@@ -138,17 +138,7 @@ def _check(matrix: Int16Matrix, *shape: int) -> None:
 
 @cache
 def int16_products() -> Int16Products:
-    """Return the faster engine that is there and exact on patterns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours.engines._int16 import int16_products
-    >>> engine = int16_products()
-    >>> engine.times(np.ones((2, 3), np.int16), engine.prepared(np.eye(3, 2, dtype=np.int16)))
-    array([[1, 1],
-           [1, 1]], dtype=int32)
-    """
+    """Return the faster engine that is there and exact on patterns."""
     try:
         engine = VNNIProducts()
         if all(agree(engine, *shape) for shape in ((1, 1, 1), (23, 301, 93), (130, 64, 16))):

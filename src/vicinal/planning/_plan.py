@@ -1,83 +1,146 @@
-"""What the plans of all Ind-KNN estimators have in common, and the budget they stand for."""
+"""The plan of an Ind-KNN estimator: checked parameters, what records carry, what follows."""
 
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from vicinal._arrays import Floats
+from vicinal._arrays import AnyArray, Floats
+from vicinal._parameters import Settings, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
-from vicinal.engine import NEIGHBORS_PER_NOISE, asked_of
+from vicinal.engine import asked_of
 from vicinal.errors import InvalidInput
-from vicinal.linear import LEAST_PUBLIC, ModelRule, chosen_rule
-from vicinal.mechanisms import SLACK_SHARE, RecordTargets
+from vicinal.linear import LEAST_PUBLIC, ModelRule, TrainingBudget, chosen_rule, fitting_share
+from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT
 from vicinal.planning._index_options import CENTROIDS
 from vicinal.planning._parameter_tables import (
     ADAPTIVE,
+    BALANCED,
     GATE,
+    NEIGHBORS,
     NO_REUSE,
+    PARAMETERS,
     PRIVATE,
     PUBLIC,
-    IndKNNParameters,
+    VotingParameters,
 )
-from vicinal.planning._parameters import Settings
+from vicinal.targets import KINDS, Target
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
 records that never are near the same query (1) and those that always are (2)."""
 
+_ROUNDED = 0.001
+"""How far declared shares of classes may be from adding up to 1."""
 
-class SharedSettings(Settings, IndKNNParameters):
-    """Checked parameters that every Ind-KNN estimator has; None stands for "auto"."""
+
+class IndKNNPlan(Settings, VotingParameters):
+    """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
+
+    `target`: what records carry. `settled_rule`: how a private model is trained and used, once that
+    is settled. `why_no_model`: why "auto" has settled on no private model; "" where it has not.
+    """
+
+    target: Target
+    settled_rule: ModelRule | None = None
+    why_no_model: str = ""
+
+    @classmethod
+    def of(cls, estimator: object) -> Self:
+        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        kind = next(kind for kind, taken in PARAMETERS.items() if isinstance(estimator, taken))
+        values = {each.name: getattr(estimator, each.name) for each in declared(PARAMETERS[kind])}
+        return cls.of_target(KINDS[kind].checked(values), values)
+
+    @classmethod
+    def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
+        """Check parameters by name, with defaults for the others, for records with this target."""
+        check_names(target, values)
+        without = {} if target.voted else {"model_share": 0}
+        return cls.checked({**without, **values}, target=target)
+
+    def check_together(self) -> None:
+        """Refuse class numbers that do not fit, and what does not go together."""
+        if self.reuse_predictions == NEIGHBORS and not self.private_count:
+            raise InvalidInput(
+                "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
+                "'private': earlier answers vote in the published algorithm alone, see zhu2023."
+            )
+        self._check_class_numbers()
+        if self.model_share and self.against_model:
+            raise InvalidInput(
+                f"The 'model_share' parameter must be 0 unless {self.against_model}."
+            )
+
+    def _check_class_numbers(self) -> None:
+        """Refuse class shares and costs that do not fit the classes, or nothing that is known."""
+        for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
+            if isinstance(value, tuple) and len(value) != len(self.class_names):
+                raise InvalidInput(
+                    f"The {name!r} parameter must hold {len(self.class_names)} numbers, one for "
+                    f"each of 'classes' in their order. Got {len(value)}."
+                )
+        if self.class_prior is not None and abs(math.fsum(self.class_prior) - 1) > _ROUNDED:
+            raise InvalidInput("The 'class_prior' parameter must add up to 1: shares of classes.")
+        if self.cost == BALANCED and self.class_prior is None:
+            raise InvalidInput(
+                f"The 'cost' parameter must be numbers unless 'class_prior' is given: {BALANCED!r} "
+                "takes the inverse of public shares of classes."
+            )
+        if self.plain_decision:
+            return
+        needs = {
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        for need, met in needs.items():
+            if not met:
+                raise InvalidInput(
+                    f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
+                    "need a public number of neighbours, and answers that were asked."
+                )
 
     @property
-    def neighbors_per_noise(self) -> float:
-        """Neighbours for each unit of noise and dimension, see ``_planning``."""
-        return NEIGHBORS_PER_NOISE
+    def class_names(self) -> AnyArray:
+        """Class names as declared, (c,); none where records do not vote."""
+        return self.target.class_names
 
     @property
     def label_only(self) -> bool:
         """Whether labels leave, and no votes."""
-        return False
-
-    @property
-    def reuse(self) -> str:
-        """What answers already given do for later queries."""
-        return NO_REUSE
-
-    @property
-    def trained_share(self) -> float | None:
-        """The share of a budget that trains a private model; None where a rule decides it."""
-        return 0.0
+        return self.release == "label"
 
     @property
     def trainings(self) -> int:
         """How many trainings of a private model share its part of a budget."""
-        return 1
+        return 1 + self.model_refreshes
 
     @property
     def model_rule(self) -> ModelRule:
         """How a private model is trained and used: as settled at its training, or as of today."""
-        settled: ModelRule | None = vars(self).get("settled_rule")
-        return settled or chosen_rule()
+        return self.settled_rule or chosen_rule()
 
     @property
     def class_shares(self) -> Floats:
-        """How common each class is, (c,): equal unless declared."""
-        return np.full(self.n_coordinates, 1 / self.n_coordinates)
+        """How common each class is, (c,): as declared, or equal."""
+        shares = np.asarray(
+            self.class_prior or np.ones(self.target.n_coordinates), dtype=np.float64
+        )
+        return np.asarray(shares / shares.sum())
 
     @property
     def class_costs(self) -> Floats:
         """What it costs to miss a record of each class, (c,)."""
-        return np.ones(self.n_coordinates)
+        if self.cost == BALANCED:
+            return 1 / self.class_shares
+        return np.asarray(self.cost or np.ones(self.target.n_coordinates), dtype=np.float64)
 
     @property
     def plain_decision(self) -> bool:
@@ -109,28 +172,6 @@ class SharedSettings(Settings, IndKNNParameters):
                 "'auto'; give the bandwidth that the radius was chosen for."
             )
 
-    @abstractmethod
-    def targets(self, y: npt.ArrayLike | None, size: int) -> RecordTargets:
-        """Check what `size` records carry, and return it as the records' shard keeps it."""
-
-    @property
-    @abstractmethod
-    def n_coordinates(self) -> int:
-        """Coordinates of what a record contributes."""
-
-    @property
-    def n_groups(self) -> int:
-        """Kinds of records that an answer tells apart; each needs neighbours of its own.
-
-        Numbers and labels are planned for as two classes are.
-        """
-        return 2
-
-    @property
-    @abstractmethod
-    def public_facts(self) -> tuple[str, ...]:
-        """What is public beside parameters and queries, in words."""
-
     @property
     def against_model(self) -> str:
         """What a private model needs and does not have; "" if it can be trained."""
@@ -138,7 +179,7 @@ class SharedSettings(Settings, IndKNNParameters):
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
-            "reuse_predictions=False": self.reuse == NO_REUSE,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
             "release='votes' (with class shares or costs)": self.plain_decision
             or not self.label_only,
         }
@@ -158,14 +199,9 @@ class SharedSettings(Settings, IndKNNParameters):
 
     def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
         """Tell whether a private model is wanted, or left to the rule, beside `n_public` rows."""
-        if self.trained_share is None:
+        if self.model_share is None:
             return not self.model_obstacle(n_public)
-        return self.trained_share > 0
-
-    @property
-    def why_no_model(self) -> str:
-        """Why "auto" has settled on no private model; "" where it has not."""
-        return str(vars(self).get("settled_against_model", ""))
+        return self.model_share > 0
 
     @property
     def private_count(self) -> bool:
@@ -185,7 +221,7 @@ class SharedSettings(Settings, IndKNNParameters):
     @property
     def priced_classes(self) -> int | None:
         """The number of classes that a label's price makes use of; None where scores decide."""
-        return self.n_coordinates if self.plain_decision else None
+        return self.target.n_coordinates if self.plain_decision else None
 
     @property
     def spendable(self) -> float:
@@ -226,23 +262,23 @@ class SharedSettings(Settings, IndKNNParameters):
         """What a subject is charged, over what each of its records would be.
 
         r records that are near the same queries, with the same label, pay r^2 together; r that
-        never are pay r.
+        never are pay r. Vectors that are typically shorter than 1 pay for their length.
         """
-        return float(self.records_per_subject**ALIKE)
+        return float(self.records_per_subject**ALIKE) * self.target.typical_length**2
 
     @property
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
-        if self.trained_share:
+        if self.model_share:
             return math.ceil(self.model_rule.asked * self.n_queries)
-        gated = self.reuse == GATE
+        gated = self.reuse_predictions == GATE
         return asked_of(self.n_queries) if gated else self.n_queries
 
     @property
     def even_noise(self) -> bool:
         """Whether the noise is the same in all answers."""
         fixed = self.private_count or self.min_similarity is not None
-        return not fixed and self.reuse == NO_REUSE
+        return not fixed and self.reuse_predictions == NO_REUSE
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""
@@ -252,8 +288,54 @@ class SharedSettings(Settings, IndKNNParameters):
         """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
 
+    @property
+    def training(self) -> TrainingBudget:
+        """What a private model is trained with, once share and number of records are settled."""
+        assert self.n_records is not None  # noqa: S101 (declared, or estimated before)
+        assert self.model_share is not None  # noqa: S101 (settled before)
+        return TrainingBudget(
+            self.n_records, self.spendable, self.model_share, self.trainings, self.class_shares,
+            self.subject_use, self.model_rule,
+        )  # fmt: skip
 
-AnySettings = TypeVar("AnySettings", bound=SharedSettings)
+    def settled(self, n_features: int, n_public: int) -> Self:
+        """Return the plan with a rule, and its share for the model where that is "auto"; public.
+
+        Where it gives none the plan says why, and needs no number of records if that is not why.
+        """
+        if self.model_share is not None:
+            return self._ruled(n_features, n_public) if self.model_share else self
+        if obstacle := self.model_obstacle(n_public):
+            return self.without_model(obstacle)
+        plan = self._ruled(n_features, n_public)
+        if share := fitting_share(
+            plan.changed(model_share=plan.model_rule.share).training, n_features
+        ):
+            return plan.changed(model_share=share)
+        return plan.without_model(
+            "with so few records of so many features, at this epsilon, it would be mostly noise"
+        )
+
+    def without_model(self, why: str) -> Self:
+        """Return the plan for which "auto" gives no model, and why."""
+        return self.changed(model_share=0.0, why_no_model=why)
+
+    def _ruled(self, n_features: int, n_public: int) -> Self:
+        assert self.n_records is not None  # noqa: S101 (declared, or estimated before)
+        return self.changed(settled_rule=chosen_rule(n_features, n_public, self.n_records))
+
+
+def check_names(target: Target, values: Mapping[str, Any]) -> None:
+    """Refuse the first parameter that records of this kind do not take, by its name."""
+    takers = {kind: {each.name for each in declared(taken)} for kind, taken in PARAMETERS.items()}
+    for name in values:
+        if name not in takers[target.kind]:
+            others = [KINDS[kind].words for kind, names in takers.items() if name in names]
+            for_whom = f"is for {' and '.join(others)}" if others else "is not one of a plan"
+            raise InvalidInput(
+                f"The {name!r} parameter {for_whom}, and records carry {target.words} here. "
+                "Leave it out."
+            )
 
 
 @lru_cache(maxsize=16)
