@@ -228,7 +228,6 @@ def compose(parts: Iterable[Composition]) -> Composition:
 
 
 def _ordered_sum(parts: list[Floats]) -> Floats:
-    """Return the sum in an order that depends on the values alone."""
     return np.asarray(np.sort(np.stack(parts), axis=0).sum(axis=0))
 
 

@@ -28,8 +28,7 @@ from vicinal._arrays import Floats
 from vicinal.accounting import _kernels
 from vicinal.errors import InvalidInput
 
-LARGEST_ORDER = 1e12
-"""Largest Rényi order that is accepted."""
+LARGEST_ORDER = 1e12  # largest Rényi order that is accepted
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
 _ROOT_HALF = math.sqrt(0.5)
@@ -128,15 +127,12 @@ class GaussianPair(Pair):
 
     @property
     def symmetric(self) -> bool:
-        """Whether there is no sampling."""
         return self.gamma == 1
 
     def gaussian(self) -> float | None:
-        """Return mu where there is no sampling."""
         return self.mu if self.gamma == 1 else None
 
     def excess(self, losses: Floats) -> Floats:
-        """Return the excess in closed form, (l,), sampled or not."""
         return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
 
 

@@ -92,7 +92,6 @@ def largest_sums(powers: Floats, laws: tuple[Floats, ...], block: int) -> Floats
 
 
 def _log_sums(power: Floats, log_q: Floats, log_miss: Floats, up: Floats, down: Floats) -> Floats:
-    """Return log(q G_b(up) + (1 - q) G_b(down)); broadcasts."""
     return np.logaddexp(log_q + log_gaps(power, up), log_miss + log_gaps(power, down))
 
 

@@ -206,7 +206,6 @@ class ScreeningPair(Pair):
 
     @property
     def symmetric(self) -> bool:
-        """Whether there is no sampling: then swapping the laws mirrors the positions."""
         return self.screening.gamma == 1
 
     def excess(self, losses: Floats) -> Floats:

@@ -64,11 +64,9 @@ class ScreeningBatchPair(Pair):
 
     @property
     def symmetric(self) -> bool:
-        """Whether there is no sampling."""
         return self.screening.gamma == 1
 
     def excess(self, losses: Floats) -> Floats:
-        """Return the excess of a batch, (l,), read off its table."""
         step, values = _profiles(self.screening, BATCH)
         return np.asarray(interpolate(values[self.size], step, losses))
 

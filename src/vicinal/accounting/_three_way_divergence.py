@@ -29,8 +29,7 @@ from vicinal.accounting._threshold_divergence import (
     mixed,
 )
 
-TOLERANCE = 1e-3
-"""A supremum is overestimated by at most this share."""
+TOLERANCE = 1e-3  # a supremum is overestimated by at most this share
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(48)
 _TAIL = 45.0
@@ -38,14 +37,11 @@ _LEVELS = 40
 _STRIPS = 0.05
 _COARSE = 4.0
 
-_SECOND = 0.484
-"""Twice phi(1): most that a second derivative of a Gaussian probability can be."""
+_SECOND = 0.484  # twice phi(1): most that a second derivative of a Gaussian probability can be
+_THIRD = 1.15  # more than the same for the second derivative of the derivative along (1, -1)
 
-_THIRD = 1.15
-"""More than the same for the second derivative of the derivative along (1, -1)."""
-
+# More than a third cumulant of a Gaussian in a convex set, along u or v twice and (1, -1).
 _CUMULANT = 5.7
-"""More than a third cumulant of a Gaussian in a convex set, along u or v twice and (1, -1)."""
 
 
 def log_win(u: Floats, v: Floats) -> Floats:
@@ -251,7 +247,6 @@ class ThreeWayComparison(SampledTests):
 
 
 def _log_sum(terms: Floats) -> Floats:
-    """Return the log of the sum of exponentials over the first axis."""
     return np.asarray(np.logaddexp.reduce(terms, axis=0))
 
 

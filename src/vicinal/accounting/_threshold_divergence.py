@@ -24,8 +24,7 @@ from vicinal.accounting._divergence import hazard, mixed_ratio
 
 Bounds = Callable[[Floats, Floats, Indices], tuple[Floats, Floats]]
 
-TOLERANCE = 1e-5
-"""A supremum is overestimated by at most this share."""
+TOLERANCE = 1e-5  # a supremum is overestimated by at most this share
 
 _SMALL = 0.5
 _TERMS = 14
@@ -146,7 +145,6 @@ class Thresholds(SampledTests):
         return log_rare(margin, np.asarray(self.mu), self.orders)
 
     def _side(self, a: Floats, *, lose: bool) -> Floats:
-        """Bound the frequent outcome beyond the end `a` of the margins searched."""
         return log_psi(self._ratio(a, lose=lose), self.orders)
 
     def _ratio(self, a: Floats, *, lose: bool) -> Floats:

@@ -21,18 +21,15 @@ from vicinal.mechanisms._record_vectors import towards_zero
 from vicinal.mechanisms._sorting import sort_ascending
 from vicinal.neighbours import LEVELS
 
-LOW = (1 << 24) - 1
-"""What of a charge is summed by itself, so that sums of charges cannot overflow."""
+LOW = (1 << 24) - 1  # what of a charge is summed by itself, so that sums of charges cannot overflow
 
+# The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`.
 EVERYBODY = (0, 1)
-"""The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`."""
 
+# Hits between the hint that a subject's numbers are wanted and their use. With many records most of
+# a walk is waiting for memory, and hints make it a third. They change no number. They stand in the
+# loops, because handing arrays to a function costs more than they save.
 _AHEAD = 12
-"""Hits between the hint that a subject's numbers are wanted and their use.
-
-With many records most of a walk is waiting for memory, and hints make it a third. They change no
-number. They stand in the loops, because handing arrays to a function costs more than they save.
-"""
 
 
 class NeighbourArrays(NamedTuple):
@@ -370,7 +367,6 @@ def _move_to(sums, vector, moved, touched):  # type: ignore[no-untyped-def]
 
 @compiled
 def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the level of one similarity, as ``Kernel.levels`` defines it."""
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 

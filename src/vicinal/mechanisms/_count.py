@@ -17,11 +17,8 @@ from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import NeighbourLists
 from vicinal.noise import NoiseSource
 
-SIZE_SHARE = 0.0005
-"""Share of its budget that one record pays for being counted once, at the start."""
-
-SIZE_RECORDS = 10
-"""Records that one subject counts for at most in the estimate of the size."""
+SIZE_SHARE = 0.0005  # share of its budget that one record pays for being counted once, at the start
+SIZE_RECORDS = 10  # records that one subject counts for at most in the estimate of the size
 
 
 class NoisyCount:

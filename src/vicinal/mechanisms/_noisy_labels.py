@@ -51,7 +51,6 @@ class NoisyLabels(VoteMechanism):
         self._scores = scores
 
     def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
-        """Return 0."""
         return 0.0
 
     def release(self, noise: Floats) -> LabelRelease:

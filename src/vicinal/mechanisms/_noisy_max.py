@@ -15,8 +15,7 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import FINEST
 from vicinal.noise import NoiseSource
 
-MOST_SUM = 1 << 60
-"""Sums of votes stay below this many steps, so that noise never overflows."""
+MOST_SUM = 1 << 60  # sums of votes stay below this many steps, so that noise never overflows
 
 
 def steps_of_vote(noise: float, most: float) -> int:

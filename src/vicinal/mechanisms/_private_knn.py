@@ -17,14 +17,11 @@ from vicinal.mechanisms._screening import NoisyThreshold
 from vicinal.mechanisms._vote_encoding import VoteEncoding
 from vicinal.neighbours import FLOAT32, RBF, IntegerMatrix, PoissonKNN, candidates_of
 
-_MOST_HITS = 1 << 22
-"""Candidates of a block of queries that are held at a time, or so."""
+_MOST_HITS = 1 << 22  # candidates of a block of queries that are held at a time, or so
+BLOCK = 256  # queries whose progress is told together: public, whatever the number of records
 
-BLOCK = 256
-"""Queries whose progress is told together: public, whatever the number of records."""
-
+# From public rows (m, d), and how far beyond them the bound lies, to the kernel.
 Grid = Callable[[FloatMatrix, float], RBF]
-"""From public rows (m, d), and how far beyond them the bound lies, to the kernel."""
 
 
 class PrivateKNNRelease:

@@ -16,8 +16,8 @@ from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 
 UNIT_BITS = 30
+# Grid steps of a vector of length one: with a kernel weight below 2^30 a product fits int64.
 UNIT = 1 << UNIT_BITS
-"""Grid steps of a vector of length one: with a kernel weight below 2^30 a product fits int64."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,11 +73,9 @@ class RecordVectors:
         return out
 
     def __len__(self) -> int:
-        """Return n."""
         return len(self.starts) - 1
 
     def __getitem__(self, rows: AnyInts) -> RecordVectors:
-        """Return the vectors of some records, in the order of `rows`, copied."""
         lengths = np.diff(self.starts)[rows]
         begin = _starts(lengths)
         entries = np.repeat(self.starts[:-1][rows] - begin[:-1], lengths) + np.arange(begin[-1])
@@ -88,8 +86,7 @@ class RecordVectors:
         return self.steps() / UNIT
 
 
-RecordTargets = Ints32 | RecordVectors
-"""What records carry: class indices (n,), or vectors."""
+RecordTargets = Ints32 | RecordVectors  # what records carry: class indices (n,), or vectors
 
 
 def joined(first: RecordTargets, second: RecordTargets) -> RecordTargets:

@@ -48,11 +48,9 @@ class SystemBernoulli(BernoulliSource):
     ordered = False
 
     def bernoulli(self, probability: float, size: int) -> Bools:
-        """Return fresh draws that nobody can predict."""
         return bernoulli(probability, size)
 
     def sample(self, probability: float, size: int) -> Places:
-        """Return who is in a fresh sample, see :func:`vicinal.noise._poisson_sample`."""
         return poisson_sample(probability, size)
 
 
@@ -66,7 +64,6 @@ class SimulatedBernoulli(BernoulliSource):
         self._generator = np.random.default_rng(seed)  # noqa: TID251 (a simulation protects nobody)
 
     def bernoulli(self, probability: float, size: int) -> Bools:
-        """Return the same draws for the same seed and the same calls."""
         return np.asarray(self._generator.random(size) < probability)
 
 

@@ -13,11 +13,10 @@ from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource
 from vicinal.noise import NoiseSource
 
+# Noise scale in steps: what the steps change in any probability is below 1e-25 (screening.md).
 FINEST = 1 << 40
-"""Noise scale in steps: what the steps change in any probability is below 1e-25 (screening.md)."""
 
-_FARTHEST = 1 << 62
-"""No noise reaches this; a threshold beyond is out of reach."""
+_FARTHEST = 1 << 62  # no noise reaches this; a threshold beyond is out of reach
 
 
 class NoisyThreshold:

@@ -18,8 +18,7 @@ from vicinal.mechanisms._noisy_max import NoisyMax
 from vicinal.mechanisms._release_counter import ReleaseCounter
 from vicinal.mechanisms._screening import NoisyThreshold
 
-FALLBACK = 0
-"""The class that a teacher votes for when it cannot tell: public, and the same for all."""
+FALLBACK = 0  # the class that a teacher votes for when it cannot tell: public, and the same for all
 
 
 _BLOCK = 1000

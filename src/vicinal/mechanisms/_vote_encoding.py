@@ -38,7 +38,6 @@ class OneHotVotes(VoteEncoding):
         self._n_classes = n_classes
 
     def count(self, chosen: Chosen, steps: int) -> Steps:
-        """Return votes of each class."""
         sums = np.zeros((len(chosen), self._n_classes), dtype=np.int64)
         _count_labels(chosen, self._labels, steps, sums)
         return sums
@@ -61,7 +60,6 @@ class ClippedVotes(VoteEncoding):
         self._tau = (top, over)
 
     def count(self, chosen: Chosen, steps: int) -> Steps:
-        """Return clipped votes of each attribute."""
         sums = np.zeros((len(chosen), self._attributes.shape[1]), dtype=np.int64)
         weights = self.weights(steps)[self._sizes]
         _count_attributes(chosen, self._attributes, weights, sums)

@@ -16,6 +16,7 @@ from vicinal.accounting.kinds._training import PlannedTraining
 
 __all__ = ["KINDS", "PlannedRelease"]
 
+# Every kind of release, by the name that a plan gives it.
 KINDS: dict[str, type[PlannedRelease]] = {
     release.kind: release
     for release in (
@@ -29,4 +30,3 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedTraining,
     )
 }
-"""Every kind of release, by the name that a plan gives it."""

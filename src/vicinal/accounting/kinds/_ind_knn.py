@@ -22,8 +22,7 @@ from vicinal.accounting.kinds._private_knn import full_step
 from vicinal.accounting.kinds._training import KEEPS, steps
 from vicinal.errors import InvalidInput
 
-MODEL_STEPS = 40
-"""Gradients of a private model, unless others are planned."""
+MODEL_STEPS = 40  # gradients of a private model, unless others are planned
 
 _TRAINED = (
     "gradients and answers are charged in one filter, each subject for its own: what training "
@@ -49,7 +48,6 @@ class PlannedIndKNN(PlannedRelease):
     model_steps: int | None = checked(steps, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Take the plan's delta for `epsilon`, unless there is one."""
         if (self.epsilon is None) == (self.B is None):
             raise InvalidInput(
                 f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
@@ -106,17 +104,14 @@ class PlannedIndKNN(PlannedRelease):
         ]
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` classifiers cost: whole budgets, however many answers there are."""
         if self.release == "label":
             return Composition.of(LabelFilter.from_epsilon(*self._guarantee()), count)
         return Composition.of(self._whole_budget(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return a subject that spends the whole budget."""
         return None if self.release == "label" else full_step(self._whole_budget(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what the filter, and a private model in it, assume."""
         return (
             (
                 "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "

@@ -63,24 +63,20 @@ class PlannedGNMax(PlannedRelease):
     votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check that `votes` go with labels alone, and hold a row for each of `count` answers."""
         if self.votes is not None:
             check_labels_only(name, self.release)
             check_one_row_each(name, self.votes, count)
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` answers cost, at their votes where these are known."""
         if self.votes is None:
             return self._maximum().cost(count)
         return Composition.of(PrivateMaxima(self.sigma, self.votes))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        """Return the bad laws of a noisy maximum; None at known votes."""
         return self._maximum().worst_case(count, order) if self.votes is None else None
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what teachers and their votes must be."""
         private = self.votes is not None
         return _assumptions(private=private, label_only=self.release == "label")
 
@@ -104,7 +100,6 @@ class PlannedConfidentGNMax(PlannedRelease):
     passed: tuple[int, ...] | None = checked(_query_numbers, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check answers, votes and who passed against `count` queries."""
         if self.answered is not None:
             _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
         if self.votes is not None:
@@ -132,7 +127,6 @@ class PlannedConfidentGNMax(PlannedRelease):
             )
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` screened queries cost, and their answers."""
         screened = self._screening().cost(count)
         if self.votes is None:
             return screened.add(self._maximum().cost(self._answers(count)))
@@ -143,7 +137,6 @@ class PlannedConfidentGNMax(PlannedRelease):
         return screened.add(Composition.of(PrivateMaxima(self.sigma_votes, labels)))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        """Return the bad laws of the screening and of the answers; None at known votes."""
         first = self._screening().worst_case(count, order)
         if first is None:
             return None
@@ -152,7 +145,6 @@ class PlannedConfidentGNMax(PlannedRelease):
         return [*first, *(second or [])]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what teachers, their votes, and an early stop must be."""
         stops = () if self.answered is None else (_STOPS,)
         private, label_only = self.votes is not None, self.release == "label"
         return _assumptions(*stops, private=private, label_only=label_only)

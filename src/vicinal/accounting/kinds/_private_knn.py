@@ -68,7 +68,6 @@ class PlannedScreening(PlannedRelease):
     votes: tuple[int, ...] | None = checked(largest_votes, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        """Check that `votes` are at most k, a row each, and not amplified by sampling."""
         if self.votes is None:
             return self
         if max(self.votes) > self.k:
@@ -85,7 +84,6 @@ class PlannedScreening(PlannedRelease):
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` screenings cost, at their largest votes where these are known."""
         if self.votes is None:
             return Composition.of(self._at_worst_votes(), count)
         fixed = (self.k, self.threshold, self.sigma)
@@ -94,7 +92,6 @@ class PlannedScreening(PlannedRelease):
         return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        """Return `count` answers at the votes that are worst at this `order`."""
         if self.votes is not None:
             return None
         screening = self._at_worst_votes()
@@ -103,7 +100,6 @@ class PlannedScreening(PlannedRelease):
         return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what a subject may move, and how samples are drawn."""
         private = () if self.votes is None else (PRIVATE_COST,)
         return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
 
@@ -123,13 +119,11 @@ class PlannedNoisyMax(PlannedRelease):
     classes: int | None = checked(classes, None)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` noisy maxima cost, with or without the votes."""
         if self.release == "votes":
             return Composition.of(self._votes(), count)
         return Composition.of(NoisyLabel(self.sigma, self.gamma, self.classes), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return `count` noisy maxima between two classes that the subject moves apart."""
         if self.release == "votes":
             return full_step(self._votes(), count)
         # Two classes, one leading by a vote: one in and one out make the other lead by a vote.
@@ -137,7 +131,6 @@ class PlannedNoisyMax(PlannedRelease):
         return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what a subject may move, what leaves, and how samples are drawn."""
         label = () if self.release == "votes" else (LABEL_ONLY,)
         return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
 
@@ -156,15 +149,12 @@ class PlannedGaussian(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` vectors cost."""
         return Composition.of(self._vector(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return a subject that moves every vector by the whole sensitivity."""
         return full_step(self._vector(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return what the sensitivity bounds, and how samples are drawn."""
         return (
             (
                 "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
@@ -188,15 +178,12 @@ class PlannedMultilabel(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def cost(self, count: int) -> Composition:
-        """Return what `count` answers cost."""
         return Composition.of(self._votes(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return two neighbours with tau labels each and none in common."""
         return full_step(self._votes(), count)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return how label vectors are scaled, and how samples are drawn."""
         return (
             ONE_OF_K,
             (

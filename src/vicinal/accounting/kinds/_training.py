@@ -46,7 +46,6 @@ class PlannedTraining(PlannedRelease):
     gamma: float = checked(rate, 1.0)
 
     def complete(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
-        """Refuse more gradients than can be composed."""
         if count * self.steps > MAX_COUNT:
             raise InvalidInput(
                 f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
@@ -55,15 +54,12 @@ class PlannedTraining(PlannedRelease):
         return self
 
     def cost(self, count: int) -> Composition:
-        """Return what all gradients of `count` trainings cost."""
         return Composition.of(self._gradient(), count * self.steps)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        """Return a subject whose every gradient is as long as the clipping bound."""
         return full_step(self._gradient(), count * self.steps)
 
     def assumptions(self) -> tuple[str, ...]:
-        """Return how gradients are clipped, what leaves, and how batches are drawn."""
         sampled = (POISSON, KNOWN_COINS) if self.gamma < 1 else ()
         return (
             (
