@@ -25,8 +25,7 @@ from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting._divergence import LARGEST_ORDER, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._three_way_divergence import ThreeWayComparison
-from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
+from vicinal.accounting._label_divergence import ShiftCells, ThreeWayComparison, Thresholds
 from vicinal.errors import InvalidInput
 
 LINE_GRID = 1 << 22  # least noise scale, in grid steps, for the bounds of one moving coordinate
