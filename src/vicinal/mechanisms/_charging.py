@@ -26,8 +26,7 @@ from vicinal.mechanisms._charging_kernels import (
     charge_votes,
     charge_votes_of_several,
 )
-from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._subject_table import RecordVectors, SubjectTable
 from vicinal.neighbours import THREADS, NeighbourLists, map_in_threads
 
 _TILE = 1 << 15  # rows whose labels, subjects and budgets fit a core's cache beside the hits

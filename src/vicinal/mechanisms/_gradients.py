@@ -19,9 +19,8 @@ from vicinal import _checks
 from vicinal._arrays import Bools, Floats, Floats32, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import BernoulliSource
-from vicinal.mechanisms._screening import FINEST
+from vicinal.mechanisms._planned_releases import FINEST, ReleaseCounter
+from vicinal.mechanisms._randomness import BernoulliSource
 from vicinal.noise import NoiseSource
 
 MOST_SUBJECTS = 1 << 24  # with more subjects a sum of clipped gradients could overflow
