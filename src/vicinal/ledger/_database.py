@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._tables import BYTES, TABLES, WHOLE, Table, Tables
+from vicinal.ledger._tables import ALL, BYTES, TABLES, WHOLE, Table, Tables
 
 if TYPE_CHECKING:
     from vicinal.ledger._chain import Chain, ChainLink
@@ -55,7 +55,7 @@ class Database(ABC):
         with self._guarded():
             return self._run(query, values)
 
-    def rows(self, table: Table, condition: str = "", values: Sequence[Value] = ()) -> list[Row]:
+    def rows(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> list[Row]:
         """Return whole rows of a table: those that a condition chooses, or all."""
         return self.read(table.selection(condition), values)
 
@@ -83,7 +83,7 @@ class Database(ABC):
                 if self.chain is not None:
                     self.chain.replace(table.name, key, before, [row])
 
-    def delete(self, table: Table, condition: str = "", values: Sequence[Value] = ()) -> None:
+    def delete(self, table: Table, condition: str = ALL, values: Sequence[Value] = ()) -> None:
         """Delete the rows that a condition chooses, or all."""
         with self._writing():
             # Without a chain nobody asks what went, and a copy of a ledger may be large.
@@ -133,7 +133,10 @@ class Database(ABC):
             with self._guarded():
                 link = self._link()  # with its rows: neither is ever durable without the other
         except BaseException:
-            self._undo()
+            if self.chain is not None:
+                self.chain.forget()
+            with suppress(StorageFailed), self._guarded():
+                self._rollback()
             raise
         finally:
             self._inside = False
@@ -251,16 +254,6 @@ class Database(ABC):
         link = self.chain.next(int(rows[0][0]) if rows else 0)
         self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
-
-    def _undo(self) -> None:
-        """Roll back; a database that cannot even do that has failed."""
-        if self.chain is not None:
-            self.chain.forget()
-        try:
-            with self._translated():
-                self._rollback()
-        except StorageFailed:
-            self.failed = True
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
