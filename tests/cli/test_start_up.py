@@ -52,7 +52,7 @@ def test_one_command_loads_no_other():
 @pytest.mark.parametrize("command", ["init", "audience"])
 def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
     modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
-    assert "vicinal.planning._plan" in modules
+    assert "vicinal.planning._parameter_tables" in modules
     assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
 
 
