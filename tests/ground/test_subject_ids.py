@@ -23,7 +23,7 @@ from vicinal.ledger._id_encoding import framed, unframed
 from vicinal.mechanisms._teachers import teachers_of
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.predictors._inputs import FitInputs
-from vicinal.serving._routes import checked_ids
+from vicinal.serving._app import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {
