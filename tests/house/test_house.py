@@ -220,6 +220,21 @@ def test_words_of_a_name(name, expected):
     assert words(name) == expected
 
 
+def defined_twice(tree: ast.Module) -> list[str]:
+    """Return constants, functions and classes of a module that a later line defines again."""
+    names: list[str] = []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        names += [getattr(one, "id", getattr(one, "name", "")) for one in targets]
+    return sorted({name for name in names if name and names.count(name) > 1})
+
+
+def test_nothing_is_defined_twice_in_a_module():
+    """The second one would serve those who mean the first, and no linter says so of constants."""
+    assert not {module: twice for module in MODULES if (twice := defined_twice(parsed(module)))}
+    assert defined_twice(ast.parse("A = 1\ndef b(): ...\nA = 2")) == ["A"]
+
+
 @pytest.fixture(scope="module")
 def measured() -> house.House:
     return house.House(ROOT)
