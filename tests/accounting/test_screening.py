@@ -8,12 +8,11 @@ import pytest
 from mpmath import mp, mpf
 
 from loss_tools import pld_delta
-from vicinal.accounting import _screening_batch
+from vicinal.accounting import _screening
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._screening import Screening, ScreeningAt
-from vicinal.accounting._screening_batch import ScreeningBatchPair
+from vicinal.accounting._screening import Screening, ScreeningAt, ScreeningBatchPair
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
@@ -170,14 +169,14 @@ def test_a_batch_dominates_every_adaptive_choice(screening, answers):
 
 def test_the_hull_of_a_block_dominates_each_of_its_votes():
     screening = Screening(400, 200, 12.0, 0.3)
-    positions = _screening_batch._positions(screening)
+    positions = _screening._positions(screening)
     losses = np.linspace(-0.3, 0.3, 61)
     for low, high in itertools.pairwise(range(0, len(positions), 37)):
-        hull = _screening_batch._option(screening, positions[low], positions[high])
-        bound = _screening_batch._own_excess(hull, losses)
+        hull = _screening._option(screening, positions[low], positions[high])
+        bound = _screening._own_excess(hull, losses)
         for place in range(low, high + 1, 5):
-            single = _screening_batch._option(screening, positions[place], positions[place])
-            assert (_screening_batch._own_excess(single, losses) <= bound + 1e-15).all()
+            single = _screening._option(screening, positions[place], positions[place])
+            assert (_screening._own_excess(single, losses) <= bound + 1e-15).all()
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.25])

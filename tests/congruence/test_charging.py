@@ -15,9 +15,8 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.mechanisms import _charging as charging
-from vicinal.mechanisms._charging_kernels import EVERYBODY, hits_by_subject
-from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.mechanisms._sorting import sort_ascending
+from vicinal.mechanisms._charging_kernels import EVERYBODY, hits_by_subject, sort_ascending
+from vicinal.mechanisms._subject_table import RecordVectors
 from vicinal.neighbours import Cosine, NeighbourLists, _scan
 
 pytestmark = pytest.mark.quick

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.site import api, commands, errors, links, plans
-from vicinal.accounting.kinds import KINDS
+from vicinal.accounting import KINDS
 from vicinal.cli._main import Commands
 
 ROOT = Path(__file__).parents[2]

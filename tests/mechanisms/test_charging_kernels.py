@@ -30,7 +30,7 @@ from vicinal.mechanisms._charging_kernels import (
     charge_vectors_of_several,
     scale_down,
 )
-from vicinal.mechanisms._record_vectors import towards_zero
+from vicinal.mechanisms._subject_table import towards_zero
 from vicinal.neighbours import LEVELS, Cosine, NeighbourLists, _scan
 
 NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)

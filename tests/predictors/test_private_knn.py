@@ -19,16 +19,9 @@ from vicinal.accounting._plan import account
 from vicinal.baselines._pate import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
-from vicinal.mechanisms._noisy_max import FINEST, NoisyMax
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import (
-    NearestOfSample,
-    SimulatedBernoulli,
-    SystemBernoulli,
-    bernoulli_source,
-)
-from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
+from vicinal.mechanisms._planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms._private_knn import ClippedVotes, NearestOfSample, OneHotVotes
+from vicinal.mechanisms._randomness import SimulatedBernoulli, SystemBernoulli, bernoulli_source
 from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
 from vicinal.neighbours._kernels import FLOAT32
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered

@@ -18,9 +18,8 @@ from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import Screening
-from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.mechanisms._sampling import NearestOfSample
-from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold
+from vicinal.mechanisms._private_knn import NearestOfSample
 from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 

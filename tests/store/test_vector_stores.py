@@ -14,7 +14,7 @@ from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._record_vectors import UNIT, RecordVectors
+from vicinal.mechanisms._subject_table import UNIT, RecordVectors
 from vicinal.planning import IndKNNPlan
 from vicinal.serving._models import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store

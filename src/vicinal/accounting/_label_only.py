@@ -25,18 +25,12 @@ from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting._divergence import LARGEST_ORDER, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._three_way_divergence import ThreeWayComparison
-from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
+from vicinal.accounting._label_divergence import ShiftCells, ThreeWayComparison, Thresholds
 from vicinal.errors import InvalidInput
 
-LINE_GRID = 1 << 22
-"""Least noise scale, in grid steps, for the bounds of one moving coordinate."""
-
-PLANE_GRID = 1 << 30
-"""Least noise scale, in grid steps, for the bounds of two moving coordinates."""
-
-MAX_CLASSES = 1 << 16
-"""Most classes for which a bound uses their number."""
+LINE_GRID = 1 << 22  # least noise scale, in grid steps, for the bounds of one moving coordinate
+PLANE_GRID = 1 << 30  # least noise scale, in grid steps, for the bounds of two moving coordinates
+MAX_CLASSES = 1 << 16  # most classes for which a bound uses their number
 
 # Above these values of order times shift the unsampled Gaussian's own bound is taken: without
 # sampling 1 % and 6 % higher at most, with sampling far higher.

@@ -26,15 +26,11 @@ from vicinal.mechanisms._charging_kernels import (
     charge_votes,
     charge_votes_of_several,
 )
-from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._subject_table import RecordVectors, SubjectTable
 from vicinal.neighbours import THREADS, NeighbourLists, map_in_threads
 
-_TILE = 1 << 15
-"""Rows whose labels, subjects and budgets fit a core's cache beside the hits."""
-
-_ALONE = 1 << 15
-"""Hits that one thread is through before others have woken up."""
+_TILE = 1 << 15  # rows whose labels, subjects and budgets fit a core's cache beside the hits
+_ALONE = 1 << 15  # hits that one thread is through before others have woken up
 
 
 def charge_neighbours(
@@ -77,7 +73,6 @@ def charge_neighbours(
 
 
 def _cuts(tiles: int, threads: int) -> list[Ints]:
-    """Return the tiles of each thread: consecutive ones, at least one."""
     return np.array_split(np.arange(tiles), min(tiles, threads))
 
 

@@ -17,22 +17,18 @@ from vicinal._arrays import Bools, Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
 from vicinal.accounting import MAX_NORM, afford, charge, label_afford, label_charge
-from vicinal.mechanisms._record_vectors import towards_zero
-from vicinal.mechanisms._sorting import sort_ascending
+from vicinal.mechanisms._subject_table import towards_zero
 from vicinal.neighbours import LEVELS
 
-LOW = (1 << 24) - 1
-"""What of a charge is summed by itself, so that sums of charges cannot overflow."""
+LOW = (1 << 24) - 1  # what of a charge is summed by itself, so that sums of charges cannot overflow
 
+# The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`.
 EVERYBODY = (0, 1)
-"""The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`."""
 
+# Hits between the hint that a subject's numbers are wanted and their use. With many records most of
+# a walk is waiting for memory, and hints make it a third. They change no number. They stand in the
+# loops, because handing arrays to a function costs more than they save.
 _AHEAD = 12
-"""Hits between the hint that a subject's numbers are wanted and their use.
-
-With many records most of a walk is waiting for memory, and hints make it a third. They change no
-number. They stand in the loops, because handing arrays to a function costs more than they save.
-"""
 
 
 class NeighbourArrays(NamedTuple):
@@ -55,7 +51,7 @@ class SubjectArrays(NamedTuple):
 
 
 class VectorArrays(NamedTuple):
-    """The arrays of :class:`vicinal.mechanisms._record_vectors.RecordVectors`."""
+    """The arrays of :class:`vicinal.mechanisms._subject_table.RecordVectors`."""
 
     starts: Ints
     coordinates: Ints32
@@ -370,7 +366,6 @@ def _move_to(sums, vector, moved, touched):  # type: ignore[no-untyped-def]
 
 @compiled
 def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the level of one similarity, as ``Kernel.levels`` defines it."""
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 
@@ -411,3 +406,54 @@ def differing(one, other, first):  # type: ignore[no-untyped-def]
         places[at] = first + i
         at += one[i] != other[i]
     return places[:at].copy()
+
+
+@compiled
+def sort_ascending(values):  # type: ignore[no-untyped-def]
+    """Sort all of `values`, int64 (n,), in place.
+
+    Neighbouring runs that ascend are merged until there is one, so sorted values are read once.
+    The memory for merging is taken here and is as long as `values`: a caller's longer buffer would
+    let entries beyond `values` in, which belong to somebody else.
+    """
+    if _ascending_end(values, 0) == len(values):
+        return
+    source, target = values, np.empty(len(values), dtype=np.int64)
+    while _ascending_end(source, 0) < len(source):
+        first = 0
+        while first < len(source):
+            middle = _ascending_end(source, first)
+            last = _ascending_end(source, middle)
+            _merge(source, first, middle, last, target)
+            first = last
+        source, target = target, source
+    values[:] = source
+
+
+@compiled
+def _ascending_end(values, first):  # type: ignore[no-untyped-def]
+    """Return where the values that ascend from `first` on end."""
+    if first >= len(values):
+        return len(values)
+    last = first + 1
+    while last < len(values) and values[last - 1] <= values[last]:
+        last += 1
+    return last
+
+
+@compiled
+def _merge(source, first, middle, last, target):  # type: ignore[no-untyped-def]
+    """Merge two sorted runs of `source` into the same places of `target`."""
+    one, other, to = first, middle, first
+    while one < middle and other < last:
+        left = source[one] <= source[other]
+        target[to] = min(source[one], source[other])  # without a branch: no order is foreseen
+        one += left
+        other += not left
+        to += 1
+    while one < middle:
+        target[to] = source[one]
+        one, to = one + 1, to + 1
+    while other < last:
+        target[to] = source[other]
+        other, to = other + 1, to + 1

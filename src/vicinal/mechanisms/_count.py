@@ -10,18 +10,22 @@ import math
 import numpy as np
 
 from vicinal._arrays import Bools, Floats, Ints
-from vicinal.accounting import grid_slack, unit_rate
-from vicinal.mechanisms._counting_kernels import charge_counts, charge_sizes
+from vicinal._compiled import compiled
+from vicinal.accounting import charge, grid_slack, unit_rate
+from vicinal.mechanisms._charging_kernels import (
+    EVERYBODY,
+    LOW,
+    hits_by_subject,
+    longest_norm,
+    run_end,
+)
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import NeighbourLists
 from vicinal.noise import NoiseSource
 
-SIZE_SHARE = 0.0005
-"""Share of its budget that one record pays for being counted once, at the start."""
-
-SIZE_RECORDS = 10
-"""Records that one subject counts for at most in the estimate of the size."""
+SIZE_SHARE = 0.0005  # share of its budget that one record pays for being counted once, at the start
+SIZE_RECORDS = 10  # records that one subject counts for at most in the estimate of the size
 
 
 class NoisyCount:
@@ -109,3 +113,63 @@ def noisy_size(
     )
     estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
     return estimate, (int(high) << 24) + int(low)
+
+
+@compiled
+def charge_counts(  # type: ignore[no-untyped-def]
+    starts, rows, slots, records, remaining, steps, scale, rate, counts, part
+):
+    """Count every subject that can pay for it; mark its hits in `part`.
+
+    See :class:`vicinal.mechanisms._count.NoisyCount`. Returns charges as :func:`charge_votes`.
+    """
+    high, low = 0, 0
+    longest = longest_norm(scale)
+    cost = charge(min(steps, longest) ** 2, rate)
+    for j in range(len(starts) - 1):
+        several = 0
+        for hit in range(starts[j], starts[j + 1]):
+            slot = slots[rows[hit]]
+            if records[slot] > 1:
+                several += 1
+                continue
+            if steps <= longest and cost <= remaining[slot]:
+                remaining[slot] -= cost
+                counts[j] += steps
+                high, low = high + (cost >> 24), low + (cost & LOW)
+                part[hit] = True
+        if several == 0:
+            continue
+        order = hits_by_subject(starts[j], starts[j + 1], rows, slots, records, EVERYBODY)
+        first = 0
+        while first < several:
+            last = run_end(order, first, rows, slots)
+            slot = slots[rows[order[first]]]
+            contribution = (last - first) * steps
+            whole_cost = charge(min(contribution, longest) ** 2, rate)
+            if contribution <= longest and whole_cost <= remaining[slot]:
+                remaining[slot] -= whole_cost
+                counts[j] += contribution
+                high, low = high + (whole_cost >> 24), low + (whole_cost & LOW)
+                for hit in order[first:last]:
+                    part[hit] = True
+            first = last
+    return high, low
+
+
+@compiled
+def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
+    """Count min(records, most) of every subject that can pay for it.
+
+    See :func:`vicinal.mechanisms._count.noisy_size`. Returns (count in steps, high, low).
+    """
+    total, high, low = 0, 0, 0
+    longest = longest_norm(scale)
+    for slot in range(len(records)):
+        contribution = min(records[slot], most) * steps
+        cost = charge(min(contribution, longest) ** 2, rate)
+        if contribution <= longest and cost <= remaining[slot]:
+            remaining[slot] -= cost
+            total += contribution
+            high, low = high + (cost >> 24), low + (cost & LOW)
+    return total, high, low

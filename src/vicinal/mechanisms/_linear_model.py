@@ -29,8 +29,8 @@ Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 Units = npt.NDArray[np.int64]
 
+# Steps in a clipping bound, at most: so many contributions together fit into int32.
 _FINEST = (1 << 31) // MOST_TOGETHER
-"""Steps in a clipping bound, at most: so many contributions together fit into int32."""
 
 _CHUNK = 1024  # rows that both products find in a core's cache
 _LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 products reach 2^30

@@ -17,8 +17,7 @@ from vicinal.accounting import UNITS, charge, grid_slack, unit_rate
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
-_PLANNED = 20
-"""Tallies that the grid is planned for."""
+_PLANNED = 20  # tallies that the grid is planned for
 
 _INSIDE = 1 - 1e-9
 

@@ -111,11 +111,9 @@ class NoisyVotes(VoteMechanism):
         self._slack = slack
 
     def slack(self, noise: float) -> float:
-        """Return the grid's cost of one release, see :meth:`VoteMechanism.slack`."""
         return self.n_classes * grid_slack(self.grid.scale(noise))
 
     def release(self, noise: Floats) -> VoteRelease:
-        """Return the release of one block of queries, see :meth:`VoteMechanism.release`."""
         scales, rates = self._prices(noise)
         self._slack.charge(scales.tolist(), self.n_classes)
         return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
@@ -192,18 +190,15 @@ class VoteRelease(BlockRelease):
     """A release of noisy votes."""
 
     def publish(self, votes: Steps) -> Floats:
-        """Return noisy votes, float64 (q, c), in units of a unit vote."""
         return self._noisy(votes) / self.mechanism.grid.steps
 
 
-FINE = 1 << 22
-"""Noise scales are at least this many grid steps."""
+FINE = 1 << 22  # noise scales are at least this many grid steps
 
+# Steps in a unit contribution are at most this many: squared norms stay inside int64.
 FINEST = 1 << 29
-"""Steps in a unit contribution are at most this many: squared norms stay inside int64."""
 
-SLACK_SHARE = 0.01
-"""Share of delta that the grid may use up in a GDP guarantee."""
+SLACK_SHARE = 0.01  # share of delta that the grid may use up in a GDP guarantee
 
 _ROUNDING = 1e-9
 
@@ -227,7 +222,6 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
-        """Refuse a grid on which squares of contributions could pass int64."""
         steps = _checks.integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")

@@ -19,8 +19,7 @@ from vicinal.neighbours._radius import Radius, Reference
 from vicinal.neighbours._scan import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
-LEAST_PER_CELL = 8
-"""Public points for a cell, at least: with fewer, cells follow single points."""
+LEAST_PER_CELL = 8  # public points for a cell, at least: with fewer, cells follow single points
 
 MOST_CELLS = 4096
 
@@ -30,11 +29,8 @@ _NEAREST = 5
 _SCORED = 4096
 _CHUNK = 1 << 18
 
-_BLOCK = 2048
-"""Records of a cell's block of memory."""
-
-_TOGETHER = 16
-"""Cells that a thread takes at a time, at least."""
+_BLOCK = 2048  # records of a cell's block of memory
+_TOGETHER = 16  # cells that a thread takes at a time, at least
 
 _TASKS = 4
 
@@ -65,7 +61,6 @@ class CentroidCells:
     margin: float
 
     def __len__(self) -> int:
-        """Return the number of cells."""
         return len(self.centroids)
 
     def scores(self, integers: IntegerMatrix) -> Floats32:
@@ -202,15 +197,12 @@ class PublicCentroids(Index):
 
     @property
     def stride(self) -> int:
-        """The width of a stored row."""
         return self.stores[0].stride
 
     def keys(self, integers: IntegerMatrix) -> Ints32:
-        """Return the cell of every record, int32 (m,)."""
         return self.cells.of(integers)
 
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
-        """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         self._reserve(self._size + len(integers))
         for start in range(0, len(integers), _CHUNK):
@@ -219,7 +211,6 @@ class PublicCentroids(Index):
             self._add(integers[part], homes)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows` physically, cell by cell; `movers` take over the numbers of the holes."""
         for cell, members in _groups(self._cells[rows]):
             self._remove(cell, np.sort(self._slots[rows[members]].astype(np.int64)))
         new_size = self._size - len(rows)
@@ -259,7 +250,6 @@ class PublicCentroids(Index):
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
     ) -> list[Hits] | None:
-        """Scan the cells that any query looks at, each for the queries that do."""
         probed = self.cells.probed(queries)
         looked = [
             cell for cell in np.flatnonzero(probed.any(axis=0)).tolist() if len(self.stores[cell])

@@ -101,11 +101,8 @@ def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
     return np.frombuffer(pages, dtype).reshape(shape)
 
 
-_POPULATE_WRITE = 23
-"""Linux's MADV_POPULATE_WRITE, which Python has no name for."""
-
-_TOUCHED = 1 << 20
-"""Bytes that the system is asked for at a time, as the interpreter waits."""
+_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE, which Python has no name for
+_TOUCHED = 1 << 20  # bytes that the system is asked for at a time, as the interpreter waits
 
 
 def _touch(block: AnyArray, first: int, stop: int) -> None:

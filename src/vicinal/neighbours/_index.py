@@ -19,11 +19,10 @@ from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import Hits, NeighbourLists, Pairs, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
+# Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order.
 MOST_HITS = 1 << 24
-"""Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order."""
 
-_FARTHEST = 1 << 40
-"""Beyond this, either way, a threshold means everybody or nobody."""
+_FARTHEST = 1 << 40  # beyond this, either way, a threshold means everybody or nobody
 
 Thresholds = Ints
 
@@ -196,16 +195,14 @@ class Index(ABC):
             )
 
 
-TILE = 1 << 15
-"""Records that a thread takes at a time, at most."""
+TILE = 1 << 15  # records that a thread takes at a time, at most
 
 _LEAST = 1024
-_TASKS = 4
-"""Tasks for every thread, so that none waits long for another."""
+_TASKS = 4  # tasks for every thread, so that none waits long for another
 
 
+# Bytes of records, times queries, that one thread is through about as soon as several.
 _ALONE = 1 << 25
-"""Bytes of records, times queries, that one thread is through about as soon as several."""
 
 
 class RowIndex(Index):
@@ -220,7 +217,6 @@ class RowIndex(Index):
 
     @property
     def stride(self) -> int:
-        """The width of a stored row."""
         return self.store.stride
 
     @property
@@ -229,17 +225,14 @@ class RowIndex(Index):
         return self.store.features
 
     def reserve(self, more: int) -> None:
-        """Have memory for so many more records."""
         self.store.reserve(more)
 
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
-        """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
         self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size, names=False)
 
@@ -311,8 +304,7 @@ class ExactIndex(RowIndex):
         return min(self._tile, max(share, _LEAST))
 
 
-BLOCK_BYTES = 1 << 25
-"""Memory taken at a time; pages of it that hold nothing yet are not touched."""
+BLOCK_BYTES = 1 << 25  # memory taken at a time; pages of it that hold nothing yet are not touched
 
 
 class FeatureRows:
@@ -334,7 +326,6 @@ class FeatureRows:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return self._size
 
     @property

@@ -53,19 +53,17 @@ from vicinal.errors import InvalidInput
 INTEGER_NORM = 4095
 """Largest Euclidean norm of an integer feature vector."""
 
-MAX_FEATURES = 1 << 20
-"""Beyond this many features, rounding would leave too little of the norm."""
+MAX_FEATURES = 1 << 20  # beyond this many features, rounding would leave too little of the norm
 
+# Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned.
 INT8_LIMIT = 127
-"""Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned."""
 
+# Integer features as they are stored: int8, or float32 that holds integers.
 IntegerMatrix = AnyArray
-"""Integer features as they are stored: int8, or float32 that holds integers."""
 
 _Factor = Callable[[Floats, Floats], Floats]
 
-_CHUNK = 1 << 15
-"""Numbers that are scaled and rounded together: they stay in a core's cache."""
+_CHUNK = 1 << 15  # numbers that are scaled and rounded together: they stay in a core's cache
 
 _SAMPLED = 8192
 _CANDIDATES = 32
@@ -87,7 +85,6 @@ class Precision:
     limit: int = INTEGER_NORM
 
     def __post_init__(self) -> None:
-        """Refuse what products would not be exact for."""
         _checks.integer("norm", self.norm, least=1, most=INTEGER_NORM)
         _checks.integer("limit", self.limit, least=1, most=INTEGER_NORM)
 
@@ -164,12 +161,10 @@ def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatri
 
 
 def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
-    """Scale every row to length one."""
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
 
 def _within(bound: float) -> _Factor:
-    """Scale rows to units of `bound`, longer ones to length one."""
     return lambda peaks, norms: peaks / np.maximum(peaks * norms, bound)
 
 
@@ -198,8 +193,7 @@ def _scaled(X: FloatMatrix, factor: _Factor, length: float) -> Floats:
     return rows
 
 
-LEVELS = 1 << 16
-"""Number of levels of similarity that a kernel value can depend on."""
+LEVELS = 1 << 16  # number of levels of similarity that a kernel value can depend on
 
 KernelTable = Floats
 
@@ -284,24 +278,19 @@ class Cosine(Kernel):
         self.level_shift = _shift_to_levels(precision.norm**2)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return unit vectors rounded to integers."""
         return unit_vectors(X, self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return zeros: the similarity is the product itself."""
         return np.zeros(len(integers), dtype=np.int32)
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the cosine of integer products, between 0 and 1."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return squared distances of unit vectors."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the integer product of a cosine, which may be negative here."""
         value = _checks.real("radius", value, least=-1, most=1)
         return math.ceil(value * self.precision.scale(n_features) ** 2)
 
@@ -340,11 +329,9 @@ class RBF(Kernel):
         self.level_shift = _shift_to_levels(self.level_origin - 1)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return rows in units of the bound as integers, longer ones pulled back to it."""
         return _rounded(X, _within(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return squared norms, exact: each is at most 4095^2 < 2^24."""
         wide = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
 
@@ -357,7 +344,6 @@ class RBF(Kernel):
         return (self.unit(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the kernel value of negative squared integer distances."""
         return np.exp(np.minimum(similarity, 0.0) * self._exponent(n_features))
 
     def squared_distance(
@@ -365,11 +351,9 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return what similarities are the negatives of."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the negative squared integer distance at which the kernel takes `value`."""
         value = _checks.real("radius", value, above=0, most=1)
         lowest = -((2 * self.precision.norm) ** 2)
         return max(lowest, math.ceil(math.log(value) / self._exponent(n_features)))

@@ -20,11 +20,10 @@ from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import Hits
 from vicinal.neighbours.engines import HitBudget, QueryBlock
 
+# Steps of a standard deviation that normals are rounded to; their products stay below 2^53.
 _STEPS = 1 << 16
-"""Steps of a standard deviation that normals are rounded to; their products stay below 2^53."""
 
-_LANES = 32
-"""Tables are stored in multiples of this, so that comparisons fill a vector."""
+_LANES = 32  # tables are stored in multiples of this, so that comparisons fill a vector
 
 _CHUNK = 1 << 14
 
@@ -76,18 +75,15 @@ class HyperplaneLSH(RowIndex):
         self._codes = GrowableArray(width, self._dtype, self.store.block)
 
     def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
-        """Return :meth:`codes`, a good many rows at a time."""
         chunks = range(0, max(1, len(integers)), _CHUNK)
         return np.concatenate([self.codes(integers[at : at + _CHUNK]) for at in chunks])
 
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
-        """Append integer rows (m, d), with their buckets in every table."""
         self._check_integers("integers", integers)
         self._codes.write(len(self.store), self.keys(integers) if keys is None else keys)
         super().add(integers)
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Remove rows; `movers` fill the holes, and their buckets go with them."""
         new_size = len(self.store) - len(rows)
         holes = rows[rows < new_size]
         super().remove(rows, movers)
@@ -105,7 +101,6 @@ class HyperplaneLSH(RowIndex):
     def _scan(
         self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
     ) -> list[Hits] | None:
-        """Scan, query by query, what shares a bucket with it."""
         codes = self.codes(queries)
         # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
         codes[:, self.tables :] = 1

@@ -29,28 +29,19 @@ from vicinal.neighbours._radius import Reference
 from vicinal.neighbours._scan import NeighbourLists
 from vicinal.neighbours._selection import select_largest
 
-NOBODY = -1
-"""Stands in a row of chosen records where the sample held fewer than k subjects."""
+NOBODY = -1  # stands in a row of chosen records where the sample held fewer than k subjects
 
 Chosen = Ints32
 
-_PROBES = 1024
-"""Records whose distances tell where the radius must lie."""
+_PROBES = 1024  # records whose distances tell where the radius must lie
+_MARGIN = 3.0  # standard deviations by which heads, and the rank of a radius, are planned too large
+_MOST_SHARE = 0.8  # beyond this share of all records a radius saves nothing
+_DEAR = 2  # what a record of a sample that is drawn first costs, in candidates inside a radius
 
-_MARGIN = 3.0
-"""Standard deviations by which heads, and the rank of a radius, are planned too large."""
-
-_MOST_SHARE = 0.8
-"""Beyond this share of all records a radius saves nothing."""
-
-_DEAR = 2
-"""What a record of a sample that is drawn first costs, in candidates inside a radius."""
-
+# From so many keys on it is sooner to count them by similarity, in so many bins.
 _MANY, _BINS = 512, 1024
-"""From so many keys on it is sooner to count them by similarity, in so many bins."""
 
-_EVERYBODY = -(1 << 40)
-"""A radius that all records lie inside."""
+_EVERYBODY = -(1 << 40)  # a radius that all records lie inside
 
 
 def candidates(k: int, gamma: float) -> float:
@@ -89,7 +80,6 @@ class PoissonKNN:
         self._probes = Reference(kernel, probes) if len(probes) else None
 
     def __len__(self) -> int:
-        """Return the number of records. Private."""
         return len(self.slots)
 
     def candidates(self, queries: IntegerMatrix) -> NeighbourLists:
@@ -208,7 +198,6 @@ def _first_subjects(  # type: ignore[no-untyped-def]
 
 @compiled
 def _key(similarity, row):  # type: ignore[no-untyped-def]
-    """Return what orders records: a larger similarity first, then a smaller row."""
     return (np.int64(similarity) << 32) | (0x7FFFFFFF - np.int64(row))
 
 

@@ -24,12 +24,11 @@ LEAST_COUNT = 30.0
 _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 16
+# Up to so many largest values are kept in order while others pass; more are selected of all.
 _FEW = 64
-"""Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
-_FEW_PAIRS = 1 << 13
-"""Up to so many similarities are looked at sooner than a second search is made."""
+_FEW_PAIRS = 1 << 13  # up to so many similarities are looked at sooner than a second search is made
 
 _PROBES = 1000
 _UNUSUAL = 0.05
@@ -61,7 +60,6 @@ class Reference:
         self.points = points
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return len(self.points)
 
     @cached_property
@@ -178,11 +176,9 @@ class FixedRadius(Radius):
         self._n_records = n_records
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the same similarity for every query."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
     def expected(self, queries: IntegerMatrix) -> Floats:
-        """Return the reference's share inside the radius, scaled to the number of records."""
         if self._reference is None:
             raise InvalidInput(
                 "A public count with a fixed radius needs a public reference set. Pass 'public' "
@@ -221,7 +217,6 @@ class AdaptiveRadius(Radius):
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the rank-th largest similarity of each query to the reference."""
         return self._reference.largest(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
@@ -242,7 +237,6 @@ class AdaptiveRadius(Radius):
         return self._reference.largest(self._reference.points[:_PROBES], rank)
 
     def expected(self, queries: IntegerMatrix) -> Floats:
-        """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))
 
 

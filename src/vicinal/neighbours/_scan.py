@@ -25,8 +25,8 @@ from vicinal.neighbours._kernels import IntegerMatrix
 
 Floors = Ints
 
+# Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query.
 Hits = tuple[Ints, Ints32, Ints32]
-"""Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,9 @@ class ScanRecords:
     row_ids: Ints32
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.row_ids)
 
     def __getitem__(self, part: slice) -> ScanRecords:
-        """Return consecutive records."""
         return ScanRecords(self.features[part], self.offsets[part], self.row_ids[part])
 
 
@@ -75,7 +73,6 @@ class QueryBlock:
     packed: Any
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.floors)
 
 
@@ -90,7 +87,6 @@ class HitBudget:
         self.remaining = np.array([hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
-        """Tell whether nothing has been given up for lack of room."""
         return bool(self.remaining[0] >= 0)
 
 
@@ -211,7 +207,6 @@ class NeighbourLists:
     similarities: Ints32
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.starts) - 1
 
     def of(self, first: int, stop: int) -> NeighbourLists:
@@ -304,9 +299,9 @@ def fill_holes(rows: Ints, size: int) -> Ints:
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Threads that a search may use: the processors that this process may run on, by its affinity and by
+# the quota of its container.
 THREADS = int(cpu_count())
-"""Threads that a search may use: the processors that this process may run on, by its affinity and
-by the quota of its container."""
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:

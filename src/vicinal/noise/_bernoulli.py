@@ -15,8 +15,8 @@ from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, next_bi
 _SEED_BYTES = 64
 _MOST_STREAM = 1 << 16
 
+# Binary digits compared for 64 coins at once; two of the 64 are then still open on average.
 _HEAD = 5
-"""Binary digits compared for 64 coins at once; two of the 64 are then still open on average."""
 
 _LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
 

@@ -20,16 +20,12 @@ from vicinal._compiled import compiled
 from vicinal.noise._bernoulli import secure_stream
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
 
-DIGITS = 32
-"""Binary digits of a draw; half a word of the stream."""
+DIGITS = 32  # binary digits of a draw; half a word of the stream
 
 _MASK = np.uint64((1 << DIGITS) - 1)
 
-_LONGEST = 1024
-"""The longest gap that one draw tells."""
-
-_GUIDE = 10
-"""Binary digits of a draw that the search among powers starts from."""
+_LONGEST = 1024  # the longest gap that one draw tells
+_GUIDE = 10  # binary digits of a draw that the search among powers starts from
 
 _MOST_STREAM = 1 << 16
 

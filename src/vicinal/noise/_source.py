@@ -25,8 +25,7 @@ from vicinal.noise._uniform_bits import BitBuffer
 
 __all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
 
-MAX_SCALE = 1 << 40
-"""Largest noise scale in grid steps; a million scales stay inside int64."""
+MAX_SCALE = 1 << 40  # largest noise scale in grid steps; a million scales stay inside int64
 
 
 class NoiseSource(ABC):
@@ -70,16 +69,12 @@ class SimulatedNoise(NoiseSource):
         self._generator = np.random.default_rng(_checks.integer("seed", seed, least=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return rounded normal draws, the same for the same seed and the same calls."""
         scale, size = checked(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
 
-ENTROPY_BLOCK = 1 << 15
-"""Bytes asked of the operating system at a time: some two thousand draws."""
-
-SCALES_READY = 256
-"""Scales for which draws are kept ready; the one unused for longest goes."""
+ENTROPY_BLOCK = 1 << 15  # bytes asked of the operating system at a time: some two thousand draws
+SCALES_READY = 256  # scales for which draws are kept ready; the one unused for longest goes
 
 
 class SystemNoise(NoiseSource):
@@ -101,7 +96,6 @@ class SystemNoise(NoiseSource):
         _SOURCES.add(self)
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return exact draws."""
         scale, size = checked(scale, size)
         with self._lock:
             pool = self._pools.pop(scale, None) or PresampledNoise(partial(self._draw, scale))
@@ -111,7 +105,6 @@ class SystemNoise(NoiseSource):
             return pool.take(size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
-        """Copy the source without its bits and draws."""
         return type(self), ()
 
     def _start_afresh(self) -> None:
@@ -138,14 +131,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-BATCH = 64
-"""Draws are made in multiples of this."""
+BATCH = 64  # draws are made in multiples of this
+RESERVE = 1024  # what is made ahead grows with what was asked for so far, up to this
 
-RESERVE = 1024
-"""What is made ahead grows with what was asked for so far, up to this."""
-
+# A call for more than this draws for itself, and nothing is kept ready for another like it.
 MOST_AHEAD = 1 << 16
-"""A call for more than this draws for itself, and nothing is kept ready for another like it."""
 
 
 class PresampledNoise:

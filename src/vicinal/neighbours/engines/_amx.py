@@ -35,11 +35,8 @@ from vicinal.neighbours.engines._tile_code import (
 )
 from vicinal.neighbours.engines._vnni import VNNIEngine, aligned, roomier, sum_limits
 
-FEW = 8
-"""Up to so many queries, tiles that are mostly empty gain nothing over vectors."""
-
-_CACHED = 1 << 18
-"""Bytes of records that stay in a core's cache while all queries pass over them."""
+FEW = 8  # up to so many queries, tiles that are mostly empty gain nothing over vectors
+_CACHED = 1 << 18  # bytes of records that stay in a core's cache while all queries pass over them
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +71,11 @@ class AMXEngine(VNNIEngine):
         self._shapes = tile_shapes()
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block with queries packed for tiles, or for vectors if they are few."""
         if len(queries) <= FEW:
             return super().prepare(queries, floors, factor)
         return _block(queries, floors, factor)
 
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        """Return a block of some of the queries."""
         if not isinstance(block.packed, QueryTiles):
             return super().pick(block, chosen)
         rows, floors = block.packed.rows[chosen], block.floors[chosen]

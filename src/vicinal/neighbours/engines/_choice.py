@@ -24,16 +24,15 @@ from vicinal.neighbours.engines._amx import AMXEngine
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 
+# All engines for int8 features, those that are fastest as a rule first.
 ENGINES: dict[str, Callable[[], ScanEngine]] = {
     "amx": AMXEngine,
     "vnni": VNNIEngine,
     "torch": TorchEngine,
     "float32": Float32Engine,
 }
-"""All engines for int8 features, those that are fastest as a rule first."""
 
-COMPILED = ("amx", "vnni")
-"""Engines that cost nothing to have; which of them is faster is measured."""
+COMPILED = ("amx", "vnni")  # engines that cost nothing to have; which of them is faster is measured
 
 
 def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:

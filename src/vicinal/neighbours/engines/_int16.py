@@ -43,8 +43,8 @@ from vicinal.neighbours.engines._vnni import aligned
 Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
+# Rows whose outer products are added up in int32: 64 products must stay below 2^31.
 MOST_TOGETHER = 64
-"""Rows whose outer products are added up in int32: 64 products must stay below 2^31."""
 
 _ROWS, _TALL, _PANEL = 5, 10, 4 * LANES
 _DEPTH = 128  # dwords of 64 columns that stay in the nearest cache
@@ -80,15 +80,12 @@ class Float64Products(Int16Products):
     name = "float64"
 
     def prepared(self, right: Int16Matrix) -> Any:
-        """Return float64."""
         return right.astype(np.float64)
 
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return exact products, wrapped around."""
         return np.asarray((left.astype(np.float64) @ right).astype(np.int64).astype(np.int32))
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
-        """Add exact products."""
         sums += (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 
@@ -102,14 +99,12 @@ class VNNIProducts(Int16Products):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepared(self, right: Int16Matrix) -> Any:
-        """Return dwords of two rows each, (pairs, lanes), and the shape."""
         pairs, lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
         packed = aligned(4 * pairs * lanes).view(np.int32).reshape(pairs, lanes)
         _pack(np.ascontiguousarray(right), packed)
         return packed, right.shape
 
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return sums over all of the depth, panel by panel."""
         packed, (depth, columns) = right
         lanes = packed.shape[1]
         _check(left, len(left), depth)
@@ -118,7 +113,6 @@ class VNNIProducts(Int16Products):
         return sums[:-1, :columns]
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
-        """Add sums over some rows at a time, which are exact in int32."""
         _check(left, *left.shape)
         _check(right, left.shape[1], right.shape[1])
         if sums.shape != (len(left), right.shape[1]):

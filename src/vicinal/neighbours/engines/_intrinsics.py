@@ -16,24 +16,21 @@ from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-ROWS = 6
-"""Records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums."""
-
-LANES = 16
-"""Queries in a vector of int32 sums."""
+ROWS = 6  # records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums
+LANES = 16  # queries in a vector of int32 sums
 
 NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
 
+# Bytes before a record that are fetched while it is multiplied; nearer or further saves less.
 _AHEAD = 4096
-"""Bytes before a record that are fetched while it is multiplied; nearer or further saves less."""
 
 # numba's own annotations do not fit what its documentation tells to do.
 _types: Any = types
 _cgutils: Any = cgutils
 _intrinsic: Any = intrinsic
 
+# The upper bit of each of four bytes: signed bytes become those with 128 added, and back.
 _FLIP = -0x7F7F7F80
-"""The upper bit of each of four bytes: signed bytes become those with 128 added, and back."""
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)

@@ -26,21 +26,20 @@ from numba.extending import intrinsic
 
 from vicinal.neighbours.engines._intrinsics import supported as vnni_supported
 
-SIDE = 32
-"""Records, and queries, of one product."""
+SIDE = 32  # records, and queries, of one product
 
+# Features that a product takes at once; rows of records and queries are filled up with zeros.
 STEP = 64
-"""Features that a product takes at once; rows of records and queries are filled up with zeros."""
 
+# Numbers, int32, of a record that reaches any limit: its position, the mask, its 32 sums.
 FOUND = 2 + SIDE
-"""Numbers, int32, of a record that reaches any limit: its position, the mask, its 32 sums."""
 
 # numba's own annotations do not fit what its documentation tells to do.
 _types: Any = types
 _intrinsic: Any = intrinsic
 
+# System call, request and number of the tile registers' state on Linux, x86-64.
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
-"""System call, request and number of the tile registers' state on Linux, x86-64."""
 
 
 def supported() -> bool:

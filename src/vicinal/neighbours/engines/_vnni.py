@@ -47,12 +47,10 @@ from vicinal.neighbours.engines._intrinsics import (
     supported,
 )
 
-FEW = 3
-"""Up to so many queries are multiplied one by one, along the record, at the speed of memory."""
+FEW = 3  # up to so many queries are multiplied one by one, along the record, at the speed of memory
 
 _PANEL = 4 * LANES
-_CACHED = 1 << 18
-"""Bytes of records that stay in a core's cache while all queries pass over them."""
+_CACHED = 1 << 18  # bytes of records that stay in a core's cache while all queries pass over them
 
 _MOST = 2**31 - 1
 _ALL = np.zeros(0, dtype=np.int32)
@@ -83,28 +81,23 @@ class VNNIEngine(ScanEngine):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block with queries packed for registers."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        """Return a block of some of the queries."""
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
     def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
-        """Return the hits of every query, or None."""
         return self._scan(block, records, _ALL, room, len(records))
 
     def scan_some(
         self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
     ) -> Hits | None:
-        """Scan only the records at `chosen`, where they lie."""
         if len(chosen) == 0:
             return self._scan(block, records[:0], _ALL, room, 0)
         return self._scan(block, records, chosen, room, len(chosen))
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write the similarities of pairs, one product after the other."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL)
