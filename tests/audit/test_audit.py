@@ -498,7 +498,7 @@ def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr(_audit, "_attacked", None)
+    monkeypatch.setattr(_audit.audits, "run_trials", None, raising=False)
     found = run("--out", tmp_path / "missing" / "report.json")
     assert found.exit_code == 2
     assert "report.json cannot be written" in found.stderr

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from store_tools import PLAN, Q, R, points, units
 from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.cli._subjects import listed_ids
+from vicinal.cli._records import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
 from vicinal.datasets._tables import _MISSING
 from vicinal.errors import InvalidInput

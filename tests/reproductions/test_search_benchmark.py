@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.rivals import float32_works
-from vicinal.cli import _bench
+from vicinal.cli import _machine
 from vicinal.cli._main import app
 from vicinal.reports import _search_benchmark as speed
 
@@ -31,8 +31,8 @@ def test_what_others_offer_finds_what_we_find():
 
 
 def test_the_command_prints_every_method_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(_bench, "SHORT_SIZES", ((600, 12), (1200, 12)))
-    monkeypatch.setattr(_bench, "SHORT_BLOCKS", (1, 5))
+    monkeypatch.setattr(_machine, "SHORT_SIZES", ((600, 12), (1200, 12)))
+    monkeypatch.setattr(_machine, "SHORT_BLOCKS", (1, 5))
     monkeypatch.setattr(speed, "_LEAST_SECONDS", 0)
     picture = tmp_path / "plot.png"
     run = CliRunner().invoke(
