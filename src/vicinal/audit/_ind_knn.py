@@ -27,6 +27,7 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
+from vicinal.mechanisms import RecordVectors
 from vicinal.planning import GATE, IndKNNPlan
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -299,8 +300,9 @@ def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     """Return the length of the sum of records' vectors, under their kernel weights."""
     estimator_class = _estimator_of(target)
     y = np.array([each for _, each in records])
-    vectors = IndKNNPlan.of(estimator_class(**target)).target.encode(y, len(y)).dense()
-    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors))
+    vectors = IndKNNPlan.of(estimator_class(**target)).target.encode(y, len(y))
+    assert isinstance(vectors, RecordVectors)  # noqa: S101 (of targets that are no class)
+    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors.dense()))
 
 
 def _count_for(records: int) -> int:

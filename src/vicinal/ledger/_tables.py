@@ -128,5 +128,5 @@ class Tables:
     )
 
 
-TABLES: tuple[Table, ...] = tuple(one for one in vars(Tables).values() if isinstance(one, Table))
+TABLES: tuple[Table, ...] = tuple(one for one in Tables.__dict__.values() if isinstance(one, Table))
 """All of them."""

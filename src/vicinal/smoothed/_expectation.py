@@ -177,7 +177,7 @@ def _phi(v: float) -> float:
 _REACH = 2.5
 _WIDTH = 40.0
 _LEAST_POINTS = 64
-_FARTHEST = 700.0
+_STEEPEST = 700.0
 
 
 def sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
@@ -232,7 +232,7 @@ def _tilt(counts: Counts, chances: Floats, mean: int) -> float:
     def off(tilt: float) -> float:
         return float((counts * expit(odds + tilt)).sum()) - mean
 
-    return float(brentq(off, -_FARTHEST - odds.max(), _FARTHEST - odds.min(), xtol=1e-10))
+    return float(brentq(off, -_STEEPEST - odds.max(), _STEEPEST - odds.min(), xtol=1e-10))
 
 
 def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple[Floats, float]:
