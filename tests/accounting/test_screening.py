@@ -117,21 +117,6 @@ def laws_at(screening: Screening, votes: int, sign: int) -> tuple[mpf, mpf]:
     return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
 
 
-FIGURE_5 = [
-    (SubsampledGaussian(85.0), 5.676, 5.083),
-    (SubsampledGaussian(85.0, 0.25), 1.313, 1.084),
-    (Screening(300, 210, 85.0), 4.438, 3.925),
-    (Screening(300, 210, 85.0, 0.25), 1.042, 0.848),
-]
-
-
-@pytest.mark.parametrize(("release", "mironov", "balle"), FIGURE_5)
-def test_figure_5(release, mironov, balle):
-    cost = Composition.of(release, 8192)
-    assert cost.to_epsilon(1e-5, "rdp_mironov") == pytest.approx(mironov, abs=6e-4)
-    assert cost.to_epsilon(1e-5, "rdp") == pytest.approx(balle, abs=6e-4)
-
-
 def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
     assert Screening(30, 20, 5.0).rdp(ORDERS) == pytest.approx(
         Screening(30, 20, 5.0, 1 - 1e-12).rdp(ORDERS), rel=1e-6

@@ -54,7 +54,7 @@ BY_FIELDS = {
     "cli": ["ClassOptions", "ReferenceUsage", "ExpectedError", "Coincidences"],
     "distributed": ["ClusterDescription"],
     "labelling": ["ModelRule", "LabellingPlan", "Round"],
-    "reports": ["FigureInterval", "PlanRequest", "SimulationResult"],
+    "reports": ["FigureInterval", "SimulationResult"],
     "serving": ["ApiKey", "Presence"],
     "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],

@@ -293,3 +293,20 @@ def test_lines_words_and_comments_are_counted(tmp_path):
     weights = made.weights()
     assert (made.rooms()["engine"], weights["code of src"], weights["words of pages"]) == (4, 2, 4)
     assert made.sources[Path("engine/_one.py")].code_and_comments == (2, 1)
+
+
+def bound_twice(tree: ast.Module) -> list[str]:
+    """Return names that two assignments of a module bind."""
+    targets = [
+        ast.unparse(target)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return sorted({name for name in targets if targets.count(name) > 1})
+
+
+def test_no_module_gives_a_name_two_values():
+    """Fails if files that were joined had two constants of one name: the first would be lost."""
+    assert {str(it): found for it in MODULES if (found := bound_twice(parsed(it)))} == {}
+    assert bound_twice(ast.parse("A = 1\nB = 2\nA: int = 3")) == ["A"]

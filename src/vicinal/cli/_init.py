@@ -6,7 +6,7 @@ import json as jsonlib
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -230,7 +230,7 @@ def init(
             known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
             if known and not quiet:
                 n_public, n_features = points.shape
-                on_points = replace(_request(plan), n_features=n_features, n_public=n_public)
+                on_points = _request(plan).changed(n_features=n_features, n_public=n_public)
                 _say(linear_model_lines(on_points))
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
@@ -266,11 +266,11 @@ def audience(
 audience.command_class = AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _request(plan: dict[str, Any]) -> planning.PlanRequest:
+def _request(plan: dict[str, Any]) -> planning.IndKNNPlan:
     parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
-    gate = plan.get("reuse_predictions") == "gate"
-    size, n_classes = plan.get("n_records") or 1, len(plan["classes"])
-    return planning.PlanRequest(n_records=size, n_classes=n_classes, gate=gate, **parameters)
+    parameters["reuse_predictions"] = plan.get("reuse_predictions") == "gate" and planning.GATE
+    parameters["n_records"] = plan.get("n_records") or 1
+    return planning.IndKNNPlan.of_classes(len(plan["classes"]), **parameters)
 
 
 def _say(lines: list[str]) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import __version__, accounting, planning, reports, targets
+from vicinal import __version__, _checks, accounting, planning, reports, targets
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Delta, Epsilon, Json, grouped
 from vicinal.cli._output import as_json, picture_format, progress, read_json, write_file
@@ -228,12 +228,17 @@ def plan(
     carried = target_options.parameters()
     if bool(carried) == (classes is not None):
         raise InvalidInput("Give one of --classes, --target and --label-count: what records carry.")
+    parameters: dict[str, Any] = {
+        "n_records": _checks.integer("records", records, least=1),
+        "n_queries": queries,
+        "epsilon": epsilon,
+        "delta": delta,
+        "records_per_subject": records_per_subject,
+    }
     if classes is not None:
-        request = planning.PlanRequest(
-            records, queries, epsilon, delta, classes, class_options.release, class_options.gate,
-            records_per_subject=records_per_subject,
-        )  # fmt: skip
-        _plan_classes(request, class_options, public, seed, json=json)
+        parameters["reuse_predictions"] = planning.GATE if class_options.gate else False
+        asked = planning.IndKNNPlan.of_classes(classes, release=class_options.release, **parameters)
+        _plan_classes(asked, class_options, public, seed, json=json)
         return
     for name, default in asdict(ClassOptions()).items():
         if getattr(class_options, name) != default:
@@ -241,10 +246,8 @@ def plan(
                 f"The {name!r} option is for classes, and records carry {_carried_words(carried)} "
                 "here. Leave it out."
             )
-    vectors = planning.VectorPlanRequest(
-        records, queries, epsilon, delta, 2, records_per_subject=records_per_subject, target=carried
-    )
-    vectors.settings()  # refuses what an estimator would, before points are read
+    target = targets.declared_target(carried)
+    vectors = planning.IndKNNPlan.of_target(target, {**carried, **parameters})
     reference = None if public is None else _simulation_setup(public, None, 2).reference
     choices = _vector_choices(vectors, reference)
     text = None if json else _vector_text(vectors, choices, known=reference is not None)
@@ -252,20 +255,20 @@ def plan(
 
 
 def _plan_classes(
-    request: planning.PlanRequest, options: ClassOptions, public: Path | None, seed: int, *,
+    request: planning.IndKNNPlan, options: ClassOptions, public: Path | None, seed: int, *,
     json: bool,
 ) -> None:  # fmt: skip
     kind = picture_format(options.plot, "png", "svg")
     if options.plot is not None and public is None:
         raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     shares = _numbers("class_prior", options.class_prior)
-    request.settings()  # refuses what a classifier would, before points are read
-    setup = None if public is None else _simulation_setup(public, options.labels, request.n_classes)
+    n_classes = request.target.n_coordinates
+    setup = None if public is None else _simulation_setup(public, options.labels, n_classes)
     request = _with_model(
         request.on(None if setup is None else setup.reference), options.model_share
     )
-    lines = verdict_lines(request, range(request.n_classes), shares, known=True)
-    if request.n_public and not request.model_share and not request.no_model:
+    lines = verdict_lines(request, range(n_classes), shares, known=True)
+    if request.n_public and not request.model_share and not request.why_no_model:
         lines += linear_model_lines(request)
     with progress(silent=json) as begin:
         choices = reports.plan_options(
@@ -288,7 +291,7 @@ def _plan_classes(
 
 
 def verdict_lines(
-    request: planning.PlanRequest, names: Sequence[Any], shares: Sequence[float] | None, *,
+    request: planning.IndKNNPlan, names: Sequence[Any], shares: Sequence[float] | None, *,
     known: bool,
 ) -> list[str]:  # fmt: skip
     """Return whether a plan can work, or what it needs if the number of records is not `known`.
@@ -307,7 +310,7 @@ def verdict_lines(
     return [reports.verdict(request), *reports.rare_classes(request, shares, names)]
 
 
-def linear_model_lines(request: planning.PlanRequest) -> list[str]:
+def linear_model_lines(request: planning.IndKNNPlan) -> list[str]:
     """Return the line on where a private linear model is likely to be the better choice, if any."""
     line = reports.linear_model_note(request)
     return [] if line is None else [line]
@@ -324,10 +327,10 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
         ) from None
 
 
-def _with_model(request: planning.PlanRequest, option: str) -> planning.PlanRequest:
+def _with_model(request: planning.IndKNNPlan, option: str) -> planning.IndKNNPlan:
     """Return the request with its share for a private model; "auto" goes by public points."""
     if option == "auto":
-        return request.with_model_by_rule()
+        return planning.with_model_by_rule(request)
     try:
         share = float(option)
     except ValueError:
@@ -337,7 +340,7 @@ def _with_model(request: planning.PlanRequest, option: str) -> planning.PlanRequ
             "The 'model_share' parameter must be a number from 0 to below 1, or auto. "
             f"Got {option!r}."
         )
-    return replace(request, model_share=share)
+    return request.replanned(model_share=share)
 
 
 def _simulation_setup(public: Path, labels: str | None, classes: int) -> planning.SimulationSetup:
@@ -369,30 +372,30 @@ def _simulation_setup(public: Path, labels: str | None, classes: int) -> plannin
     return planning.SimulationSetup.of(kernel, kernel.encode(points), classes, places)
 
 
-def _vector_choices(request: planning.VectorPlanRequest, reference: Reference | None) -> Choices:
+def _vector_choices(request: planning.IndKNNPlan, reference: Reference | None) -> Choices:
     requests = {
         "as wished": request,
-        "half the queries": replace(request, n_queries=max(1, request.n_queries // 2)),
-        "twice the queries": replace(request, n_queries=2 * request.n_queries),
-        "half the epsilon": replace(request, epsilon=request.epsilon / 2),
-        "twice the epsilon": replace(request, epsilon=2 * request.epsilon),
+        "half the queries": request.replanned(n_queries=max(1, request.n_queries // 2)),
+        "twice the queries": request.replanned(n_queries=2 * request.n_queries),
+        "half the epsilon": request.replanned(epsilon=request.epsilon / 2),
+        "twice the epsilon": request.replanned(epsilon=2 * request.epsilon),
     }
     of = planning.PlanChoice.of
     choices = {name: of(other, reference) for name, other in requests.items()}
     k = choices["as wished"].n_neighbors
     choices["half the neighbours"] = of(request, reference, max(1, k // 2))
-    choices["twice the neighbours"] = of(request, reference, min(2 * k, request.n_records))
-    return [(name, each, planning.expected_errors(each)) for name, each in choices.items()]
+    choices["twice the neighbours"] = of(request, reference, min(2 * k, request.size))
+    return [(name, each, each.expected_errors()) for name, each in choices.items()]
 
 
 def _vector_result(choices: Choices) -> dict[str, Any]:
     shown = [
         {
             "name": name,
-            "n_records": choice.request.n_records,
-            "n_queries": choice.request.n_queries,
-            "epsilon": choice.request.epsilon,
-            "delta": choice.request.delta,
+            "n_records": choice.plan.size,
+            "n_queries": choice.plan.n_queries,
+            "epsilon": choice.plan.epsilon,
+            "delta": choice.plan.delta,
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
@@ -412,12 +415,12 @@ def _vector_result(choices: Choices) -> dict[str, Any]:
     }
 
 
-def _vector_text(request: planning.VectorPlanRequest, choices: Choices, *, known: bool) -> str:
+def _vector_text(request: planning.IndKNNPlan, choices: Choices, *, known: bool) -> str:
     _, choice, errors = choices[0]
     source = "" if known else ": the largest; public points, --public, would tell"
     more = len(errors) - _MOST_SHOWN
     return "\n".join([
-        (f"{request.n_queries:,} answers from {request.n_records:,} records, epsilon "
+        (f"{request.n_queries:,} answers from {request.size:,} records, epsilon "
         f"{request.epsilon:g} at delta {request.delta:g}"),
         "",
         f"neighbours   k = {choice.n_neighbors:,}",
@@ -430,7 +433,7 @@ def _vector_text(request: planning.VectorPlanRequest, choices: Choices, *, known
         "             (error by noise alone; how unlike neighbours are comes on top)",
         "",
         f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'error':>9}",
-        *(f"{name:22}{other.request.n_queries:8,} {other.request.epsilon:6g} "
+        *(f"{name:22}{other.plan.n_queries:8,} {other.plan.epsilon:6g} "
           f"{other.n_neighbors:6,} {other.multiplier:7.3f} {shown[0].error:9.3g}"
           for name, other, shown in choices),
     ])  # fmt: skip

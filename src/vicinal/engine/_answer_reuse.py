@@ -269,7 +269,7 @@ class ConfidenceGate(AnswerReuse):
         self._model = PublicModel(self.n_classes).fit(queries, labels)
         self._fitted_on = known
         if self.reference is not None:
-            self.unsure = self._share_unsure(self.reference[:_PROBES])
+            self.unsure = self._share_unsure(self.reference[:_POINTS])
 
     def _share_unsure(self, points: IntegerMatrix) -> float:
         """Return the share of points that would be asked for, were they queries."""
@@ -285,6 +285,6 @@ class ConfidenceGate(AnswerReuse):
         return queries.astype(np.float64) / self.scale
 
 
-_PROBES = 500
+_POINTS = 500
 FLOOR = 25
 """One in so many queries on which the gate is sure is asked nevertheless."""

@@ -24,7 +24,7 @@ from vicinal.planning._parameter_tables import MultiLabelParameters as MultiLabe
 from vicinal.planning._parameter_tables import RegressorParameters as RegressorParameters
 from vicinal.planning._plan import IndKNNPlan as IndKNNPlan
 from vicinal.planning._plan_choice import PlanChoice as PlanChoice
-from vicinal.planning._plan_choice import PlanRequest as PlanRequest
+from vicinal.planning._plan_choice import with_model_by_rule as with_model_by_rule
 from vicinal.planning._plan_guarantee import Plan as Plan
 from vicinal.planning._plan_guarantee import affordable_noise as affordable_noise
 from vicinal.planning._plan_guarantee import guarantee_of as guarantee_of
@@ -34,5 +34,3 @@ from vicinal.planning._plan_guarantee import summed as summed
 from vicinal.planning._plan_simulation import SimulationResult as SimulationResult
 from vicinal.planning._plan_simulation import SimulationSetup as SimulationSetup
 from vicinal.planning._plan_simulation import simulate as simulate
-from vicinal.planning._vector_plan import VectorPlanRequest as VectorPlanRequest
-from vicinal.planning._vector_plan import expected_errors as expected_errors

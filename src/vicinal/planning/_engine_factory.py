@@ -28,7 +28,6 @@ from vicinal.engine import (
     Shard,
     SharedShard,
     count_noise,
-    fitting_neighbors,
     planned_multiplier,
     reference_usage,
 )
@@ -223,14 +222,8 @@ class PublicFacts:
             fixed = settings.min_similarity, self.n_features, self.reference, n_records
             return None, FixedRadius(self.kernel, *fixed)
         least = math.ceil(n_records / len(self.points))
-        k = settings.n_neighbors or fitting_neighbors(
-            self.points,
-            n_records,
-            settings.n_asked,
-            self.budget_share * settings.affordable(),
-            settings.target.n_groups,
-            settings.target.neighbors_per_noise,
-        )
+        budget = self.budget_share * settings.affordable()
+        k = settings.n_neighbors or settings.neighbors(n_records, self.points, budget)
         if k < least:
             warnings.warn(
                 f"The public reference is too small to tell a radius of {k} neighbours; taking "

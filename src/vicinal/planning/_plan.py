@@ -10,14 +10,24 @@ from typing import Any, Self
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
-from vicinal._parameters import Settings, declared
+from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
-from vicinal.engine import asked_of
+from vicinal.engine import asked_of, expected_neighbors, fitting_neighbors
 from vicinal.errors import InvalidInput
-from vicinal.linear import LEAST_PUBLIC, ModelRule, TrainingBudget, chosen_rule, fitting_share
+from vicinal.linear import (
+    LEAST_PUBLIC,
+    OF_COMPONENTS,
+    PLAIN,
+    ModelRule,
+    TrainingBudget,
+    chosen_rule,
+    fitting_share,
+    has_components,
+)
 from vicinal.mechanisms import SLACK_SHARE
-from vicinal.neighbours import LEAST_COUNT
+from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._index_options import CENTROIDS
 from vicinal.planning._parameter_tables import (
     ADAPTIVE,
@@ -30,7 +40,7 @@ from vicinal.planning._parameter_tables import (
     PUBLIC,
     VotingParameters,
 )
-from vicinal.targets import KINDS, Target
+from vicinal.targets import CLASSES, KINDS, Classes, Target
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
@@ -45,11 +55,15 @@ class IndKNNPlan(Settings, VotingParameters):
 
     `target`: what records carry. `settled_rule`: how a private model is trained and used, once that
     is settled. `why_no_model`: why "auto" has settled on no private model; "" where it has not.
+    `n_features`, `n_public`: features of a record and public rows, by which that is settled; 0
+    where there are no public rows.
     """
 
     target: Target
     settled_rule: ModelRule | None = None
     why_no_model: str = ""
+    n_features: int = 0
+    n_public: int = 0
 
     @classmethod
     def of(cls, estimator: object) -> Self:
@@ -64,6 +78,29 @@ class IndKNNPlan(Settings, VotingParameters):
         check_names(target, values)
         without = {} if target.voted else {"model_share": 0}
         return cls.checked({**without, **values}, target=target)
+
+    @classmethod
+    def of_classes(cls, n_classes: int, **parameters: Any) -> Self:
+        """Return the plan of a classifier; without a private model unless one is asked for."""
+        classes = range(_checks.integer("classes", n_classes, least=2))
+        values = {"model_share": 0, **parameters}
+        return cls.of_target(Classes.checked({CLASSES: classes}), values).replanned()
+
+    def replanned(self, **parameters: Any) -> Self:
+        """Return the plan with some parameters as they are passed, and its model settled anew."""
+        named = [(name, check) for name, check in checks(type(self)) if name in parameters]
+        changes = {name: check(name, parameters[name]) for name, check in named}
+        why = "" if "model_share" in parameters else self.why_no_model
+        plan = self.changed(settled_rule=None, why_no_model=why, **changes)
+        plan.check_together()
+        return plan.settled(plan.n_features, plan.n_public)
+
+    def on(self, reference: Reference | None) -> Self:
+        """Return the plan with these public points, without which nothing is known of features."""
+        if reference is None:
+            return self
+        n_public, n_features = reference.points.shape
+        return self.changed(n_features=n_features, n_public=n_public).replanned()
 
     def check_together(self) -> None:
         """Refuse class numbers that do not fit, and what does not go together."""
@@ -121,6 +158,17 @@ class IndKNNPlan(Settings, VotingParameters):
     def trainings(self) -> int:
         """How many trainings of a private model share its part of a budget."""
         return 1 + self.model_refreshes
+
+    @property
+    def size(self) -> int:
+        """The number of records: declared, or estimated before."""
+        assert self.n_records is not None  # noqa: S101 (narrows the type)
+        return self.n_records
+
+    @property
+    def gated(self) -> bool:
+        """Whether a model of earlier answers gives those that it is sure of."""
+        return self.reuse_predictions == GATE
 
     @property
     def model_rule(self) -> ModelRule:
@@ -271,8 +319,15 @@ class IndKNNPlan(Settings, VotingParameters):
         """How many queries the plan expects to put to private records."""
         if self.model_share:
             return math.ceil(self.model_rule.asked * self.n_queries)
-        gated = self.reuse_predictions == GATE
-        return asked_of(self.n_queries) if gated else self.n_queries
+        return asked_of(self.n_queries) if self.gated else self.n_queries
+
+    def neighbors(self, n_records: int, reference: Reference | None, budget: float) -> int:
+        """Return k for the `budget` of a record, where it is not given."""
+        numbers = n_records, self.n_asked, budget, self.target.n_groups
+        per_noise = self.target.neighbors_per_noise
+        if reference is None:
+            return expected_neighbors(*numbers, n_records, per_noise=per_noise)
+        return fitting_neighbors(reference, *numbers, per_noise)
 
     @property
     def even_noise(self) -> bool:
@@ -291,23 +346,23 @@ class IndKNNPlan(Settings, VotingParameters):
     @property
     def training(self) -> TrainingBudget:
         """What a private model is trained with, once share and number of records are settled."""
-        assert self.n_records is not None  # noqa: S101 (declared, or estimated before)
         assert self.model_share is not None  # noqa: S101 (settled before)
         return TrainingBudget(
-            self.n_records, self.spendable, self.model_share, self.trainings, self.class_shares,
+            self.size, self.spendable, self.model_share, self.trainings, self.class_shares,
             self.subject_use, self.model_rule,
         )  # fmt: skip
 
     def settled(self, n_features: int, n_public: int) -> Self:
-        """Return the plan with a rule, and its share for the model where that is "auto"; public.
+        """Return the plan with its model's rule, and with its share where that is "auto"; public.
 
         Where it gives none the plan says why, and needs no number of records if that is not why.
         """
+        known = self.changed(n_features=n_features, n_public=n_public)
         if self.model_share is not None:
-            return self._ruled(n_features, n_public) if self.model_share else self
+            return known._ruled if self.model_share else known
         if obstacle := self.model_obstacle(n_public):
-            return self.without_model(obstacle)
-        plan = self._ruled(n_features, n_public)
+            return known.without_model(obstacle)
+        plan = known._ruled
         if share := fitting_share(
             plan.changed(model_share=plan.model_rule.share).training, n_features
         ):
@@ -320,9 +375,22 @@ class IndKNNPlan(Settings, VotingParameters):
         """Return the plan for which "auto" gives no model, and why."""
         return self.changed(model_share=0.0, why_no_model=why)
 
-    def _ruled(self, n_features: int, n_public: int) -> Self:
-        assert self.n_records is not None  # noqa: S101 (declared, or estimated before)
-        return self.changed(settled_rule=chosen_rule(n_features, n_public, self.n_records))
+    @property
+    def _ruled(self) -> Self:
+        rule = chosen_rule(self.n_features, self.n_public, self.size)
+        return self.changed(settled_rule=rule)
+
+    @property
+    def model_by_rule(self) -> float:
+        """The share that "auto" gives a private model where labels leave; 0 for none."""
+        plan = self.replanned(release="label", reuse_predictions=False, model_share=AUTO)
+        return plan.model_share or 0.0
+
+    @property
+    def model_steps(self) -> int:
+        """How many noisy gradients train a private model."""
+        many = has_components(self.n_features, self.n_public, self.size)
+        return (OF_COMPONENTS if many else PLAIN).steps
 
 
 def check_names(target: Target, values: Mapping[str, Any]) -> None:
