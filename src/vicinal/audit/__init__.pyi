@@ -23,7 +23,6 @@ from vicinal.audit._claims import RateBounds as RateBounds
 from vicinal.audit._claims import rate_at_least as rate_at_least
 from vicinal.audit._claims import rate_at_most as rate_at_most
 from vicinal.audit._claims import rate_bounds as rate_bounds
-from vicinal.audit._claims import visible_mu as visible_mu
 from vicinal.audit._ind_knn import IndKNNAudit as IndKNNAudit
 from vicinal.audit._one_run import Guesses as Guesses
 from vicinal.audit._one_run import epsilon_from_guesses as epsilon_from_guesses
