@@ -26,14 +26,10 @@ _INSIDE = 1 - 1e-9
 class TallyPlan:
     """Sizes and price of a tally; public.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Cells of each table.
-    share : float
-        Part of a full budget that a subject pays at most, 0 < share <= 1.
-    budget, delta : float
-        The zCDP that a full budget stands for, and the delta that the grid may use a share of.
+    - `sizes`: cells of each table.
+    - `share`: part of a full budget that a subject pays at most, 0 < share <= 1.
+    - `budget`, `delta`: the zCDP that a full budget stands for, and the delta that the grid may use
+      a share of.
     """
 
     sizes: tuple[int, ...]
@@ -49,24 +45,13 @@ class NoisyTally:
     whole steps; all of it is scaled down to what the subject can still pay. Made before anybody is
     charged; one object is one release. Sums of several shards add up before noise is added, once.
 
-    Parameters
-    ----------
-    plan : TallyPlan
-        What is counted, and what it may cost.
-    noise : NoiseSource
-        Where noise comes from.
-    slack : DeltaSlackAccountant
-        Meters what the grid costs.
+    - `plan`: what is counted, and what it may cost.
+    - `noise`: where noise comes from.
+    - `slack`: meters what the grid costs.
 
-    Attributes
-    ----------
-    scale : int
-        Noise scale in grid steps. Public.
+    - `scale`: noise scale in grid steps. Public.
 
-    Raises
-    ------
-    PrivacyRefused
-        If the grid's cost does not fit.
+    Raises PrivacyRefused if the grid's cost does not fit.
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
@@ -88,14 +73,9 @@ class NoisyTally:
     def collect(self, cells: Steps, people: Steps, remaining: Units) -> Steps:
         """Charge everybody for what they add, and return the sum, int64 (all cells,); private.
 
-        Parameters
-        ----------
-        cells : int64 (rows, tables)
-            The cell of every row in every table, from 0.
-        people : int64 (rows,)
-            Whose each row is: a place in `remaining`.
-        remaining : int64 (subjects,)
-            Units left; charged in place.
+        - `cells`, int64 (rows, tables): the cell of every row in every table, from 0.
+        - `people`, int64 (rows,): whose each row is: a place in `remaining`.
+        - `remaining`, int64 (subjects,): units left; charged in place.
         """
         flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         owners = np.repeat(people, len(self._sizes))

@@ -29,20 +29,12 @@ _WHOLE_PRICE = np.ones(1)
 class VoteMechanism(ABC):
     """What the releases of one classifier share: kernel, classes, grid and noise, all public.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Its table of values, rounded down to whole steps, gives the weights.
-    n_classes : int
-        The number of coordinates: classes, or the width of the records' vectors.
-    grid : VoteGrid
-        The grid on which votes and noise live.
-    noise : NoiseSource
-        Where noise comes from.
-    budget : float
-        The zCDP that a subject's full budget stands for.
-    label_only : bool
-        Whether labels leave, or votes.
+    - `kernel`: its table of values, rounded down to whole steps, gives the weights.
+    - `n_classes`: the number of coordinates: classes, or the width of the records' vectors.
+    - `grid`: the grid on which votes and noise live.
+    - `noise`: where noise comes from.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `label_only`: whether labels leave, or votes.
     """
 
     label_only: bool
@@ -67,10 +59,8 @@ class VoteMechanism(ABC):
     def release(self, noise: Floats) -> BlockRelease:
         """Return the release of one block of queries.
 
-        Parameters
-        ----------
-        noise : float64 (q,)
-            The noise scale of every query in votes, fixed by public things alone.
+        - `noise`, float64 (q,): the noise scale of every query in votes, fixed by public things
+          alone.
         """
 
     @abstractmethod
@@ -88,11 +78,8 @@ class VoteMechanism(ABC):
 class NoisyVotes(VoteMechanism):
     """All noisy votes leave; a subject pays for the length of what it contributed.
 
-    Parameters
-    ----------
-    slack : DeltaSlackAccountant
-        Meters what the grid costs; refuses a release before anybody is charged for it. The others
-        are the attributes of :class:`VoteMechanism`.
+    - `slack`: meters what the grid costs; refuses a release before anybody is charged for it. The
+      others are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = False

@@ -73,12 +73,8 @@ _CANDIDATES = 32
 class Precision:
     """How vectors become integers; public, and fixed before the first record is encoded.
 
-    Attributes
-    ----------
-    norm : int
-        N, the largest Euclidean norm of an encoded vector.
-    limit : int
-        Largest size of a coordinate; larger ones are clipped to it.
+    - `norm`: N, the largest Euclidean norm of an encoded vector.
+    - `limit`: largest size of a coordinate; larger ones are clipped to it.
     """
 
     norm: int = INTEGER_NORM
@@ -117,17 +113,12 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     A long unit vector has fine steps but loses its largest coordinates to clipping; the length
     with the smallest mean squared relative error on `public` is taken.
 
-    Parameters
-    ----------
-    public : float (m, d)
-        Public rows, not yet encoded, of the kind that will be encoded; the first 8192 are used.
-    bound : float, optional
-        The public bound on norms of the RBF kernel; without it rows are scaled to unit length.
+    - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
+      first 8192 are used.
+    - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
+      unit length.
 
-    Raises
-    ------
-    InvalidInput
-        If there are no rows, or more features than :class:`Precision` takes.
+    Raises InvalidInput if there are no rows, or more features than :class:`Precision` takes.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")

@@ -25,9 +25,8 @@ from vicinal._arrays import Bools, Ints, Ints32, Places
 from vicinal._compiled import compiled
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._radius import Reference
+from vicinal.neighbours._radius import Reference, select_largest
 from vicinal.neighbours._scan import NeighbourLists
-from vicinal.neighbours._selection import select_largest
 
 NOBODY = -1  # stands in a row of chosen records where the sample held fewer than k subjects
 

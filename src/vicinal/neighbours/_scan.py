@@ -33,14 +33,10 @@ Hits = tuple[Ints, Ints32, Ints32]
 class ScanRecords:
     """Records to be scanned; a view of an index's own memory, never a copy.
 
-    Attributes
-    ----------
-    features : int8 or float32 (n, stride)
-        Integer features, C-contiguous, zeros beyond the features that there are.
-    offsets : int32 (n,)
-        What each record takes off its similarity; at least 0.
-    row_ids : int32 (n,)
-        The number by which each record is known outside.
+    - `features`, int8 or float32 (n, stride): integer features, C-contiguous, zeros beyond the
+      features that there are.
+    - `offsets`, int32 (n,): what each record takes off its similarity; at least 0.
+    - `row_ids`, int32 (n,): the number by which each record is known outside.
     """
 
     features: IntegerMatrix
@@ -58,14 +54,9 @@ class ScanRecords:
 class QueryBlock:
     """A block of queries, made ready for one engine; good for any number of scans.
 
-    Attributes
-    ----------
-    floors : int64 (q,)
-        ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
-    factor : int
-        The kernel's product factor, at least 1.
-    packed : object
-        The queries' integers as the engine wants them.
+    - `floors`, int64 (q,): ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
+    - `factor`: the kernel's product factor, at least 1.
+    - `packed`: the queries' integers as the engine wants them.
     """
 
     floors: Floors

@@ -37,6 +37,7 @@ from vicinal.neighbours._scan import (
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
+    aligned,
     byte_sum,
     lowest_bit,
     panel1,
@@ -141,13 +142,6 @@ def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
             "The 'records' must be C-contiguous int8 rows as wide as the block was prepared for, "
             "with an offset and a name each, and those chosen must be among them."
         )
-
-
-def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return `size` bytes that start at a multiple of 64."""
-    spare = np.zeros(size + 64, dtype=np.uint8)
-    first = -spare.ctypes.data % 64
-    return spare[first : first + size]
 
 
 def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
@@ -273,7 +267,7 @@ def _scan_panels(  # type: ignore[no-untyped-def]
     addresses = np.empty(tile, dtype=np.int64)
     rows = np.empty(tile, dtype=np.int64)
     biases = np.empty(tile, dtype=np.int32)
-    products = _aligned_products()
+    products = aligned(4 * ROWS * _PANEL).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
     at = np.int64(0)
     for first in range(0, size, tile):
@@ -339,14 +333,6 @@ def _scan_panel(  # type: ignore[no-untyped-def]
                     hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
                     at += 1
     return hits, at
-
-
-@compiled
-def _aligned_products():  # type: ignore[no-untyped-def]
-    """Return int32 memory for the products of one panel, at a multiple of 64 bytes."""
-    spare = np.empty((ROWS * _PANEL + LANES), dtype=np.int32)
-    first = (-spare.ctypes.data % 64) // 4
-    return spare[first : first + ROWS * _PANEL]
 
 
 @compiled
