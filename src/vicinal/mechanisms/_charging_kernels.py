@@ -22,8 +22,8 @@ from vicinal.neighbours import LEVELS
 
 LOW = (1 << 24) - 1  # what of a charge is summed by itself, so that sums of charges cannot overflow
 
-# The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`.
-EVERYBODY = (0, 1)
+# The share of subjects that leaves no subject out, see :func:`charge_vectors_of_several`.
+ALL_SUBJECTS = (0, 1)
 
 # Hits between the hint that a subject's numbers are wanted and their use. With many records most of
 # a walk is waiting for memory, and hints make it a third. They change no number. They stand in the
@@ -84,7 +84,7 @@ class Scratch(NamedTuple):
 
     - `vector`, int64 (c,): the contribution; `moved`, bool (c,): its coordinates that were touched.
       Both are zero whenever a kernel begins or ends a subject: what is left in them would be added
-      to the next subject's contribution, uncharged or charged to somebody else.
+      to the next subject's contribution, uncharged or charged to another.
     - `touched`, int64 (c,): the first of them name the coordinates; what stands behind is old.
     """
 
@@ -414,7 +414,7 @@ def sort_ascending(values):  # type: ignore[no-untyped-def]
 
     Neighbouring runs that ascend are merged until there is one, so sorted values are read once.
     The memory for merging is taken here and is as long as `values`: a caller's longer buffer would
-    let entries beyond `values` in, which belong to somebody else.
+    let entries beyond `values` in, which belong to another subject.
     """
     if _ascending_end(values, 0) == len(values):
         return

@@ -91,7 +91,7 @@ class IndividualGradient:
     def release(self, noise: float) -> GradientRelease:
         """Return one release at a noise scale of `noise` clipping bounds; public.
 
-        Raises PrivacyRefused before anybody is charged, if the grid's cost does not fit.
+        Raises PrivacyRefused before any subject is charged, if the grid's cost does not fit.
         """
         noise_steps = _checks.real("noise", noise, above=0) * self.steps
         scale = max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))

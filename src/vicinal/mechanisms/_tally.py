@@ -1,4 +1,4 @@
-"""Noisy histograms of what people bring along, once, charged to each by what it adds.
+"""Noisy histograms of what subjects bring along, once, charged to each by what it adds.
 
 Proof note: tally.md. Source: individual filter of Feldman & Zrnic 2021.
 """
@@ -42,8 +42,9 @@ class NoisyTally:
     """How many subjects fall into every cell of some tables, each subject weighing one a table.
 
     Contribution: each of a subject's m rows adds 1 / m to one cell of every table, rounded down to
-    whole steps; all of it is scaled down to what the subject can still pay. Made before anybody is
-    charged; one object is one release. Sums of several shards add up before noise is added, once.
+    whole steps; all of it is scaled down to what the subject can still pay. Made before any subject
+    is charged; one object is one release. Sums of several shards add up before noise is added,
+    once.
 
     - `plan`: what is counted, and what it may cost.
     - `noise`: where noise comes from.
@@ -70,16 +71,16 @@ class NoisyTally:
         """Standard deviation of the noise of a cell, in subjects. Public."""
         return self.scale / self._grid.steps
 
-    def collect(self, cells: Steps, people: Steps, remaining: Units) -> Steps:
-        """Charge everybody for what they add, and return the sum, int64 (all cells,); private.
+    def collect(self, cells: Steps, slots: Steps, remaining: Units) -> Steps:
+        """Charge every subject for what it adds, and return the sum, int64 (all cells,); private.
 
         - `cells`, int64 (rows, tables): the cell of every row in every table, from 0.
-        - `people`, int64 (rows,): whose each row is: a place in `remaining`.
+        - `slots`, int64 (rows,): whose each row is: a place in `remaining`.
         - `remaining`, int64 (subjects,): units left; charged in place.
         """
         flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        owners = np.repeat(people, len(self._sizes))
-        weight = _weights(self._grid.steps, people, len(remaining))[owners]
+        owners = np.repeat(slots, len(self._sizes))
+        weight = _weights(self._grid.steps, slots, len(remaining))[owners]
         size = sum(self._sizes)
         places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
         values = np.zeros(len(places), dtype=np.int64)
@@ -114,6 +115,6 @@ class NoisyTally:
         return int(charge(int(np.square(mine).sum()), self._rate))
 
 
-def _weights(steps: int, people: Steps, size: int) -> Steps:
+def _weights(steps: int, slots: Steps, size: int) -> Steps:
     """Return what each row of every subject weighs, int64 (size,): together at most `steps`."""
-    return steps // np.maximum(np.bincount(people, minlength=size), 1)
+    return steps // np.maximum(np.bincount(slots, minlength=size), 1)

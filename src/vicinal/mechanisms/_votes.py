@@ -78,8 +78,8 @@ class VoteMechanism(ABC):
 class NoisyVotes(VoteMechanism):
     """All noisy votes leave; a subject pays for the length of what it contributed.
 
-    - `slack`: meters what the grid costs; refuses a release before anybody is charged for it. The
-      others are the attributes of :class:`VoteMechanism`.
+    - `slack`: meters what the grid costs; refuses a release before any subject is charged for it.
+      The others are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = False

@@ -130,7 +130,7 @@ def _touch(block: AnyArray, first: int, stop: int) -> None:
 # Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order.
 MOST_HITS = 1 << 24
 
-_FARTHEST = 1 << 40  # beyond this, either way, a threshold means everybody or nobody
+_FARTHEST = 1 << 40  # beyond this, either way, a threshold means every record or none
 
 Thresholds = Ints
 
@@ -148,10 +148,10 @@ class Index(ABC):
 
     and of nothing else: not of other records, their number, their order, or earlier queries. The
     individual accounting stands on it: a record is charged for what *it* contributed, which is its
-    whole influence only if its presence changes nobody else's selection (ZZGW23, Theorem 3.2). An
-    exhaustive scan meets the condition, and so do hashing with public hyperplanes and inverted
-    lists around centroids learnt from public data. Graphs (HNSW), k-means over the private
-    records, kd-trees and "the k nearest" do not: there, one person's presence moves other people's
+    whole influence only if its presence changes no other record's selection (ZZGW23, Theorem 3.2).
+    An exhaustive scan meets the condition, and so do hashing with public hyperplanes and inverted
+    lists around centroids learnt from public data. Graphs (HNSW), k-means over the private records,
+    kd-trees and "the k nearest" do not: there, one subject's presence moves other subjects'
     neighbours. A recall below 1 costs accuracy, never privacy.
 
     ``tests/congruence/test_indexes.py`` holds every index against this and catches two that break
@@ -224,7 +224,7 @@ class Index(ABC):
 
     @abstractmethod
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         """Return the hits among all candidates in parts, or None if there is not enough room."""
 
@@ -261,8 +261,8 @@ class Index(ABC):
         start, step = 0, len(queries)
         while start < len(queries):
             stop = min(start + step, len(queries))
-            room = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
-            lists = self._search(queries[start:stop], thresholds[start:stop], room)
+            allowed = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
+            lists = self._search(queries[start:stop], thresholds[start:stop], allowed)
             if lists is None:
                 step = -(-(stop - start) // 2)
                 continue
@@ -270,14 +270,14 @@ class Index(ABC):
             start = stop
 
     def _search(
-        self, queries: IntegerMatrix, thresholds: Thresholds, room: HitBudget
+        self, queries: IntegerMatrix, thresholds: Thresholds, allowed: HitBudget
     ) -> NeighbourLists | None:
         own = self.kernel.offsets(queries)
         floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
         rows = widened(queries, self.stride)
         block = self.engine.prepare(rows, floors, self.kernel.product_factor)
         with self.engine.threads():
-            parts = self._scan(queries, block, room)
+            parts = self._scan(queries, block, allowed)
         return None if parts is None else joined_hits(parts, own)
 
     def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
@@ -376,12 +376,12 @@ class ExactIndex(RowIndex):
 
     def _scan(
         self,
-        queries: IntegerMatrix,  # noqa: ARG002 (everybody is a candidate)
+        queries: IntegerMatrix,  # noqa: ARG002 (every record is a candidate)
         block: QueryBlock,
-        room: HitBudget,
+        allowed: HitBudget,
     ) -> list[Hits] | None:
         def scan(records: ScanRecords) -> Hits | None:
-            return self.engine.scan(block, records, room) if room else None
+            return self.engine.scan(block, records, allowed) if allowed else None
 
         tasks = list(self.store.parts(self._rows(len(block))))
         parts = _scan.map_in_threads(scan, tasks)

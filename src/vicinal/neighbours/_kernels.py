@@ -17,7 +17,7 @@ Integer features: why a kernel value cannot depend on who else is in the data.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
 so removing one row can change the last bit of *other* rows' products, and a record at the rim of
-a radius flips because of somebody else. Here features are integers of norm at most 4095. By
+a radius flips because of another. Here features are integers of norm at most 4095. By
 Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
 size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
 integer product gives the exact result, bit for bit, beside any others, on any machine.
@@ -146,7 +146,7 @@ def _bending(rows: Floats, length: float) -> float:
 def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
     """Return rows scaled to one length and rounded to integers, (n, d).
 
-    A row of zeros has no direction and stays zeros: it is nobody's neighbour but by noise.
+    A row of zeros has no direction and stays zeros: it is no query's neighbour but by noise.
     """
     return _rounded(X, _unit, precision)
 

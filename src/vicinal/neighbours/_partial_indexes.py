@@ -106,7 +106,7 @@ class HyperplaneLSH(RowIndex):
         return codes
 
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         codes = self.codes(queries)
         # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
@@ -116,7 +116,9 @@ class HyperplaneLSH(RowIndex):
         def scan(query: int) -> list[Hits] | None:
             alone = self.engine.pick(block, np.array([query]))
             scanned = [
-                self.engine.scan_some(alone, part, _matching(codes_, codes[query], len(part)), room)
+                self.engine.scan_some(
+                    alone, part, _matching(codes_, codes[query], len(part)), allowed
+                )
                 for part, codes_ in records
             ]
             hits = [part for part in scanned if part is not None]
@@ -243,7 +245,7 @@ def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
         order = np.argsort(homes, kind="stable")
         occupied, starts, sizes = np.unique(homes[order], return_index=True, return_counts=True)
         sums = np.add.reduceat(points[order].astype(np.float64), starts, axis=0)
-        # A cell that nobody is nearest to stays where it is.
+        # A cell that no point is nearest to stays where it is.
         centers = cells.centroids.astype(np.float64)
         centers[occupied] = sums / sizes[:, None]
         cells = _cells(kernel, centers)
@@ -358,7 +360,7 @@ class PublicCentroids(Index):
         store.remove(holes, movers, new_size, names=True)
 
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         probed = self.cells.probed(queries)
         looked = [
@@ -366,7 +368,7 @@ class PublicCentroids(Index):
         ]
 
         def scan(cells: list[int]) -> list[list[Hits] | None]:
-            return [self._scan_cell(cell, block, probed[:, cell], room) for cell in cells]
+            return [self._scan_cell(cell, block, probed[:, cell], allowed) for cell in cells]
 
         together = max(_TOGETHER, -(-len(looked) // (_scan.THREADS * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
@@ -374,14 +376,14 @@ class PublicCentroids(Index):
         return None if None in parts_of else [hits for parts in parts_of if parts for hits in parts]
 
     def _scan_cell(
-        self, cell: int, block: QueryBlock, asking: Bools, room: HitBudget
+        self, cell: int, block: QueryBlock, asking: Bools, allowed: HitBudget
     ) -> list[Hits] | None:
         """Return the hits of the queries `asking`, bool (q,), in one cell, or None."""
         chosen = np.flatnonzero(asking)
         some = block if len(chosen) == len(block) else self.engine.pick(block, chosen)
         parts: list[Hits] = []
         for records in self.stores[cell].parts(_BLOCK):
-            hits = self.engine.scan(some, records, room)
+            hits = self.engine.scan(some, records, allowed)
             if hits is None:
                 return None
             counts = np.zeros(len(block), dtype=np.int64)

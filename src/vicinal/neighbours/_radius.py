@@ -120,7 +120,7 @@ class Reference:
         step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), step):
             chunk = queries[start : start + step]
-            # Everybody reaches this threshold, in the order of the points.
+            # Every point reaches this threshold, in the order of the points.
             yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
 
 

@@ -128,7 +128,7 @@ class ScanEngine(ABC):
         """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
 
     @abstractmethod
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         """Return the hits of every query in the records' order, or None if they need more room.
 
         Safe to call from several threads at a time; it holds no lock of the interpreter while it
@@ -140,13 +140,13 @@ class ScanEngine(ABC):
         return nullcontext()
 
     def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
         """Scan only the records at the positions `chosen`, int32 ascending."""
         some = ScanRecords(
             records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
         )
-        return self.scan(block, some, room)
+        return self.scan(block, some, allowed)
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of every pair with one of `pairs.records`.

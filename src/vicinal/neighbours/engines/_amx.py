@@ -1,7 +1,7 @@
 """The compiled int8 engine on AMX: products of 32 records with 32 queries in tile registers.
 
 The sums are compared with the radii as soon as they are finished, and only records that lie inside
-somebody's radius are kept. The n x Q matrix exists nowhere. A few queries at a time are left to
+any radius are kept. The n x Q matrix exists nowhere. A few queries at a time are left to
 :mod:`vicinal.neighbours.engines._vnni`, which goes at the speed of memory.
 
 Sums start from -floor(offset(x) / factor), so that a finished sum s satisfies
@@ -273,13 +273,13 @@ class AMXEngine(VNNIEngine):
         rows, floors = block.packed.rows[chosen], block.floors[chosen]
         return self.prepare(rows, floors, block.factor)
 
-    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget) -> Ints32:
+    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
         tiles = block.packed
         if not isinstance(tiles, QueryTiles):
-            return super()._hits(block, stored, room)
+            return super()._hits(block, stored, allowed)
         hits: Ints32 = _scan_tiles(
             *stored, block.floors, block.factor, tiles.tiles, tiles.limits, self._shapes,
-            self._address, room.remaining,
+            self._address, allowed.remaining,
         )  # fmt: skip
         return hits
 
@@ -299,7 +299,7 @@ def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBloc
 
 @compiled
 def _scan_tiles(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, room
+    features, offsets, names, chosen, size, floors, factor, tiles, limits, shapes, address, allowed
 ):
     """Return hits (query, name, value), cached rows and 32 queries at a time."""
     width, steps = features.shape[1], tiles.shape[1]
@@ -339,9 +339,9 @@ def _scan_tiles(  # type: ignore[no-untyped-def]
             hits, at = _keep(
                 masks, n_masks, count, rows, rests, names, floors, factor, query, hits, at
             )
-        room[0] -= at - before
-        if room[0] < 0:
-            room[0] = -1
+        allowed[0] -= at - before
+        if allowed[0] < 0:
+            allowed[0] = -1
             return hits[:0]
     return hits[:at]
 

@@ -32,14 +32,14 @@ class ProductEngine(ScanEngine):
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         parts = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
             hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
-            room.remaining -= len(hits[1])
-            if not room:
+            allowed.remaining -= len(hits[1])
+            if not allowed:
                 return None
             parts.append(hits)
         return parts[0] if len(parts) == 1 else joined(parts, len(block))

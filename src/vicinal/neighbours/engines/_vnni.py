@@ -1,7 +1,7 @@
 r"""The compiled int8 engine: products, radii and lists in one pass, on AVX-512 VNNI.
 
 Six records meet 64 queries in registers; the sums are compared with the radii before they leave
-them, and only records that lie inside somebody's radius are written at all. The n x Q matrix
+them, and only records that lie inside any radius are written at all. The n x Q matrix
 exists nowhere, not even a tile of it.
 
 The instruction wants one side unsigned, so queries are stored with 128 added, and sums start from
@@ -88,15 +88,15 @@ class VNNIEngine(ScanEngine):
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
-        return self._scan(block, records, _ALL, room, len(records))
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
+        return self._scan(block, records, _ALL, allowed, len(records))
 
     def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
         if len(chosen) == 0:
-            return self._scan(block, records[:0], _ALL, room, 0)
-        return self._scan(block, records, chosen, room, len(chosen))
+            return self._scan(block, records[:0], _ALL, allowed, 0)
+        return self._scan(block, records, chosen, allowed, len(chosen))
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
@@ -108,21 +108,23 @@ class VNNIEngine(ScanEngine):
         )  # fmt: skip
 
     def _scan(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget, size: int
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget, size: int
     ) -> Hits | None:
         check_memory(block.packed.rows.shape[1], records, chosen)
         stored = (records.features, records.offsets, records.row_ids, chosen, size)
-        hits = self._hits(block, stored, room)
+        hits = self._hits(block, stored, allowed)
         lists: Hits = by_query(hits, len(block))
-        return lists if room else None
+        return lists if allowed else None
 
-    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget) -> Ints32:
+    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
         """Return hits (query, name, value) of the records, as long as there is room."""
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
-            _scan_few(*stored, rows, block.floors, block.factor, room.remaining)
+            _scan_few(*stored, rows, block.floors, block.factor, allowed.remaining)
             if len(block) <= FEW
-            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.remaining)
+            else _scan_panels(
+                *stored, block.floors, block.factor, panels, limits, allowed.remaining
+            )
         )
         return hits
 
@@ -177,7 +179,7 @@ def _pack(rows, places, panels):  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_few(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, queries, floors, factor, room
+    features, offsets, names, chosen, size, queries, floors, factor, allowed
 ):
     """Return hits (query, name, value) of one record after the other."""
     excess = np.empty(len(floors), dtype=np.int64)
@@ -189,11 +191,11 @@ def _scan_few(  # type: ignore[no-untyped-def]
         i, at = _fill_few(
             features, offsets, names, chosen, size, queries, floors, factor, excess, hits, i, at
         )
-        if at > room[0]:
-            room[0] = -1
+        if at > allowed[0]:
+            allowed[0] = -1
             return hits[:0]
         if i == size:
-            room[0] -= at
+            allowed[0] -= at
             return hits[:at]
         hits = roomier(hits, at)
 
@@ -259,7 +261,7 @@ def _pair_sums(  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, floors, factor, panels, limits, room
+    features, offsets, names, chosen, size, floors, factor, panels, limits, allowed
 ):
     """Return hits (query, name, value), cached rows and panel by panel."""
     width = features.shape[1]
@@ -283,9 +285,9 @@ def _scan_panels(  # type: ignore[no-untyped-def]
                 addresses, biases, rows, count, offsets, names, query,
                 panels, limits, floors, factor, width, products, hits, at,
             )  # fmt: skip
-        room[0] -= at - before
-        if room[0] < 0:
-            room[0] = -1
+        allowed[0] -= at - before
+        if allowed[0] < 0:
+            allowed[0] = -1
             return hits[:0]
     return hits[:at]
 
