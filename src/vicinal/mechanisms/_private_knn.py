@@ -268,5 +268,6 @@ class PrivateKNNRelease:
         passed &= np.cumsum(passed) <= self._voting.quota.remaining
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
+        # A fresh sample: screening and vote are priced as two releases, each with its own.
         chosen = self.nearest.draw(queries[passed], candidates)
         return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

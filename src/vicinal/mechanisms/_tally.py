@@ -19,7 +19,7 @@ from vicinal.noise import NoiseSource
 
 _PLANNED = 20  # tallies that the grid is planned for
 
-_INSIDE = 1 - 1e-9
+_INSIDE = 1 - 1e-9  # for the rounding of the root; the loop around it decides
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,7 @@ class NoisyTally:
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
         share = _checks.real("share", plan.share, above=0, most=1)
         tables, cells = len(plan.sizes), sum(plan.sizes)
+        # Rounded up: less noise would be paid for by more than the share.
         sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))
         self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
         self.scale = self._grid.scale(sigma)

@@ -53,6 +53,7 @@ class VoteMechanism(ABC):
         self.grid = grid
         self.noise = noise
         self.budget = budget
+        # Rounded down: what is added is what is charged, so rounding costs accuracy alone.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
@@ -209,6 +210,7 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
+        # Beyond 2^29 a kernel weight of 1 could be squared past int64, and the charge wrap around.
         steps = _checks.integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
@@ -295,6 +297,7 @@ class DeltaSlackAccountant:
         """Add the slack of releases at `scales`, before any of them is made."""
         slack_of = {scale: grid_slack(scale) for scale in set(scales)}
         more = coordinates * math.fsum(slack_of[scale] for scale in scales)
+        # Rounded up: a long sum of small parts must not fall behind what was released.
         total = math.nextafter(self._spent + more, math.inf)
         if total > self._limit:
             self.check(math.inf)

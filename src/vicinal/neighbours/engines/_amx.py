@@ -291,7 +291,8 @@ def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBloc
     wide = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)
     wide[: len(rows), : rows.shape[1]] = rows
     tiles = aligned(wide.size).view(np.int8).reshape(groups, steps, 2, 16, 16, 4)
-    # Four features of a query move together, as one int32.
+    # The instruction reads a tile of queries by four features, query after query: four features of
+    # a query move together, as one int32.
     fours = wide.view(np.int32).reshape(groups, 2, 16, steps, 16)
     tiles.view(np.int32)[..., 0] = fours.transpose(0, 3, 1, 4, 2)
     return QueryBlock(floors, factor, QueryTiles(rows, tiles, sum_limits(floors, factor, SIDE)))
@@ -368,7 +369,7 @@ def _keep(  # type: ignore[no-untyped-def]
         if at + SIDE > len(hits):
             hits = roomier(hits, at)
         remainder, name = rests[position], names[rows[position]]
-        mask = np.uint64(np.uint32(masks[i, 1]))
+        mask = np.uint64(np.uint32(masks[i, 1]))  # unsigned first: bit 31 is a query, not a sign
         while mask:
             j = lowest_bit(mask)
             mask &= mask - np.uint64(1)

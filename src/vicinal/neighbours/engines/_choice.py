@@ -95,7 +95,7 @@ def seconds(engine: ScanEngine) -> float:
     block = engine.prepare(q, np.full(64, 1 << 30), 1)
     records = ScanRecords(x, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     times = []
-    for _ in range(5):
+    for _ in range(5):  # the first compiles or loads, others may be interrupted: the least counts
         start = time.perf_counter()
         engine.scan(block, records, HitBudget(1))
         times.append(time.perf_counter() - start)

@@ -46,6 +46,7 @@ Int32Matrix = npt.NDArray[np.int32]
 # Rows whose outer products are added up in int32: 64 products must stay below 2^31.
 MOST_TOGETHER = 64
 
+# Five rows with 64 columns are 20 sums in registers, ten with 16 columns ten.
 _ROWS, _TALL, _PANEL = 5, 10, 4 * LANES
 _DEPTH = 128  # dwords of 64 columns that stay in the nearest cache
 
@@ -209,6 +210,8 @@ panel1, panel2, panel3, panel4 = (
 @compiled
 def _pack(right, packed):  # type: ignore[no-untyped-def]
     """Write dwords of two rows each into (pairs, lanes); zeros for rows that are not there."""
+    # The instruction multiplies two int16 of a dword with two of another and adds both products to
+    # one sum: a column's entries of two rows lie side by side.
     whole, width = len(right) // 2, right.shape[1]
     for pair in range(whole):
         for j in range(width):
@@ -224,7 +227,8 @@ def _pack(right, packed):  # type: ignore[no-untyped-def]
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
     """Add products to `sums` (n + 1, lanes); the last row takes what fills a group of rows."""
     pairs, lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
-    if width % 2:  # a dword of the last column would end beyond the row
+    # A dword of the last column would end beyond the row: it is multiplied one by one.
+    if width % 2:
         for i in range(len(left)):
             last = np.int32(left[i, width - 1])
             for j in range(lanes):
@@ -259,6 +263,7 @@ def _multiply_panel(left, stride, count, packed, lanes, steps, sums, apart, colu
         elif columns == 2:
             panel2(rows, packed, lanes, steps, outs)
         else:
+            # One vector of columns leaves registers free: twice the rows share its load.
             more = (
                 left + min(i + 5, last) * stride, left + min(i + 6, last) * stride,
                 left + min(i + 7, last) * stride, left + min(i + 8, last) * stride,
@@ -278,6 +283,7 @@ def _add_outer(left, right, packed, padded, part, sums):  # type: ignore[no-unty
     width = right.shape[1]
     for first in range(0, len(right), MOST_TOGETHER):
         count = min(MOST_TOGETHER, len(right) - first)
+        # 64 rows, the last group filled up with zeros: an even depth, at most what int32 holds.
         padded[:] = 0
         for c in range(len(left)):
             for i in range(count):

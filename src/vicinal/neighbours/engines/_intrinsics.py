@@ -44,6 +44,7 @@ _MASK = ir.VectorType(_I1, 64)
 
 def supported() -> bool:
     """Tell whether this processor has the instructions, and numba compiles for this processor."""
+    # With another CPU named, numba would compile these instructions for one that lacks them.
     config: Any = numba.config
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
@@ -54,8 +55,8 @@ def supported() -> bool:
 @compiled
 def aligned(size):  # type: ignore[no-untyped-def]
     """Return `size` bytes of zeros that start at a multiple of 64, uint8."""
-    # A register is 64 bytes: an aligned one is read from one line of the cache, not from two, and
-    # the instructions that store whole registers fault elsewhere.
+    # A register is as long as a line of the cache: aligned, it is read from one line, not from two,
+    # and the aligned loads and stores below fault anywhere else.
     spare = np.zeros(size + 64, dtype=np.uint8)
     first = -spare.ctypes.data % 64
     return spare[first : first + size]
@@ -178,6 +179,7 @@ def _keep(builder: Any, sums: list[Any], limits: Any, products: Any, columns: in
             bits = builder.zext(builder.bitcast(reached, _I16), _I64)
             mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * c)))
         masks.append(mask)
+        # Few records reach any limit: the others never leave the registers.
         with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(_I64, 0))):
             for c in range(columns):
                 place = builder.gep(products, [ir.Constant(_I64, first + c)])
@@ -257,6 +259,7 @@ def _long_sum(
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
     builder.position_at_end(after)
+    # The last bytes are read under a mask: beyond them another record begins, or no memory at all.
     one = ir.Constant(_I64, 1)
     mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
     mask = builder.bitcast(mask, _MASK)

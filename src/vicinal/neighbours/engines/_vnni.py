@@ -159,7 +159,7 @@ def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlo
 def sum_limits(floors: Floors, factor: int, group: int) -> Ints32:
     """Return ceil(floor / factor) of each query, and what no sum reaches up to a whole group."""
     limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
-    limits[:] = _MOST
+    limits[:] = _MOST  # what only fills a group reaches no limit
     limits[: len(floors)] = np.clip(-(-floors // factor), -_MOST - 1, _MOST)
     return limits
 
@@ -279,6 +279,7 @@ def _scan_panels(  # type: ignore[no-untyped-def]
             rows[i] = chosen[first + i] if len(chosen) else first + i
             addresses[i] = features.ctypes.data + rows[i] * width
             total = np.int64(byte_sum(addresses[i], width))
+            # Queries are unsigned, 128 too large: 128 sum(x) comes off before the sums begin.
             biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
         for query in range(0, len(limits), _PANEL):
             hits, at = _scan_panel(
@@ -319,8 +320,10 @@ def _scan_panel(  # type: ignore[no-untyped-def]
             masks = panel2(where, bias, packed_queries, width // 4, bars, out)
         else:
             masks = panel1(where, bias, packed_queries, width // 4, bars, out)
+        # One test for six records: most groups lie outside of every radius.
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
+        # Before the group, not at every hit: whatever it keeps has its place.
         if at + ROWS * _PANEL > len(hits):
             hits = roomier(hits, at)
         for k in range(min(ROWS, count - i)):
