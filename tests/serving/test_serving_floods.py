@@ -345,7 +345,7 @@ def _request(parts):
 def test_replays_under_new_keys_store_nothing(tmp_path):
     with make(tmp_path / "store") as store:
         first = store.predict(Q[:5], idempotency_key="first")
-        count = store._parts.database.execute
+        count = store._parts.database.read
         before = count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock
         for i in range(20):
             again = store.predict(Q[4::-1], idempotency_key=f"again-{i}")

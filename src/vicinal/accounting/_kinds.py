@@ -275,7 +275,7 @@ class PlannedIndKNN(PlannedRelease):
     """All queries to one Ind-KNN classifier; its budget from `B`, or from `epsilon` and `delta`.
 
     With `model_share` a private model is trained in the same filter, by `model_steps` gradients
-    that take at most this share of anybody's budget: it costs nothing beside the budget.
+    that take at most this share of a subject's budget: it costs nothing beside the budget.
     """
 
     kind: ClassVar[str] = "ind_knn"

@@ -13,7 +13,7 @@ label_only.md, sections 2 and 3.
 Largest Renyi divergence of a three-way comparison, two of whose values move apart.
 
 The gaining class has noisy votes x ~ N(u, 1), the losing class y ~ N(v, 1), and the best of all
-others stands at 0 (condition on it). Outcomes: x wins, y wins, somebody else. With the subject the
+others stands at 0 (condition on it). Outcomes: x wins, y wins, another wins. With the subject the
 centre (u, v) becomes (u + mu, v - mu). For a base law b and likelihood ratios L,
 
     exp((alpha - 1) D_alpha) - 1 = G = sum over outcomes of b psi(L),
@@ -434,14 +434,14 @@ class ThreeWayComparison(SampledTests):
         return np.asarray(np.logaddexp(slope, bow + np.maximum((self.orders - 2) * ratio, 0)))
 
     def _leading(self, total: Floats, lead: Floats) -> Floats:
-        """Bound log G where u + v >= total: somebody else wins rarely (section 4)."""
+        """Bound log G where u + v >= total: another class wins rarely (section 4)."""
         square = self.orders * (self.orders - 1) * self.mu**2
         return np.asarray(np.logaddexp(lead, log_ndtr(-total[..., None] / np.sqrt(2)) + square))
 
     def _ahead(self, rare: Floats, u: Floats, v: Floats, size: float, lead: Floats) -> Floats:
-        """Bound log G on squares where somebody else wins so rarely that a duel is left.
+        """Bound log G on squares where another class wins so rarely that a duel is left.
 
-        `rare` bounds what somebody else's win adds to log G.
+        `rare` bounds what another class's win adds to log G.
         """
         root = np.sqrt(2)
         most, least = (u + size - v) / root, (u - v - size) / root

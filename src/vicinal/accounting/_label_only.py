@@ -110,7 +110,7 @@ def two_coordinate_rdp(
     """Return D_alpha (n,) of a noisy argmax of counts under Poisson sampling, rounded up.
 
     One subject, sampled with probability gamma, adds one vote to its class and takes one from
-    another (the neighbour that it displaces), or displaces nobody. Both directions, any votes,
+    another (the neighbour that it displaces), or displaces none. Both directions, any votes,
     within a share of 2e-3 of the supremum. Proof: label_only.md, sections 4 and 5.
 
     `sigma` is in votes. For orders above 12 sigma / sqrt(2) the unsampled Gaussian's alpha /

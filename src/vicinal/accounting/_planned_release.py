@@ -23,7 +23,7 @@ POISSON = (
     "anew for every release; never a sample of fixed size"
 )
 KNOWN_COINS = (
-    "with gamma < 1 the lower bound is for somebody who knows everybody else's coins, as every "
+    "with gamma < 1 the lower bound is for somebody who knows all others' coins, as every "
     "analysis of sampling lets them"
 )
 PRIVATE_COST = (

@@ -435,8 +435,8 @@ def _options(screening: Screening) -> list[_Option]:
     options = _certain(screening, far, everywhere)
     positions, low = everywhere[np.abs(everywhere) <= far], 0
     while low < len(positions):
-        room = _WIDTH + _GROWTH * max(0.0, abs(positions[low]) - _CENTRE)
-        high = int(np.searchsorted(positions, positions[low] + room, side="right")) - 1
+        spacing = _WIDTH + _GROWTH * max(0.0, abs(positions[low]) - _CENTRE)
+        high = int(np.searchsorted(positions, positions[low] + spacing, side="right")) - 1
         high = max(high, low)
         options.append(_option(screening, positions[low], positions[high]))
         low = high + 1

@@ -20,11 +20,11 @@ from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
 from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
-from vicinal.ledger._chain import NO_HEAD as NO_HEAD
-from vicinal.ledger._chain import ChainLink as ChainLink
-from vicinal.ledger._chain import chain_faults as chain_faults
-from vicinal.ledger._chain import descends as descends
+from vicinal.ledger._database import NO_HEAD as NO_HEAD
+from vicinal.ledger._database import ChainLink as ChainLink
 from vicinal.ledger._database import Database as Database
+from vicinal.ledger._database import chain_faults as chain_faults
+from vicinal.ledger._database import descends as descends
 from vicinal.ledger._files import PRIVATE_FILE as PRIVATE_FILE
 from vicinal.ledger._files import PRIVATE_FOLDER as PRIVATE_FOLDER
 from vicinal.ledger._files import Lock as Lock

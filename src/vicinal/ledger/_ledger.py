@@ -22,8 +22,7 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, load_audiences
-from vicinal.ledger._chain import Chain, attach
-from vicinal.ledger._database import Database
+from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._memory import Turn

@@ -27,7 +27,7 @@ from typing import Self
 
 from vicinal import _checks
 from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
-from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._database import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
 

@@ -60,12 +60,13 @@ def charge_neighbours(
         sums, scratch = np.zeros((len(neighbours), width), dtype=np.int64), Scratch.of(width)
         hits = NeighbourArrays(part, neighbours.rows, neighbours.similarities)
         charges = kernel(hits, targets, budgets, weights, prices, *share, scratch, sums)
-        scratch.check_clean()
+        scratch.check_clean()  # before the sum is used: an uncharged remainder would be in it
         return charges, sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
     results = map_in_threads(lambda part: charged(single, part), parts)
     if any(left_out for (_, _, left_out), _ in results):
+        # By remainder of the slot: subjects that came together go to different threads.
         shares = [(number, threads) for number in range(threads)]
         results += map_in_threads(lambda share: charged(several, bounds, share), shares)
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
@@ -91,7 +92,7 @@ def tile_bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
 @compiled
 def _ascending(starts, rows):  # type: ignore[no-untyped-def]
     """Tell whether the rows of every query ascend."""
-    ascending = True
+    ascending = True  # without an early exit the comparisons fill vectors
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):
             ascending &= rows[hit - 1] < rows[hit]

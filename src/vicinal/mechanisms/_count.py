@@ -13,7 +13,7 @@ from vicinal._arrays import Bools, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.accounting import charge, grid_slack, unit_rate
 from vicinal.mechanisms._charging_kernels import (
-    EVERYBODY,
+    ALL_SUBJECTS,
     LOW,
     hits_by_subject,
     longest_norm,
@@ -55,7 +55,7 @@ class NoisyCount:
         return grid_slack(self.scale)
 
     def price(self, queries: int) -> None:
-        """Meter the grid's cost of so many counts, once, before anybody is charged for them."""
+        """Meter the grid's cost of so many counts, once, before any subject is charged for them."""
         self._slack.charge([self.scale] * queries, 1)
 
     def contribute_and_charge(
@@ -140,7 +140,7 @@ def charge_counts(  # type: ignore[no-untyped-def]
                 part[hit] = True
         if several == 0:
             continue
-        order = hits_by_subject(starts[j], starts[j + 1], rows, slots, records, EVERYBODY)
+        order = hits_by_subject(starts[j], starts[j + 1], rows, slots, records, ALL_SUBJECTS)
         first = 0
         while first < several:
             last = run_end(order, first, rows, slots)

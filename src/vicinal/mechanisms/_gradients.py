@@ -133,6 +133,7 @@ class NoisyGradient:
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
         single = self.records.starts[:-1][batch & (counts == 1)]
+        # So few at a time that sums of their whole numbers are exact in float64, in any order.
         chunk = max(1, min(_EXACT // self.steps, 1 << 14))
         for start in range(0, len(single), chunk):
             self._add_single(single[start : start + chunk], integer_weights, sums)
@@ -174,7 +175,7 @@ def gradient_grid(sigma: float) -> tuple[int, int]:
 @compiled
 def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
     """Turn the scores of one record into derivatives of its loss, in place."""
-    top = scores.max()
+    top = scores.max()  # taken off, so that no exponential overflows
     total = 0.0
     for c in range(len(scores)):
         scores[c] = np.exp((scores[c] - top) * per_score)

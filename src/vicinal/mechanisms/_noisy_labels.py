@@ -24,20 +24,12 @@ class ClassScores:
     In floating point, too, more votes never give a lower score: every step of the way is monotone,
     and what is between two values of the table stays between them. The price of a label needs it.
 
-    Parameters
-    ----------
-    table : array (c, m)
-        Scores at `low`, `low + step`, ..., not decreasing along a row, finite, m >= 2. Below the
-        first they stay; beyond the last they go on as between the last two.
-    low, step : float
-        Where the table begins, in noise scales, and how far its values lie apart.
-    pull : float
-        Noisy votes v of noise s are looked up at v / s - pull * s: one public number a query.
+    - `table`, array (c, m): scores at `low`, `low + step`, ..., not decreasing along a row, finite,
+      m >= 2. Below the first they stay; beyond the last they go on as between the last two.
+    - `low`, `step`: where the table begins, in noise scales, and how far its values lie apart.
+    - `pull`: noisy votes v of noise s are looked up at v / s - pull * s: one public number a query.
 
-    Raises
-    ------
-    InvalidInput
-        If a row decreases or is not finite.
+    Raises InvalidInput if a row decreases or is not finite.
     """
 
     def __init__(self, table: npt.ArrayLike, low: float, step: float, pull: float) -> None:
@@ -68,18 +60,11 @@ class ClassScores:
 class NoisyLabels(VoteMechanism):
     """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
 
-    Parameters
-    ----------
-    table : ChargeTable
-        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
-        The others are the attributes of :class:`VoteMechanism`.
-    scores : ClassScores, optional
-        The class of the largest score leaves instead. Public.
+    - `table`: shares of the price, at one Renyi order, and the budget. It needs no slack for the
+      grid. The others are the attributes of :class:`VoteMechanism`.
+    - `scores`, optional: the class of the largest score leaves instead. Public.
 
-    Raises
-    ------
-    InvalidInput
-        If there are scores, and the price holds for the number of classes only.
+    Raises InvalidInput if there are scores, and the price holds for the number of classes only.
     """
 
     label_only = True
@@ -106,10 +91,8 @@ class NoisyLabels(VoteMechanism):
     def release(self, noise: Floats) -> LabelRelease:
         """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
 
-        Raises
-        ------
-        InvalidInput
-            If a noise scale is below the 2^22 steps that the proof of the price needs.
+        Raises InvalidInput if a noise scale is below the 2^22 steps that the proof of the price
+        needs.
         """
         scales, rates = self._prices(noise)
         if len(scales) and scales.min() < LINE_GRID:

@@ -19,7 +19,7 @@ from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold, Relea
 from vicinal.mechanisms._randomness import BernoulliSource
 from vicinal.neighbours import (
     FLOAT32,
-    NOBODY,
+    NO_RECORD,
     RBF,
     THREADS,
     Chosen,
@@ -38,8 +38,8 @@ class VoteEncoding(ABC):
     def count(self, chosen: Chosen, steps: int) -> Steps:
         """Return the sums over the chosen records, int64 (q, c), in steps; private.
 
-        `chosen`, int32 (q, k): rows of records, at most one of a subject in a query, or ``NOBODY``.
-        `steps`: steps in a vote.
+        `chosen`, int32 (q, k): rows of records, at most one of a subject in a query, or
+        ``NO_RECORD``. `steps`: steps in a vote.
         """
 
 
@@ -131,7 +131,7 @@ class NearestOfSample:
         """Return the rows of the k nearest of a fresh sample, int32 (q, k); private.
 
         One independent draw for every pair of query and subject. A subject stands there with its
-        nearest record; ``NOBODY`` fills up where the sample was smaller than k.
+        nearest record; ``NO_RECORD`` fills up where the sample was smaller than k.
         """
         pieces = 1 if self._source.ordered else min(THREADS, len(queries))
         edges = [piece * len(queries) // max(pieces, 1) for piece in range(pieces + 1)]
@@ -150,7 +150,7 @@ class NearestOfSample:
         """Draw for candidates, and for all others where the sample holds fewer than k of them."""
         sample = self._source.sample(self.gamma, len(candidates.rows))
         chosen = self.knn.first(candidates, sample)
-        short = (chosen[:, -1] == NOBODY) & (np.diff(candidates.starts) < len(self.knn))
+        short = (chosen[:, -1] == NO_RECORD) & (np.diff(candidates.starts) < len(self.knn))
         for j in np.flatnonzero(short):
             start, stop = candidates.starts[j : j + 2]
             hits = sample[slice(*np.searchsorted(sample, [start, stop]))] - start
@@ -268,5 +268,6 @@ class PrivateKNNRelease:
         passed &= np.cumsum(passed) <= self._voting.quota.remaining
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
+        # A fresh sample: screening and vote are priced as two releases, each with its own.
         chosen = self.nearest.draw(queries[passed], candidates)
         return passed, self._voting.publish(self._encoding.count(chosen, self._voting.steps))

@@ -123,16 +123,11 @@ def towards_zero(weight, value):  # type: ignore[no-untyped-def]
 class SubjectTable:
     """Views of a shard's private columns, as the mechanisms read and charge them.
 
-    Attributes
-    ----------
-    targets : int32 (n,) or RecordVectors
-        Class index of every row, or its vector.
-    slots : int32 (n,)
-        Subject of every row, as a position in `remaining`.
-    records : int32 (subjects,)
-        Number of rows of every subject.
-    remaining : int64 (subjects,)
-        Units of budget left; the mechanisms charge it in place, before any noise is drawn.
+    - `targets`, int32 (n,) or RecordVectors: class index of every row, or its vector.
+    - `slots`, int32 (n,): subject of every row, as a position in `remaining`.
+    - `records`, int32 (subjects,): number of rows of every subject.
+    - `remaining`, int64 (subjects,): units of budget left; the mechanisms charge it in place,
+      before any noise is drawn.
     """
 
     targets: RecordTargets

@@ -29,20 +29,12 @@ _WHOLE_PRICE = np.ones(1)
 class VoteMechanism(ABC):
     """What the releases of one classifier share: kernel, classes, grid and noise, all public.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Its table of values, rounded down to whole steps, gives the weights.
-    n_classes : int
-        The number of coordinates: classes, or the width of the records' vectors.
-    grid : VoteGrid
-        The grid on which votes and noise live.
-    noise : NoiseSource
-        Where noise comes from.
-    budget : float
-        The zCDP that a subject's full budget stands for.
-    label_only : bool
-        Whether labels leave, or votes.
+    - `kernel`: its table of values, rounded down to whole steps, gives the weights.
+    - `n_classes`: the number of coordinates: classes, or the width of the records' vectors.
+    - `grid`: the grid on which votes and noise live.
+    - `noise`: where noise comes from.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `label_only`: whether labels leave, or votes.
     """
 
     label_only: bool
@@ -61,16 +53,15 @@ class VoteMechanism(ABC):
         self.grid = grid
         self.noise = noise
         self.budget = budget
+        # Rounded down: what is added is what is charged, so rounding costs accuracy alone.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
     def release(self, noise: Floats) -> BlockRelease:
         """Return the release of one block of queries.
 
-        Parameters
-        ----------
-        noise : float64 (q,)
-            The noise scale of every query in votes, fixed by public things alone.
+        - `noise`, float64 (q,): the noise scale of every query in votes, fixed by public things
+          alone.
         """
 
     @abstractmethod
@@ -88,11 +79,8 @@ class VoteMechanism(ABC):
 class NoisyVotes(VoteMechanism):
     """All noisy votes leave; a subject pays for the length of what it contributed.
 
-    Parameters
-    ----------
-    slack : DeltaSlackAccountant
-        Meters what the grid costs; refuses a release before anybody is charged for it. The others
-        are the attributes of :class:`VoteMechanism`.
+    - `slack`: meters what the grid costs; refuses a release before any subject is charged for it.
+      The others are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = False
@@ -222,6 +210,7 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
+        # Beyond 2^29 a kernel weight of 1 could be squared past int64, and the charge wrap around.
         steps = _checks.integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
@@ -308,6 +297,7 @@ class DeltaSlackAccountant:
         """Add the slack of releases at `scales`, before any of them is made."""
         slack_of = {scale: grid_slack(scale) for scale in set(scales)}
         more = coordinates * math.fsum(slack_of[scale] for scale in scales)
+        # Rounded up: a long sum of small parts must not fall behind what was released.
         total = math.nextafter(self._spent + more, math.inf)
         if total > self._limit:
             self.check(math.inf)

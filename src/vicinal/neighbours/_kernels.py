@@ -17,7 +17,7 @@ Integer features: why a kernel value cannot depend on who else is in the data.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
 so removing one row can change the last bit of *other* rows' products, and a record at the rim of
-a radius flips because of somebody else. Here features are integers of norm at most 4095. By
+a radius flips because of another. Here features are integers of norm at most 4095. By
 Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
 size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
 integer product gives the exact result, bit for bit, beside any others, on any machine.
@@ -73,12 +73,8 @@ _CANDIDATES = 32
 class Precision:
     """How vectors become integers; public, and fixed before the first record is encoded.
 
-    Attributes
-    ----------
-    norm : int
-        N, the largest Euclidean norm of an encoded vector.
-    limit : int
-        Largest size of a coordinate; larger ones are clipped to it.
+    - `norm`: N, the largest Euclidean norm of an encoded vector.
+    - `limit`: largest size of a coordinate; larger ones are clipped to it.
     """
 
     norm: int = INTEGER_NORM
@@ -117,17 +113,12 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     A long unit vector has fine steps but loses its largest coordinates to clipping; the length
     with the smallest mean squared relative error on `public` is taken.
 
-    Parameters
-    ----------
-    public : float (m, d)
-        Public rows, not yet encoded, of the kind that will be encoded; the first 8192 are used.
-    bound : float, optional
-        The public bound on norms of the RBF kernel; without it rows are scaled to unit length.
+    - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
+      first 8192 are used.
+    - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
+      unit length.
 
-    Raises
-    ------
-    InvalidInput
-        If there are no rows, or more features than :class:`Precision` takes.
+    Raises InvalidInput if there are no rows, or more features than :class:`Precision` takes.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
@@ -155,7 +146,7 @@ def _bending(rows: Floats, length: float) -> float:
 def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
     """Return rows scaled to one length and rounded to integers, (n, d).
 
-    A row of zeros has no direction and stays zeros: it is nobody's neighbour but by noise.
+    A row of zeros has no direction and stays zeros: it is no query's neighbour but by noise.
     """
     return _rounded(X, _unit, precision)
 

@@ -16,7 +16,6 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import NeighbourLists
-from vicinal.neighbours._selection import insert, select_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -121,7 +120,7 @@ class Reference:
         step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), step):
             chunk = queries[start : start + step]
-            # Everybody reaches this threshold, in the order of the points.
+            # Every point reaches this threshold, in the order of the points.
             yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
 
 
@@ -151,16 +150,11 @@ class Radius(ABC):
 class FixedRadius(Radius):
     """One kernel value tau for all queries (ZZGW23, Algorithm 3).
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel that `tau` is a value of.
-    tau : float
-        Records whose kernel value is at least this take part.
-    n_features : int
-        Number of features.
-    reference, n_records
-        A public reference and the public size; needed for :meth:`expected` only.
+    - `kernel`: the kernel that `tau` is a value of.
+    - `tau`: records whose kernel value is at least this take part.
+    - `n_features`: number of features.
+    - `reference`, `n_records`: A public reference and the public size; needed for :meth:`expected`
+      only.
     """
 
     def __init__(
@@ -199,14 +193,9 @@ class AdaptiveRadius(Radius):
     n)): about k of n private records then take part in every query, and nothing private decides
     it.
 
-    Parameters
-    ----------
-    reference : Reference
-        The public set R.
-    n_neighbors : int
-        k, the number of private neighbours to expect.
-    n_records : int
-        n, the public estimate of the number of private records.
+    - `reference`: the public set R.
+    - `n_neighbors`: k, the number of private neighbours to expect.
+    - `n_records`: n, the public estimate of the number of private records.
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
@@ -270,4 +259,46 @@ def _replace_least(ascending, value):  # type: ignore[no-untyped-def]
     while at + 1 < len(ascending) and ascending[at + 1] < value:
         ascending[at] = ascending[at + 1]
         at += 1
+    ascending[at] = value
+
+
+@compiled
+def select_largest(values, count):  # type: ignore[no-untyped-def]
+    """Move the `count` largest of some integers to their end, in place; 1 <= count <= their number.
+
+    The least of them stands first there. Hoare's selection about the median of three.
+    """
+    place = len(values) - count
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = _median(values[low], values[(low + high) // 2], values[high])
+        first, last = low, high
+        while first <= last:
+            while values[first] < pivot:
+                first += 1
+            while values[last] > pivot:
+                last -= 1
+            if first <= last:
+                values[first], values[last] = values[last], values[first]
+                first, last = first + 1, last - 1
+        if place <= last:
+            high = last
+        elif place >= first:
+            low = first
+        else:
+            return
+
+
+@compiled
+def _median(one, two, three):  # type: ignore[no-untyped-def]
+    return max(min(one, two), min(max(one, two), three))
+
+
+@compiled
+def insert(ascending, size, value):  # type: ignore[no-untyped-def]
+    """Put a value in its place among the first `size`, which ascend, and take up one place more."""
+    at = size
+    while at > 0 and ascending[at - 1] > value:
+        ascending[at] = ascending[at - 1]
+        at -= 1
     ascending[at] = value

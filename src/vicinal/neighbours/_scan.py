@@ -33,14 +33,10 @@ Hits = tuple[Ints, Ints32, Ints32]
 class ScanRecords:
     """Records to be scanned; a view of an index's own memory, never a copy.
 
-    Attributes
-    ----------
-    features : int8 or float32 (n, stride)
-        Integer features, C-contiguous, zeros beyond the features that there are.
-    offsets : int32 (n,)
-        What each record takes off its similarity; at least 0.
-    row_ids : int32 (n,)
-        The number by which each record is known outside.
+    - `features`, int8 or float32 (n, stride): integer features, C-contiguous, zeros beyond the
+      features that there are.
+    - `offsets`, int32 (n,): what each record takes off its similarity; at least 0.
+    - `row_ids`, int32 (n,): the number by which each record is known outside.
     """
 
     features: IntegerMatrix
@@ -58,14 +54,9 @@ class ScanRecords:
 class QueryBlock:
     """A block of queries, made ready for one engine; good for any number of scans.
 
-    Attributes
-    ----------
-    floors : int64 (q,)
-        ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
-    factor : int
-        The kernel's product factor, at least 1.
-    packed : object
-        The queries' integers as the engine wants them.
+    - `floors`, int64 (q,): ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
+    - `factor`: the kernel's product factor, at least 1.
+    - `packed`: the queries' integers as the engine wants them.
     """
 
     floors: Floors
@@ -137,7 +128,7 @@ class ScanEngine(ABC):
         """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
 
     @abstractmethod
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         """Return the hits of every query in the records' order, or None if they need more room.
 
         Safe to call from several threads at a time; it holds no lock of the interpreter while it
@@ -149,13 +140,13 @@ class ScanEngine(ABC):
         return nullcontext()
 
     def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
         """Scan only the records at the positions `chosen`, int32 ascending."""
         some = ScanRecords(
             records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
         )
-        return self.scan(block, some, room)
+        return self.scan(block, some, allowed)
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of every pair with one of `pairs.records`.

@@ -38,17 +38,12 @@ COMPILED = ("amx", "vnni")  # engines that cost nothing to have; which of them i
 def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     """Return the engine for features of `precision`.
 
-    Parameters
-    ----------
-    precision : Precision
-        int8 features take the fastest engine of this machine, float32 ones the float32 engine.
-    name : str, optional
-        One of :data:`ENGINES`, to compare them.
+    - `precision`: int8 features take the fastest engine of this machine, float32 ones the float32
+      engine.
+    - `name`, optional: one of :data:`ENGINES`, to compare them.
 
-    Raises
-    ------
-    InvalidInput
-        If the engine named is unknown, is not there, or is not exact on this machine.
+    Raises InvalidInput if the engine named is unknown, is not there, or is not exact on this
+    machine.
     """
     if precision.limit > INT8_LIMIT:
         return _float32()
@@ -100,7 +95,7 @@ def seconds(engine: ScanEngine) -> float:
     block = engine.prepare(q, np.full(64, 1 << 30), 1)
     records = ScanRecords(x, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     times = []
-    for _ in range(5):
+    for _ in range(5):  # the first compiles or loads, others may be interrupted: the least counts
         start = time.perf_counter()
         engine.scan(block, records, HitBudget(1))
         times.append(time.perf_counter() - start)

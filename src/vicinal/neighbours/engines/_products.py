@@ -32,14 +32,14 @@ class ProductEngine(ScanEngine):
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         parts = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
             hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
-            room.remaining -= len(hits[1])
-            if not room:
+            allowed.remaining -= len(hits[1])
+            if not allowed:
                 return None
             parts.append(hits)
         return parts[0] if len(parts) == 1 else joined(parts, len(block))
@@ -130,6 +130,8 @@ def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no
                 rows, values = _doubled(rows, at), _doubled(values, at)
             for i in range(first, last):
                 value = np.int32(products[j, i]) * factor - offsets[i]
+                # Written before it is known whether to keep it: with a branch, half of the time
+                # would go into wrong guesses about the next record.
                 rows[at] = names[i]
                 values[at] = value
                 at += value >= floors[j]

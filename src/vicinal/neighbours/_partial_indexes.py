@@ -1,6 +1,12 @@
-"""Inverted lists around public centroids: a query meets the records of a few cells only.
+"""Indexes that look at a part of the records: hashing, and inverted lists around public centroids.
 
-First cells: which one a record falls into, which ones a query looks at.
+Hashing with random hyperplanes, as ZZGW23 (section 3.2, Table 3) use it for efficiency: each of L
+tables cuts space with b hyperplanes through the origin, whose normals are Gaussian and drawn from a
+public seed; a record falls into one of 2^b buckets by the signs. The candidates of a query are the
+union of its L buckets.
+
+Inverted lists: a query meets the records of a few cells only. Cells say which one a record falls
+into, and which ones a query looks at.
 """
 
 from __future__ import annotations
@@ -8,16 +14,141 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats32, Ints, Ints32
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints, Ints32
+from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
-from vicinal.neighbours._index import FeatureRows, Index
+from vicinal.neighbours._index import FeatureRows, GrowableArray, Index, RowIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel, unit_vectors
 from vicinal.neighbours._radius import Radius, Reference
 from vicinal.neighbours._scan import Hits, fill_holes
 from vicinal.neighbours.engines import HitBudget, QueryBlock
+
+# Steps of a standard deviation that normals are rounded to; their products stay below 2^53.
+_STEPS = 1 << 16
+
+_LANES = 32  # tables are stored in multiples of this, so that comparisons fill a vector
+
+_HASHED = 1 << 14
+
+
+class HyperplaneLSH(RowIndex):
+    """L tables of b random hyperplanes; rows of a query come ascending.
+
+    Record i is a candidate of query q if they fall into the same bucket of any table: a function
+    of the two and the public seed. Codes are computed in integers, so that no sign depends on
+    what other records are hashed with it.
+
+    Parameters
+    ----------
+    kernel, n_features, engine
+        See :class:`Index`.
+    tables : int
+        L; more find more. ZZGW23 take 10, 20 and 30.
+    bits : int
+        b, at most 16; more make smaller buckets. ZZGW23 take 8.
+    seed : int
+        Public seed of the hyperplanes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.neighbours import Cosine, FixedRadius, HyperplaneLSH
+    >>> rows = Cosine().encode(np.eye(3))
+    >>> index = HyperplaneLSH(Cosine(), n_features=3, tables=10, bits=4, seed=1)
+    >>> index.add(rows)
+    >>> index.search(rows, FixedRadius(Cosine(), 0.5, 3).thresholds(rows)).rows
+    array([0, 1, 2], dtype=int32)
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        n_features: int,
+        tables: int = 30,
+        bits: int = 8,
+        seed: int = 0,
+        engine: str | None = None,
+    ) -> None:
+        super().__init__(kernel, n_features, engine)
+        self.tables = _checks.integer("tables", tables, least=1)
+        self.bits = _checks.integer("bits", bits, least=1, most=16)
+        self._normals = _normals(n_features, tables * bits, _checks.integer("seed", seed, least=0))
+        width = -(-tables // _LANES) * _LANES
+        self._dtype = np.uint8 if bits <= 8 else np.uint16
+        self._codes = GrowableArray(width, self._dtype, self.store.block)
+
+    def keys(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+        chunks = range(0, max(1, len(integers)), _HASHED)
+        return np.concatenate([self.codes(integers[at : at + _HASHED]) for at in chunks])
+
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
+        self._check_integers("integers", integers)
+        self._codes.write(len(self.store), self.keys(integers) if keys is None else keys)
+        super().add(integers)
+
+    def remove(self, rows: Ints, movers: Ints) -> None:
+        new_size = len(self.store) - len(rows)
+        holes = rows[rows < new_size]
+        super().remove(rows, movers)
+        self._codes.put(holes, self._codes.take(movers))
+        self._codes.cut(new_size, new_size + len(rows))
+
+    def codes(self, integers: IntegerMatrix) -> npt.NDArray[np.unsignedinteger]:
+        """Return the bucket of every row in every table, (m, tables filled up with zeros)."""
+        bits = (integers.astype(np.float64) @ self._normals) > 0
+        values = bits.reshape(len(integers), self.tables, self.bits) @ (1 << np.arange(self.bits))
+        codes = np.zeros((len(integers), -(-self.tables // _LANES) * _LANES), dtype=self._dtype)
+        codes[:, : self.tables] = values
+        return codes
+
+    def _scan(
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
+    ) -> list[Hits] | None:
+        codes = self.codes(queries)
+        # What fills the tables up is 0 for records and 1 for queries, so that it never matches.
+        codes[:, self.tables :] = 1
+        records = list(zip(self.store.parts(self.store.block), self._codes.blocks, strict=True))
+
+        def scan(query: int) -> list[Hits] | None:
+            alone = self.engine.pick(block, np.array([query]))
+            scanned = [
+                self.engine.scan_some(
+                    alone, part, _matching(codes_, codes[query], len(part)), allowed
+                )
+                for part, codes_ in records
+            ]
+            hits = [part for part in scanned if part is not None]
+            return hits if len(hits) == len(scanned) else None
+
+        scanned = _scan.map_in_threads(scan, range(len(queries)))
+        parts = [part for part in scanned if part is not None]
+        return [_scan.in_turn(parts)] if len(parts) == len(scanned) else None
+
+
+def _normals(n_features: int, count: int, seed: int) -> Floats:
+    """Return integer-valued Gaussian normals, float64 (d, count), from a public seed."""
+    # Public hyperplanes: no privacy hangs on the draw.
+    generator = np.random.default_rng(seed)  # noqa: TID251
+    return np.asarray(np.rint(generator.normal(size=(n_features, count)) * _STEPS))
+
+
+@compiled
+def _matching(codes, code, size):  # type: ignore[no-untyped-def]
+    """Return the positions below `size` whose codes meet `code` in any table, int32 ascending."""
+    matching = np.empty(size + 1, dtype=np.int32)
+    at = 0
+    for i in range(size):
+        met = 0
+        for table in range(len(code)):
+            met |= codes[i, table] == code[table]
+        matching[at] = i
+        at += met
+    return matching[:at]
+
 
 LEAST_PER_CELL = 8  # public points for a cell, at least: with fewer, cells follow single points
 
@@ -43,16 +174,10 @@ class CentroidCells:
     x falls into the cell of the highest score (of the lowest number, if several are equal). A query
     looks at every cell whose score is within `margin` of its best.
 
-    Attributes
-    ----------
-    centroids : float32 (cells, d)
-        Integers of norm at most 4095.
-    offsets : int32 (cells,)
-        What each centroid takes off its score.
-    factor : int
-        The kernel's product factor.
-    margin : float
-        At least 0.
+    - `centroids`, float32 (cells, d): integers of norm at most 4095.
+    - `offsets`, int32 (cells,): what each centroid takes off its score.
+    - `factor`: the kernel's product factor.
+    - `margin`: at least 0.
     """
 
     centroids: FloatMatrix
@@ -91,21 +216,12 @@ def learn_cells(
     The margin is the smallest that keeps the share `recall` of pairs of public points inside the
     radius. Nothing private is looked at, so the recall among private records is an estimate.
 
-    Parameters
-    ----------
-    reference : Reference
-        Public points; half of them place the centroids, the other half set the margin.
-    radius : Radius
-        The radius that queries will have.
-    cells : int, optional
-        Number of cells; by default one for every 16 public points, at most 4096.
-    recall : float
-        Share of what the radius selects that should be found, above 0 and below 1.
+    - `reference`: public points; half of them place the centroids, the other half set the margin.
+    - `radius`: the radius that queries will have.
+    - `cells`, optional: number of cells; by default one for every 16 public points, at most 4096.
+    - `recall`: share of what the radius selects that should be found, above 0 and below 1.
 
-    Raises
-    ------
-    InvalidInput
-        If there are fewer than 8 public points in the learning half for every cell.
+    Raises InvalidInput if there are fewer than 8 public points in the learning half for every cell.
     """
     _checks.real("recall", recall, above=0, below=1)
     most = len(reference) // (2 * LEAST_PER_CELL)
@@ -129,7 +245,7 @@ def _placed(kernel: Kernel, points: IntegerMatrix, count: int) -> CentroidCells:
         order = np.argsort(homes, kind="stable")
         occupied, starts, sizes = np.unique(homes[order], return_index=True, return_counts=True)
         sums = np.add.reduceat(points[order].astype(np.float64), starts, axis=0)
-        # A cell that nobody is nearest to stays where it is.
+        # A cell that no point is nearest to stays where it is.
         centers = cells.centroids.astype(np.float64)
         centers[occupied] = sums / sizes[:, None]
         cells = _cells(kernel, centers)
@@ -171,15 +287,11 @@ class PublicCentroids(Index):
 
     Record i is a candidate of query q if q looks at the cell that i falls into. Both are functions
     of the record, the query and public numbers (see
-    :class:`vicinal.neighbours._centroids.CentroidCells`). With centroids learnt from the private
+    :class:`CentroidCells`). With centroids learnt from the private
     records themselves this would be false.
 
-    Parameters
-    ----------
-    kernel, n_features, engine
-        See :class:`vicinal.neighbours._index.Index`.
-    cells : CentroidCells
-        What was learnt, see :func:`vicinal.neighbours._centroids.learn_cells`.
+    - `kernel`, `n_features`, `engine`: see :class:`Index`.
+    - `cells`: what was learnt, see :func:`learn_cells`.
     """
 
     def __init__(
@@ -248,7 +360,7 @@ class PublicCentroids(Index):
         store.remove(holes, movers, new_size, names=True)
 
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         probed = self.cells.probed(queries)
         looked = [
@@ -256,7 +368,7 @@ class PublicCentroids(Index):
         ]
 
         def scan(cells: list[int]) -> list[list[Hits] | None]:
-            return [self._scan_cell(cell, block, probed[:, cell], room) for cell in cells]
+            return [self._scan_cell(cell, block, probed[:, cell], allowed) for cell in cells]
 
         together = max(_TOGETHER, -(-len(looked) // (_scan.THREADS * _TASKS)))
         tasks = [looked[at : at + together] for at in range(0, len(looked), together)]
@@ -264,14 +376,14 @@ class PublicCentroids(Index):
         return None if None in parts_of else [hits for parts in parts_of if parts for hits in parts]
 
     def _scan_cell(
-        self, cell: int, block: QueryBlock, asking: Bools, room: HitBudget
+        self, cell: int, block: QueryBlock, asking: Bools, allowed: HitBudget
     ) -> list[Hits] | None:
         """Return the hits of the queries `asking`, bool (q,), in one cell, or None."""
         chosen = np.flatnonzero(asking)
         some = block if len(chosen) == len(block) else self.engine.pick(block, chosen)
         parts: list[Hits] = []
         for records in self.stores[cell].parts(_BLOCK):
-            hits = self.engine.scan(some, records, room)
+            hits = self.engine.scan(some, records, allowed)
             if hits is None:
                 return None
             counts = np.zeros(len(block), dtype=np.int64)
