@@ -208,6 +208,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer: from here the application keeps time."""
+        # RFC 9112, 3.2: without it, or with two, a proxy may have taken another host than we.
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1 and self.parser.get_http_version() == "1.1":
+            detail = "A request of HTTP/1.1 must have one header Host."
+            raise self._refused_by(Problem(400, "bad-request", detail))
         super().on_headers_complete()
         self._stop_waiting()
 
