@@ -13,14 +13,14 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from vicinal.accounting._plan import account
+from vicinal.accounting import account
 from vicinal.baselines._pate import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import fresh_key
-from vicinal.mechanisms._teachers import (
+from vicinal.mechanisms import (
     FALLBACK,
     Teacher,
     count_votes,
+    fresh_key,
     randomness_of,
     teacher_of,
     teachers_of,

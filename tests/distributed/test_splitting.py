@@ -8,9 +8,7 @@ import pytest
 
 import store_tools as tools
 from vicinal.distributed._splitting import PlacedSubjects
-from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import ROW_BYTES, write_all, write_subjects
+from vicinal.ledger import ROW_BYTES, SQLiteDatabase, framed, unframed, write_all, write_subjects
 
 PEOPLE = 20_000
 _ROW = 256

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from vicinal.cli._main import app
+from vicinal.cli import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

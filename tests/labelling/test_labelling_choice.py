@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.accounting._plan import account
-from vicinal.cli._labellers import LabellerOptions, LabelOptions
-from vicinal.cli._main import app
+from vicinal.accounting import account
+from vicinal.cli import LabellerOptions, LabelOptions, app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import least_noise, load_answers
 

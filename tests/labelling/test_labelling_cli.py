@@ -9,8 +9,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from vicinal.cli._label import class_names
-from vicinal.cli._main import app
+from vicinal.cli import app, class_names
 from vicinal.errors import InvalidInput
 from vicinal.labelling import load_answers
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from made_up import Cut, clouds, cut_after_first_block, records_and_pool
 from vicinal import IndKNNClassifier, labelling
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import (
@@ -24,8 +24,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
-from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._votes import VoteRelease
+from vicinal.mechanisms import GradientRelease, VoteRelease
 
 C, POOL, ASKED = 3, 700, 300
 PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
@@ -257,7 +256,7 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
 
 def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
-    from vicinal.cli._student import StudentOptions
+    from vicinal.cli import StudentOptions
 
     given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
     options = StudentOptions(**given)

@@ -5,14 +5,13 @@ import pytest
 
 from made_up import clouds
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._plan import account
+from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import _model_rule, _private_model
 from vicinal.linear._descent import longest_step
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._model_rule import ModelRule
-from vicinal.planning import _class_settings as _parameters
+from vicinal.planning import IndKNNSettings
 
 N, D, CLASSES = 500, 5, 3
 
@@ -163,9 +162,7 @@ def test_the_default_trains_one_where_public_facts_allow_it():
 
 def test_the_rule_looks_at_public_numbers_alone():
     def share(n_records, epsilon, n_features):
-        settings = _parameters.IndKNNSettings.of(
-            make(model_share="auto", n_records=n_records, epsilon=epsilon)
-        )
+        settings = IndKNNSettings.of(make(model_share="auto", n_records=n_records, epsilon=epsilon))
         return _private_model.fitting_share(settings, n_features)
 
     assert share(60_000, 0.5, 100) == _model_rule.USUAL.share
@@ -182,7 +179,7 @@ def test_few_features_have_a_model_whatever_their_plan():
         classifier = IndKNNClassifier(
             [0, 1], epsilon, n_queries=n_queries, n_records=n_records, **given
         )
-        settings = _parameters.IndKNNSettings.of(classifier)
+        settings = IndKNNSettings.of(classifier)
         return _private_model.resolved(settings, n_features, 2000).model_share
 
     assert share(24_000, 500, 1, 10) > 0
@@ -193,9 +190,7 @@ def test_few_features_have_a_model_whatever_their_plan():
 
 def test_loud_noise_takes_a_larger_share_and_shorter_steps():
     def share(epsilon):
-        settings = _parameters.IndKNNSettings.of(
-            make(model_share="auto", n_records=60_000, epsilon=epsilon)
-        )
+        settings = IndKNNSettings.of(make(model_share="auto", n_records=60_000, epsilon=epsilon))
         return _private_model.fitting_share(settings, 1300)
 
     assert [share(epsilon) for epsilon in (0.5, 0.25, 0.1)] == [_model_rule.USUAL.share, 0.9, 0]

@@ -13,7 +13,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, _linear_model, randomness
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient, _whole
-from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.neighbours import FLOAT32, unit_vectors
 
 BUDGET = 0.05
 CLASSES = 3

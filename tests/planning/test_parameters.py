@@ -15,13 +15,12 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.baselines._noisy_sgd_parameters import NoisySGDSettings
-from vicinal.baselines._pate_parameters import PATESettings
+from vicinal.baselines import NoisySGDSettings, PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning._class_settings import IndKNNSettings
 from vicinal.planning._parameters import REQUIRED, checks, declared
 from vicinal.planning._vector_settings import MultiLabelSettings, RegressorSettings
-from vicinal.predictors._private_knn_parameters import PrivateKNNSettings
+from vicinal.predictors import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNSettings,

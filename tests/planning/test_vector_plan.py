@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.planning._plan_choice import PlanChoice
 from vicinal.planning._vector_plan import VectorPlanRequest, expected_errors
-from vicinal.targets._vector_answers import NumberAnswers
+from vicinal.targets import NumberAnswers
 
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},

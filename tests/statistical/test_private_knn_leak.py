@@ -15,14 +15,10 @@ from scipy.special import ndtr
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
-from vicinal.accounting._composition import Composition
-from vicinal.accounting._label_only import NoisyLabel
-from vicinal.accounting._screening import Screening
-from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.mechanisms._sampling import NearestOfSample
-from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
-from vicinal.predictors._private_knn import PrivateKNNClassifier
+from vicinal.accounting import Composition, NoisyLabel, Screening
+from vicinal.mechanisms import NearestOfSample, NoisyMax, NoisyThreshold
+from vicinal.neighbours import NOBODY, PoissonKNN
+from vicinal.predictors import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
 

@@ -11,9 +11,8 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms._sampling import BernoulliSource, NearestOfSample, SystemBernoulli
-from vicinal.neighbours import RBF
-from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
+from vicinal.mechanisms import BernoulliSource, NearestOfSample, SystemBernoulli
+from vicinal.neighbours import NOBODY, RBF, PoissonKNN
 
 pytestmark = pytest.mark.statistical
 

@@ -18,7 +18,7 @@ from statistical.test_two_worlds import (
 )
 from statistical.worlds import charge_only
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.audit._visits import universes
+from vicinal.audit import universes
 from vicinal.mechanisms import VoteRelease
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]

@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
-from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
-from vicinal.cli._main import app
+from vicinal.accounting import charge_table, label_budget, one_coordinate_rdp
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
 from vicinal.neighbours import Cosine
-from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.planning import IndKNNSettings
 from vicinal.targets._class_decision import ClassDecision
 
 RARE = (0.9, 0.1)

@@ -36,3 +36,6 @@ from vicinal.audit._catalogue import Trials as Trials
 from vicinal.audit._claims import CHOOSING as CHOOSING
 from vicinal.audit._claims import rate_at_least as rate_at_least
 from vicinal.audit._claims import rate_at_most as rate_at_most
+from vicinal.audit._visits import Damage as Damage
+from vicinal.audit._visits import Universes as Universes
+from vicinal.audit._visits import universes as universes

@@ -20,7 +20,9 @@ from vicinal.noise import NoiseSource as NoiseSource
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.mechanisms._charging import tile_bounds as tile_bounds
+from vicinal.mechanisms._charging_kernels import OnePrice as OnePrice
 from vicinal.mechanisms._charging_kernels import differing as differing
+from vicinal.mechanisms._charging_kernels import scale_down as scale_down
 from vicinal.mechanisms._gradients import WEIGHT_STEPS as WEIGHT_STEPS
 from vicinal.mechanisms._gradients import NoisyGradient as NoisyGradient
 from vicinal.mechanisms._gradients import NoisySize as NoisySize
@@ -34,7 +36,9 @@ from vicinal.mechanisms._interactions import Interaction as Interaction
 from vicinal.mechanisms._interactions import Interactions as Interactions
 from vicinal.mechanisms._interactions import id_digests as id_digests
 from vicinal.mechanisms._interactions import interactions as interactions
+from vicinal.mechanisms._linear_model import GradientRelease as GradientRelease
 from vicinal.mechanisms._linear_model import IndividualGradient as IndividualGradient
+from vicinal.mechanisms._linear_model import charge_rows as charge_rows
 from vicinal.mechanisms._noisy_max import NoisyMax as NoisyMax
 from vicinal.mechanisms._private_knn import PrivateKNNRelease as PrivateKNNRelease
 from vicinal.mechanisms._record_vectors import UNIT as UNIT
@@ -44,11 +48,18 @@ from vicinal.mechanisms._record_vectors import joined as joined
 from vicinal.mechanisms._release_counter import ReleaseCounter as ReleaseCounter
 from vicinal.mechanisms._sampling import BernoulliSource as BernoulliSource
 from vicinal.mechanisms._sampling import NearestOfSample as NearestOfSample
+from vicinal.mechanisms._sampling import SimulatedBernoulli as SimulatedBernoulli
 from vicinal.mechanisms._sampling import SystemBernoulli as SystemBernoulli
 from vicinal.mechanisms._sampling import bernoulli_source as bernoulli_source
 from vicinal.mechanisms._screening import FINEST as FINEST
 from vicinal.mechanisms._screening import NoisyThreshold as NoisyThreshold
+from vicinal.mechanisms._teachers import FALLBACK as FALLBACK
 from vicinal.mechanisms._teachers import PATERelease as PATERelease
+from vicinal.mechanisms._teachers import Teacher as Teacher
+from vicinal.mechanisms._teachers import count_votes as count_votes
+from vicinal.mechanisms._teachers import randomness_of as randomness_of
+from vicinal.mechanisms._teachers import teacher_of as teacher_of
+from vicinal.mechanisms._teachers import teachers_of as teachers_of
 from vicinal.mechanisms._teachers import train_teachers as train_teachers
 from vicinal.mechanisms._vote_encoding import ClippedVotes as ClippedVotes
 from vicinal.mechanisms._vote_encoding import OneHotVotes as OneHotVotes

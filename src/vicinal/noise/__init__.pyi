@@ -5,3 +5,7 @@ from vicinal.noise._source import NoiseSource as NoiseSource
 from vicinal.noise._source import SimulatedNoise as SimulatedNoise
 from vicinal.noise._source import SystemNoise as SystemNoise
 from vicinal.noise._source import fresh_key as fresh_key
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
+from vicinal.noise._source import MAX_SCALE as MAX_SCALE

@@ -17,3 +17,5 @@ from vicinal.targets._vector_answers import LabelAnswers as LabelAnswers
 from vicinal.targets._vector_answers import NumberAnswers as NumberAnswers
 from vicinal.targets._vector_answers import answers_of as answers_of
 from vicinal.targets._vector_answers import checked_levels as checked_levels
+from vicinal.targets._vector_answers import distribution as distribution
+from vicinal.targets._vector_answers import quantile as quantile

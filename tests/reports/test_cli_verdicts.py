@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._group import with_flags
-from vicinal.cli._main import Commands, app
-from vicinal.cli._verdicts import warn_about_reference
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.cli import Commands, app, warn_about_reference, with_flags
+from vicinal.planning import PlanChoice, PlanRequest
 from vicinal.reports._plan_verdict import (
     ENOUGH_LEAD,
     least_records,
