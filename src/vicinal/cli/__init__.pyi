@@ -3,10 +3,6 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 from vicinal.cli._certificate import read_audit as read_audit
 from vicinal.cli._group import PLAIN as PLAIN
 from vicinal.cli._group import CommandGroup as CommandGroup
-from vicinal.cli._group import with_flags as with_flags
-from vicinal.cli._label import class_names as class_names
-from vicinal.cli._labellers import LabellerOptions as LabellerOptions
-from vicinal.cli._labellers import LabelOptions as LabelOptions
 from vicinal.cli._main import Commands as Commands
 from vicinal.cli._main import app as app
 from vicinal.cli._options import Epsilon as Epsilon
@@ -17,6 +13,4 @@ from vicinal.cli._output import peak_memory as peak_memory
 from vicinal.cli._output import progress as progress
 from vicinal.cli._output import write_file as write_file
 from vicinal.cli._student import Overlapping as Overlapping
-from vicinal.cli._student import StudentOptions as StudentOptions
 from vicinal.cli._subjects import listed_ids as listed_ids
-from vicinal.cli._verdicts import warn_about_reference as warn_about_reference

@@ -53,9 +53,7 @@ from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
 from vicinal.ledger._sqlite import SQLiteDatabase as SQLiteDatabase
-from vicinal.ledger._subject_pages import ROW_BYTES as ROW_BYTES
 from vicinal.ledger._subject_pages import write_all as write_all
-from vicinal.ledger._subject_pages import write_subjects as write_subjects
 from vicinal.ledger._tables import FORMAT as FORMAT
 from vicinal.ledger._tables import TABLES as TABLES
 from vicinal.ledger._tables import Tables as Tables

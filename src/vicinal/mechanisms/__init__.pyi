@@ -53,12 +53,7 @@ from vicinal.mechanisms._sampling import SystemBernoulli as SystemBernoulli
 from vicinal.mechanisms._sampling import bernoulli_source as bernoulli_source
 from vicinal.mechanisms._screening import FINEST as FINEST
 from vicinal.mechanisms._screening import NoisyThreshold as NoisyThreshold
-from vicinal.mechanisms._teachers import FALLBACK as FALLBACK
 from vicinal.mechanisms._teachers import PATERelease as PATERelease
-from vicinal.mechanisms._teachers import Teacher as Teacher
-from vicinal.mechanisms._teachers import count_votes as count_votes
-from vicinal.mechanisms._teachers import randomness_of as randomness_of
-from vicinal.mechanisms._teachers import teacher_of as teacher_of
 from vicinal.mechanisms._teachers import teachers_of as teachers_of
 from vicinal.mechanisms._teachers import train_teachers as train_teachers
 from vicinal.mechanisms._vote_encoding import ClippedVotes as ClippedVotes

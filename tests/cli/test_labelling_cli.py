@@ -9,7 +9,8 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from vicinal.cli import app, class_names
+from vicinal.cli import app
+from vicinal.cli._label import class_names
 from vicinal.errors import InvalidInput
 from vicinal.labelling import load_answers
 
