@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.accounting import account
-from vicinal.cli import app
-from vicinal.cli._labellers import LabellerOptions, LabelOptions
-from vicinal.cli._student import StudentOptions
+from vicinal.cli._labelling import LabellerOptions, LabelOptions, StudentOptions
+from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import least_noise, load_answers
 

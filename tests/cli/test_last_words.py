@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._group import with_flags
-from vicinal.cli._main import Commands, app
-from vicinal.cli._verdicts import warn_about_reference
+from vicinal.cli._init import warn_about_reference
+from vicinal.cli._main import Commands, app, with_flags
 
 
 def run(*arguments, code=0):

@@ -18,16 +18,11 @@ from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
 from vicinal.engine import LocalShardBase
-from vicinal.linear import (
-    KernelMap,
-    LinearModel,
-    ModelFeatures,
-    ModelGate,
-    ModelRule,
-    PrivateModel,
-    _descent,
-    _private_model,
-)
+from vicinal.linear import _descent, _private_model
+from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._model_features import ModelFeatures
+from vicinal.linear._model_rule import ModelRule
+from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     GradientRelease,
@@ -258,7 +253,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(_private_model, "train", lambda *_: model)
+        patch.setattr("vicinal.planning._engine_factory.train", lambda *_: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -362,7 +357,7 @@ def test_the_prior_moves_no_charge(monkeypatch):
     left = []
     for weight in (2.0, 1e-9):
         rule = ModelRule(prior=weight)
-        monkeypatch.setattr("vicinal.linear._model_rule.chosen_rule", lambda *_, rule=rule: rule)
+        monkeypatch.setattr("vicinal.planning._plan.chosen_rule", lambda *_, rule=rule: rule)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from vicinal.neighbours._poisson_knn import NOBODY, _first_records, _scattered
+from vicinal.neighbours._poisson_knn import NO_RECORD, _first_records, _scattered
 
 
 def test_the_probes_follow_no_pattern():
@@ -33,9 +33,9 @@ def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
         "extremes": rng.choice([-(2**31), 2**31 - 1], size),
     }[kind]
     rows = rng.permutation(size).astype(np.int32)
-    chosen = np.full((1, k), NOBODY, dtype=np.int32)
+    chosen = np.full((1, k), NO_RECORD, dtype=np.int32)
     lists = np.array([0, size]), rows, near.astype(np.int32)
     _first_records(*lists, np.arange(size), chosen)
     expected = rows[np.lexsort((rows, -near))][:k]
     assert sorted(chosen[0, :size]) == sorted(expected)
-    assert (chosen[0, size:] == NOBODY).all()
+    assert (chosen[0, size:] == NO_RECORD).all()

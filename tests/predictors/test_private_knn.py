@@ -31,7 +31,7 @@ from vicinal.mechanisms import (
     bernoulli_source,
     randomness,
 )
-from vicinal.neighbours import FLOAT32, NOBODY, RBF, PoissonKNN, Precision
+from vicinal.neighbours import FLOAT32, NO_RECORD, RBF, PoissonKNN, Precision
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
@@ -70,7 +70,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
         chosen = walk.first(near, np.flatnonzero(heads[slots[near.rows]]))
         for j, query in enumerate(queries):
             expected = by_definition(integers, slots, query, heads, k)
-            assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+            assert sorted(chosen[j][chosen[j] != NO_RECORD]) == sorted(expected)
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, Precision(120, 127)])
@@ -89,7 +89,7 @@ def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
     for j, query in enumerate(queries.astype(np.float64)):
         heads = np.isin(np.arange(300) + 300 * j, sample)
         expected = by_definition(wide, slots, query, heads, k)
-        assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+        assert sorted(chosen[j][chosen[j] != NO_RECORD]) == sorted(expected)
 
 
 def test_either_way_chooses_the_same_of_the_same_sample():
@@ -138,7 +138,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     for _ in range(200):
         with testing.threads(2):
             drawn = sample.draw(same, sample.candidates(same))
-        left, right = (set(rows[rows != NOBODY]) for rows in drawn)
+        left, right = (set(rows[rows != NO_RECORD]) for rows in drawn)
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
 
@@ -149,8 +149,8 @@ def test_a_subject_goes_by_one_coin():
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
     near = walk.all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
-    assert (walk.first(near, np.flatnonzero(others)) == NOBODY).all()
-    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NOBODY]])
+    assert (walk.first(near, np.flatnonzero(others)) == NO_RECORD).all()
+    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NO_RECORD]])
 
 
 class Recorded(SimulatedBernoulli):
@@ -184,7 +184,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
         known, first = np.unique(slots[narrow.rows], return_index=True)
         heads[known] = coins.calls[0][first]
         expected = by_definition(integers, slots, query[0], heads, 5)
-        assert sorted(chosen[chosen != NOBODY]) == sorted(expected)
+        assert sorted(chosen[chosen != NO_RECORD]) == sorted(expected)
     assert went_on > 10
 
 
@@ -211,7 +211,7 @@ def test_nobody_and_few_can_be_asked():
         sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw(queries, sample.candidates(queries))
-        assert ((chosen != NOBODY).sum(axis=1) == size).all()
+        assert ((chosen != NO_RECORD).sum(axis=1) == size).all()
 
 
 def test_leaving_one_subject_out_moves_one_in_and_one_out():
@@ -228,7 +228,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
             near = walk.all_records(queries)
             rows = np.flatnonzero(part)
             chosen = walk.first(near, np.flatnonzero(heads[slots[part][near.rows]]))
-            voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
+            voters.append([{*rows[row[row != NO_RECORD]]} for row in chosen])
         for with_them, without in zip(*voters, strict=True):
             assert len(with_them - without) <= 1
             assert len(without - with_them) <= 1
@@ -240,7 +240,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
 
 def test_label_votes():
     ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
-    chosen = np.array([[0, 1, 2], [3, NOBODY, NOBODY]], np.int32)
+    chosen = np.array([[0, 1, 2], [3, NO_RECORD, NO_RECORD]], np.int32)
     np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
 

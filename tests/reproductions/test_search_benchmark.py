@@ -30,8 +30,8 @@ def test_what_others_offer_finds_what_we_find():
 
 
 def test_the_command_prints_every_method_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr("vicinal.cli._bench.SHORT_SIZES", ((600, 12), (1200, 12)))
-    monkeypatch.setattr("vicinal.cli._bench.SHORT_BLOCKS", (1, 5))
+    monkeypatch.setattr("vicinal.cli._machine.SHORT_SIZES", ((600, 12), (1200, 12)))
+    monkeypatch.setattr("vicinal.cli._machine.SHORT_BLOCKS", (1, 5))
     monkeypatch.setattr("vicinal.reports._search_benchmark._LEAST_SECONDS", 0)
     picture = tmp_path / "plot.png"
     run = CliRunner().invoke(

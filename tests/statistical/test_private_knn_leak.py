@@ -17,7 +17,7 @@ from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting import Composition, NoisyLabel, Screening
 from vicinal.mechanisms import NearestOfSample, NoisyMax, NoisyThreshold
-from vicinal.neighbours import NOBODY, PoissonKNN
+from vicinal.neighbours import NO_RECORD, PoissonKNN
 from vicinal.predictors import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
@@ -117,7 +117,7 @@ def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the plac
     rng = np.random.default_rng(0)
     size = len(self.knn)
     drawn = np.sort(rng.integers(0, size, (len(queries), round(self.gamma * size))), axis=1)
-    chosen = np.full((len(queries), self.knn.k), NOBODY, dtype=np.int32)
+    chosen = np.full((len(queries), self.knn.k), NO_RECORD, dtype=np.int32)
     chosen[:, : drawn.shape[1]] = drawn[:, : self.knn.k]
     return chosen
 

@@ -14,7 +14,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
-from vicinal.store import Query, Reply, Store, StoreExtractor
+from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -259,7 +259,7 @@ def test_a_batch_answers_whom_it_can(store):
             Query(Q[:2], analyst="bob"),
         ]
     )
-    kinds = [PrivacyRefused, Reply, InvalidInput, InvalidInput, Reply]
+    kinds = [PrivacyRefused, ClassReply, InvalidInput, InvalidInput, ClassReply]
     assert [type(reply) for reply in replies] == kinds
     assert store.quota().used == 2
 

@@ -14,7 +14,6 @@ from vicinal.reports._demo import DEFAULT as DEFAULT
 from vicinal.reports._demo import NOT_PRIVATE as NOT_PRIVATE
 from vicinal.reports._demo import Benchmark as Benchmark
 from vicinal.reports._demo import DemoAnswers as DemoAnswers
-from vicinal.reports._demo import Prepared as Prepared
 from vicinal.reports._demo import Setting as Setting
 from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer
@@ -36,7 +35,6 @@ from vicinal.reports._outcomes import Outcome as Outcome
 from vicinal.reports._outcomes import auc_with_error as auc_with_error
 from vicinal.reports._outcomes import balanced_accuracy as balanced_accuracy
 from vicinal.reports._outcomes import rightness as rightness
-from vicinal.reports._plan_report import Option as Option
 from vicinal.reports._plan_report import as_text as as_text
 from vicinal.reports._plan_report import plan_options as plan_options
 from vicinal.reports._plan_report import work as work

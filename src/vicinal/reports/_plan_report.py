@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vicinal._progress import Step
 from vicinal.accounting import Plan
-from vicinal.planning import PlanChoice, PlanRequest, SimulationResult, SimulationSetup, simulate
+from vicinal.planning import (
+    GATE,
+    IndKNNPlan,
+    PlanChoice,
+    SimulationResult,
+    SimulationSetup,
+    simulate,
+)
 from vicinal.reports._text import percent
 
 MOST_QUERIES = 2000
@@ -41,7 +48,7 @@ class Option:
         choice = self.choice
         return {
             "name": self.name,
-            **asdict(choice.request),
+            **_request(choice.plan),
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
@@ -53,93 +60,116 @@ class Option:
         }
 
 
-def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
-    """Return the wish and what else could be wished for, by name.
+def _request(plan: IndKNNPlan) -> dict[str, Any]:
+    """Return what a plan was asked for."""
+    return {
+        "n_records": plan.size,
+        "n_queries": plan.n_queries,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "n_classes": plan.target.n_coordinates,
+        "release": plan.release,
+        "gate": plan.gated,
+        "model_share": plan.model_share,
+        "records_per_subject": plan.records_per_subject,
+        "no_model": plan.why_no_model,
+        "n_features": plan.n_features,
+        "n_public": plan.n_public,
+    }
+
+
+def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+    """Return the plan and what else could be had, by name.
 
     A private model is among them where the rule would train one.
     """
-    trained = wish.model_by_rule if wish.n_public else 0.0
-    plain = replace(wish, model_share=0.0, no_model="")
-    beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
-    beside = replace(beside, no_model="")
+    trained = plan.model_by_rule if plan.n_public else 0.0
+    beside = plan
+    if share := plan.model_share or trained:
+        beside = plan.replanned(release="label", reuse_predictions=False, model_share=share)
+    plain = {"reuse_predictions": False, "model_share": 0}
     others = {
-        MODEL: beside if trained or wish.model_share else wish,
-        "votes": replace(plain, release="votes", gate=False),
-        "label alone": replace(plain, release="label", gate=False),
-        "label, behind a gate": replace(plain, release="label", gate=True),
-        "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
-        "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
-        "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
-        "twice the epsilon": replace(wish, epsilon=wish.epsilon * 2),
+        MODEL: beside,
+        "votes": plan.replanned(release="votes", **plain),
+        "label alone": plan.replanned(release="label", **plain),
+        "label, behind a gate": plan.replanned(
+            release="label", reuse_predictions=GATE, model_share=0
+        ),
+        "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
+        "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
+        "half the epsilon": plan.replanned(epsilon=plan.epsilon / 2),
+        "twice the epsilon": plan.replanned(epsilon=plan.epsilon * 2),
     }
-    return {AS_WISHED: wish, **{name: other for name, other in others.items() if other != wish}}
+    differ = {name: other for name, other in others.items() if vars(other) != vars(plan)}
+    return {AS_WISHED: plan, **differ}
 
 
 def plan_options(
-    wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
+    plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
-    """Plan every wish, as a classifier would, and simulate it where there are public points."""
-    wish = wish.on(None if stage is None else stage.reference)
+    """Plan every plan, as a classifier would, and simulate it where there are public points."""
+    plan = plan.on(None if stage is None else stage.reference)
     listed = []
-    for name, other in wishes(wish).items():
+    for name, other in alternatives(plan).items():
         listed.append(_option(name, other, stage, seed))
         step(1)
     k = listed[0].choice.n_neighbors
-    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
-        listed.append(_option(name, wish, stage, seed, fixed))
+    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, plan.size))):
+        listed.append(_option(name, plan, stage, seed, fixed))
         step(1)
     return listed
 
 
 def _option(
-    name: str, wish: PlanRequest, stage: SimulationSetup | None, seed: int, k: int | None = None
+    name: str, plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, k: int | None = None
 ) -> Option:
-    """Return a wish as it would be planned, and simulated where there are public points.
+    """Return a plan as it would be made, and simulated where there are public points.
 
     Beside a private model that takes labels: it learns of clusters what they are made of.
     """
-    if stage is None or (wish.model_share and not stage.real):
+    if stage is None or (plan.model_share and not stage.real):
         reference = None if stage is None else stage.reference
-        return Option(name, PlanChoice.of(wish, reference, k), None)
-    stage = stage.beside_model(wish, seed) if wish.model_share else stage
+        return Option(name, PlanChoice.of(plan, reference, k), None)
+    stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
-    choice = PlanChoice.of(wish, stage.reference, k, budget_share)
+    choice = PlanChoice.of(plan, stage.reference, k, budget_share)
     return Option(name, choice, _simulated(stage, choice, seed))
 
 
-def work(wish: PlanRequest) -> int:
+def work(plan: IndKNNPlan) -> int:
     """Return how many options there are, for a progress bar."""
-    return len(wishes(wish)) + 2
+    return len(alternatives(plan)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
-    if choice.request.gate:
+    if choice.plan.gated:
         return simulate(stage, choice, seed, most=MOST_QUERIES)
-    rounds = math.ceil(ENOUGH / min(choice.request.n_queries, len(stage.reference)))
+    rounds = math.ceil(ENOUGH / min(choice.plan.n_queries, len(stage.reference)))
     played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
     return SimulationResult.mean(played)
 
 
 def as_text(listed: Sequence[Option]) -> str:
-    """Return everything for people to read; the first option is the wish itself."""
+    """Return everything for people to read; the first option is what was asked for."""
     wished = listed[0]
     facts = "\n".join(
         textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
         for name, words in [
             *_plan(wished.choice),
-            *_expected(wished.outlook, trained=bool(wished.choice.request.model_share)),
+            *_expected(wished.outlook, trained=bool(wished.choice.plan.model_share)),
         ]
     )
-    lines = [_heading(wished.choice.request), "", facts, "", *_table(listed)]
+    lines = [_heading(wished.choice.plan), "", facts, "", *_table(listed)]
     if wished.outlook is not None:
         lines += ["", textwrap.fill(_UNCHANGED, _WIDTH)]
     return "\n".join(lines)
 
 
-def _heading(wish: PlanRequest) -> str:
+def _heading(plan: IndKNNPlan) -> str:
+    classes = plan.target.n_coordinates
     return (
-        f"{wish.n_queries:,} answers from {wish.n_records:,} records of {wish.n_classes} classes, "
-        f"epsilon {wish.epsilon:g} at delta {wish.delta:g}"
+        f"{plan.n_queries:,} answers from {plan.size:,} records of {classes} classes, "
+        f"epsilon {plan.epsilon:g} at delta {plan.delta:g}"
     )
 
 
@@ -153,43 +183,43 @@ def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
     )
     lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
     return [
-        *([("model", words)] if (words := _model(choice.request)) else []),
+        *([("model", words)] if (words := _model(choice.plan)) else []),
         ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
         ("noise", f"{scale}: {_NOISE}"),
-        ("release", _release(choice.request)),
+        ("release", _release(choice.plan)),
         ("records", used),
         ("wear", lasts),
     ]
 
 
-def _model(wish: PlanRequest) -> str:
+def _model(plan: IndKNNPlan) -> str:
     """Return what training takes and gives away, by the plan that `vicinal account` prices."""
-    if wish.no_model:
-        return f"none, as {wish.no_model}"
-    share = wish.settings().trained_share
+    if plan.why_no_model:
+        return f"none, as {plan.why_no_model}"
+    share = plan.model_share
     if not share:
         return ""
     release = {
         "kind": "ind_knn",
-        "epsilon": wish.epsilon,
-        "release": wish.release,
+        "epsilon": plan.epsilon,
+        "release": plan.release,
         "model_share": share,
-        "model_steps": wish.model_steps,
+        "model_steps": plan.model_steps,
     }
-    priced = Plan.from_dict({"delta": wish.delta, "releases": [release]}).price(lower=False)
+    priced = Plan.from_dict({"delta": plan.delta, "releases": [release]}).price(lower=False)
     training = priced["releases"][0]["parts"][0]
     return (
         f"{training['steps']} noisy gradients, of scale {training['sigma']:.4g} clipping bounds, "
         f"take at most {percent(share, 0)} of a budget (14 to 25 % on average on images); epsilon "
-        f"{training['alone']:.3g} for the model alone, {wish.epsilon:g} with all answers"
+        f"{training['alone']:.3g} for the model alone, {plan.epsilon:g} with all answers"
     )
 
 
-def _release(wish: PlanRequest) -> str:
-    words = _RELEASES[wish.release, wish.gate]
-    if not wish.model_share:
+def _release(plan: IndKNNPlan) -> str:
+    words = _RELEASES[plan.release, plan.gated]
+    if not plan.model_share:
         return words
-    share = percent(wish.settings().model_rule.asked, 0)
+    share = percent(plan.model_rule.asked, 0)
     return f"{words}; only the {share} of queries that the model is least sure of are asked"
 
 
@@ -255,9 +285,9 @@ def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    queried = choice.n_asked / choice.request.n_queries if outlook is None else outlook.asked
+    queried = choice.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
-        f"{option.name:22}{choice.request.n_queries:8,} {choice.request.epsilon:6g} "
+        f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
         f"{percent(queried, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
-from vicinal.planning import PlanChoice, PlanRequest
+from vicinal.planning import IndKNNPlan, PlanChoice
 
 ENOUGH_LEAD = 5.0
 """A plan can work if a unanimous vote leads by this many standard deviations of the noise.
@@ -32,33 +31,33 @@ def unanimous_lead(choice: PlanChoice) -> float:
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def most_queries(wish: PlanRequest) -> int:
+def most_queries(plan: IndKNNPlan) -> int:
     """Return about how many queries could be planned for at :data:`ENOUGH_LEAD`; 0 for none."""
-    least, most = 0, wish.n_queries
+    least, most = 0, plan.n_queries
     while most - least > max(1, least // _MOST_SIGNIFICANT):
         middle = (least + most) // 2
-        choice = PlanChoice.of(replace(wish, n_queries=middle))
+        choice = PlanChoice.of(plan.replanned(n_queries=middle))
         least, most = (middle, most) if unanimous_lead(choice) >= ENOUGH_LEAD else (least, middle)
     return least
 
 
-def verdict(wish: PlanRequest) -> str:
+def verdict(plan: IndKNNPlan) -> str:
     """Return one line on a plan, or refuse the first value that a classifier would refuse."""
-    lead = unanimous_lead(PlanChoice.of(wish))
-    facts = f"{wish.n_records:,} records, {wish.n_queries:,} queries, epsilon {wish.epsilon:g}"
+    lead = unanimous_lead(PlanChoice.of(plan))
+    facts = f"{plan.size:,} records, {plan.n_queries:,} queries, epsilon {plan.epsilon:g}"
     measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"
     if lead >= ENOUGH_LEAD:
         return f"{facts}: can work; {measured}."
-    fewer = most_queries(wish)
+    fewer = most_queries(plan)
     advice = f"ask at most about {fewer:,}" if fewer else "take more records or a larger epsilon"
     return f"{facts}: expect noise ({measured}, and {ENOUGH_LEAD:g} are needed); {advice}."
 
 
-def least_records(wish: PlanRequest) -> int:
+def least_records(plan: IndKNNPlan) -> int:
     """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
 
     def works(records: int) -> bool:
-        return unanimous_lead(PlanChoice.of(replace(wish, n_records=records))) >= ENOUGH_LEAD
+        return unanimous_lead(PlanChoice.of(plan.replanned(n_records=records))) >= ENOUGH_LEAD
 
     most = 1
     while not works(most) and most < _MOST_RECORDS:
@@ -70,18 +69,18 @@ def least_records(wish: PlanRequest) -> int:
     return most
 
 
-def verdict_without_records(wish: PlanRequest) -> str:
+def verdict_without_records(plan: IndKNNPlan) -> str:
     """Return one line on a plan whose number of records is private: how many it needs."""
-    need = f"{least_records(wish):,}"
+    need = f"{least_records(plan):,}"
     return (
-        f"{wish.n_queries:,} queries at epsilon {wish.epsilon:g} need about {need} records; "
+        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need} records; "
         "with fewer, expect noise. Whether there are so many was not looked up: it is private."
     )
 
 
-def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
     """Return a line for each class that is too rare for a plan, given public shares of classes."""
-    choice = PlanChoice.of(wish)
+    choice = PlanChoice.of(plan)
     least = _STANDS_OUT * choice.noise / choice.n_neighbors
     return [
         f"class {name!r} is too rare for this plan: of a query's neighbours {_percent(share)} are "
@@ -92,15 +91,15 @@ def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[obj
     ]
 
 
-def linear_model_note(wish: PlanRequest) -> str | None:
+def linear_model_note(plan: IndKNNPlan) -> str | None:
     """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
 
     It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
     better choice by itself.
     """
-    if not wish.model_by_rule:
+    if not plan.model_by_rule:
         return None
-    if unanimous_lead(PlanChoice.of(wish)) < ENOUGH_LEAD:
+    if unanimous_lead(PlanChoice.of(plan)) < ENOUGH_LEAD:
         return (
             "a private linear model is the better choice here, as votes are lost in noise: "
             "take --model-share auto, or NoisySGDClassifier."

@@ -24,7 +24,7 @@ from vicinal.serving._limits import JSON
 from vicinal.serving._models import PredictRequest, RecordsRequest
 from vicinal.serving._problems import Problem, of_error
 from vicinal.serving._state import AppState
-from vicinal.store import CLASSES, BaseStore, Presence, Query
+from vicinal.store import BaseStore, Presence, Query
 
 LONGEST_KEY = 200
 
@@ -182,7 +182,7 @@ async def add_records(request: Request) -> JSONResponse:
 
 def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
-    classes = store.schema.target.kind == CLASSES
+    classes = store.schema.target.voted
     form, value, other = (
         ("labels", body.labels, body.targets) if classes else ("targets", body.targets, body.labels)
     )

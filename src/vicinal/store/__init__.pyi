@@ -1,6 +1,7 @@
 from vicinal.store._base_store import DEFAULT as DEFAULT
 from vicinal.store._evaluation import Evaluation as Evaluation
 from vicinal.store._extractors import StoreExtractor as StoreExtractor
+from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply
 from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import Query as Query
@@ -64,7 +65,5 @@ from vicinal.store._status import public_facts as public_facts
 from vicinal.store._store_schema import CELLS as CELLS
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
 from vicinal.store._store_schema import StoreSchema as StoreSchema
-from vicinal.store._targets import CLASSES as CLASSES
-from vicinal.store._targets import TargetSchema as TargetSchema
 from vicinal.store._verify import traces as traces
 from vicinal.store._verify import verify as verify

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import Floats, Ints, Places, Shares
+from vicinal._parameters import AUTO
 from vicinal.accounting import Guarantee
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput
@@ -18,12 +19,10 @@ from vicinal.linear import ModelRule
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
-    AUTO,
     GATE,
     NEIGHBORS,
-    IndKNNSettings,
+    IndKNNPlan,
     PlannedEngine,
-    SharedSettings,
     engine_on,
     ind_knn_guarantee,
     slack_meter,
@@ -32,7 +31,6 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._targets import CLASSES
 
 _RULE = "model_rule"
 """In a pinned plan: how the private model of an audience is used, for as long as it lives."""
@@ -71,8 +69,8 @@ class AudienceState:
     """
 
     audience: Audience
-    requested: SharedSettings
-    settings: SharedSettings
+    requested: IndKNNPlan
+    settings: IndKNNPlan
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
@@ -195,7 +193,7 @@ class AudienceState:
             "accounting": settings.accounting,
             "n_queries": settings.n_queries,
             "release": "label" if settings.label_only else "votes",
-            "reuse_predictions": settings.reuse,
+            "reuse_predictions": settings.reuse_predictions,
             "neighbor_count": settings.neighbor_count,
             **pinned,
         }
@@ -210,15 +208,15 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     settings = _settings(schema, parameters)
-    if schema.target.kind != CLASSES and not settings.even_noise:
+    if not schema.target.voted and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
-    if settings.reuse == NEIGHBORS:
+    if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.
-    share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
+    share = {"model_share": AUTO} if schema.target.voted else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
 
 
@@ -231,7 +229,7 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     plan = json.loads(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
-    if isinstance(settings, IndKNNSettings):
+    if parts.schema.target.voted:
         settings = train_model(parts, audience, settings)
         pinned["model_share"] = settings.model_share
         if settings.model_share:
@@ -241,14 +239,14 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     return json.dumps({**plan, "pinned": pinned})
 
 
-def pinned_plan(plan: str, settings: SharedSettings, assembled: PlannedEngine) -> str:
+def pinned_plan(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was.
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
     """
-    gated = settings.reuse == GATE and settings.noise_multiplier is None
+    gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
-    if isinstance(settings, IndKNNSettings):
+    if settings.target.voted:
         pinned["model_share"] = settings.model_share
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
@@ -267,24 +265,22 @@ def open_audience_state(
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
-    if isinstance(requested, IndKNNSettings):
+    if schema.target.voted:
         requested = settled_request(requested, plan["pinned"], schema)
         chosen["model_share"] = requested.model_share
     pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
     settings = _settings(schema, {**chosen, **pinned})
-    if settings.trained_share:
+    if settings.model_share:
         settings = settings.changed(settled_rule=ModelRule(**plan["pinned"][_RULE]))
     slack = slack_meter(settings, audience.slack)
-    model = (
-        stored_model(parts, audience, settings) if isinstance(settings, IndKNNSettings) else None
-    )
+    model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
-    n_classes = None if settings.label_only else settings.n_coordinates
+    n_classes = None if settings.label_only else settings.target.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None
-    if settings.reuse == GATE:
+    if settings.reuse_predictions == GATE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
@@ -296,7 +292,7 @@ def open_audience_state(
 def _engine(
     parts: OpenStore,
     audience: Audience,
-    settings: SharedSettings,
+    settings: IndKNNPlan,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
@@ -319,12 +315,12 @@ def _stored_usage(database: Database, audience: Audience) -> Shares:
     return np.frombuffer(content, dtype="<u2").astype(np.uint16)
 
 
-def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings:
+def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNPlan:
     shared = {
         "kernel": schema.kernel,
         "norm_bound": schema.bound or "auto",
     }
-    return schema.target.settings({**shared, **parameters})
+    return IndKNNPlan.of_target(schema.target, {**shared, **parameters})
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:

@@ -159,8 +159,8 @@ class BaseStore(ABC):
         rows = None
         if _checks.boolean("trend", trend):
             with self._exclusive():
-                state = audience_state(self._audience_states, audience)
-                rows = trend_rows(self._parts.schema, state, queries)
+                audience_state(self._audience_states, audience)  # refuses an unknown one
+                rows = trend_rows(self._parts.schema, queries)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import ForkSafeLock
-from vicinal.planning import IndKNNSettings
 from vicinal.store._audience_state import (
     AudienceState,
     open_audience_state,
@@ -62,7 +61,6 @@ def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
     What the training charges becomes durable in the same transaction as the model.
     """
     audience, settings, model = state.audience, state.settings, state.private_model
-    assert isinstance(settings, IndKNNSettings)  # noqa: S101 (stores of classes have models)
     assert model is not None  # noqa: S101 (checked by the caller)
     with parts.ledger.change("refresh"):
         used = retrain_model(parts, audience, settings, model)

@@ -22,7 +22,6 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
 from vicinal.ledger import DIGEST, digests_of, framed_all
 from vicinal.mechanisms import NoisyTally, TallyPlan
-from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings
 from vicinal.predictors import checked_subjects
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation_charges import Collect, CountedRows
@@ -31,7 +30,7 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._records import check_naming
 from vicinal.store._replies import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._vector_evaluation import ReleasedLabelSets, ReleasedNumbers
+from vicinal.store._vector_evaluation import RELEASED, ReleasedLabelSets, ReleasedNumbers
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
@@ -207,16 +206,12 @@ def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
 ) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
     """Return all answers of an audience, by what the store's records carry. Public."""
-    schema, settings = parts.schema, state.settings
-    if isinstance(settings, IndKNNSettings):
+    schema = parts.schema
+    if schema.target.voted:
         return ReleasedClasses.of(schema, state, where)
     answers = stored_answers(schema, state, *where).fields["labels"]
     assert answers is not None  # noqa: S101 (every reply has them)
-    names = schema.target.names
-    if isinstance(settings, MultiLabelSettings):
-        return ReleasedLabelSets(settings, names, answers)
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
-    return ReleasedNumbers.of(settings, names, answers, largest_error)
+    return RELEASED[schema.target.kind](schema.target, answers, largest_error)
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,7 +121,7 @@ class StoreExtractor:
 
     @property
     def edition(self) -> int:
-        """Which definition of its arithmetic the extractor has; the first one if it has one."""
+        """Which definition of its arithmetic the extractor has; 1 where it has none of its own."""
         return int(getattr(self._rows, "edition", 1))
 
     def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
@@ -152,9 +152,10 @@ class StoreExtractor:
         plain: dict[str, Any] = json.loads(json.dumps(self.options))
         plain.pop(_COPIED.get(self.kind, ""), None)
         mapped = self.public_map is not None
-        facts = {"kind": self.kind, "options": plain, "mapped": mapped, "columns": self.columns}
-        if self.edition > 1:
-            facts["edition"] = self.edition
+        facts = {
+            "kind": self.kind, "edition": self.edition, "options": plain, "mapped": mapped,
+            "columns": self.columns,
+        }  # fmt: skip
         return facts if self.digest is None else {**facts, "model": self.digest}
 
     def save(self, folder: Path) -> None:
@@ -185,7 +186,7 @@ class StoreExtractor:
                 "The extractor's model is not the one that this store was made with. Features of "
                 "another one cannot be compared. Bring it back, or restore a backup."
             )
-        if spec.get("edition", 1) != extractor.edition:
+        if spec["edition"] != extractor.edition:
             raise StorageFailed(
                 "The store was made with another definition of its extractor than this version of "
                 "vicinal has. Their features differ, and cannot be compared. Open the store with "

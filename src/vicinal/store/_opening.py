@@ -93,7 +93,10 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             note_files(database, folder.path)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width
+            folder.path / "records",
+            schema.precision.dtype,
+            schema.n_features,
+            schema.target.row_width,
         )
         resources.callback(record_files.close)
         index = first_index(schema.index)
@@ -122,8 +125,8 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width,
-            create=False,
+            folder.path / "records", schema.precision.dtype, schema.n_features,
+            schema.target.row_width, create=False,
         )  # fmt: skip
         resources.callback(record_files.close)
         if database.get(_erasure.PENDING) is None:
@@ -255,7 +258,7 @@ def _loaded(
     shard = Shard(schema.kernel_of(None), schema.n_features, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),
-        schema.target.targets(record_files.labels.rows(size)),
+        schema.target.of_rows(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )
     witness.add_audiences(ledger.audiences, ledger.clock)

@@ -82,7 +82,7 @@ class StoredRecords:
         if self.ids is None or len(others) == len(ids):
             return self
         integers, rows = self.integers[others], self.rows[others]
-        return type(self)(integers, schema.target.targets(rows), rows, [ids[at] for at in others])
+        return type(self)(integers, schema.target.of_rows(rows), rows, [ids[at] for at in others])
 
     def __len__(self) -> int:
         """Return how many there are."""

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Places
+from vicinal._arrays import AnyArray, Floats, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import IntegerMatrix
-from vicinal.planning import IndKNNSettings
 from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead
-from vicinal.store._requests import LabelSetReply, NumberReply, Reply
+from vicinal.store._requests import REPLIES, LabelSetReply, NumberReply, Reply
 from vicinal.store._store_schema import StoreSchema
-from vicinal.targets import LabelAnswers, answers_of, check_enough
-
-_QUARTILES = (0.25, 0.5, 0.75)
+from vicinal.targets import VectorAnswers, VectorTarget, check_enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +36,25 @@ def stored_answers(
     schema: StoreSchema, state: AudienceState, seqs: Places, places: Places
 ) -> StoredAnswers:
     """Return what the answers of these blocks and places say in an audience's own words."""
-    settings = state.settings
-    if isinstance(settings, IndKNNSettings):
-        return StoredAnswers(Reply, _class_fields(schema, state, state.read(seqs, places)), {})
-    stored = state.answers.read(seqs, places)
+    kind = REPLIES[schema.target.kind]
+    if schema.target.voted:
+        return StoredAnswers(kind, _class_fields(schema, state, state.read(seqs, places)), {})
+    sums = state.answers.read(seqs, places)
+    fields = {"sums": sums, **_said(state, sums).fields}
+    return StoredAnswers(kind, fields, {"names": schema.target.names})
+
+
+def _said(state: AudienceState, sums: Floats) -> VectorAnswers:
+    """Return what noisy sums say."""
+    target = state.settings.target
+    assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
-    noise = np.full(len(stored), state.noise_scale)
-    plain = {"votes": stored, "confidence": None, "probabilities": None}
-    names = {"names": schema.target.names}
-    answers = answers_of(settings, stored, noise)
-    fields: dict[str, AnyArray | None] = {**plain, **answers.fields}
-    if isinstance(answers, LabelAnswers):
-        return StoredAnswers(LabelSetReply, fields, names)
-    with_quartiles = answers.settings.n_thresholds and len(stored)
-    fields["quartiles"] = answers.quantiles(_QUARTILES) if with_quartiles else None
-    return StoredAnswers(NumberReply, fields, names)
+    return target.answers(sums, np.full(len(sums), state.noise_scale))
 
 
-def trend_rows(schema: StoreSchema, state: AudienceState, queries: Any) -> IntegerMatrix:
+def trend_rows(schema: StoreSchema, queries: Any) -> IntegerMatrix:
     """Return queries as integers, or raise InvalidInput where no trend can be fitted to them."""
-    if isinstance(state.settings, IndKNNSettings):
+    if schema.target.voted:
         raise InvalidInput(
             "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
             "a trend to."
@@ -70,12 +66,11 @@ def trend_rows(schema: StoreSchema, state: AudienceState, queries: Any) -> Integ
 
 def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Reply:
     """Return a reply whose answers are those of a trend through them; rows are its queries."""
-    settings, votes, proxies = state.settings, state.engine.votes, state.proxies
+    votes, proxies = state.engine.votes, state.proxies
     assert proxies is not None  # noqa: S101 (vectors have a public count)
-    assert reply.votes is not None  # noqa: S101 (sums are stored)
+    assert isinstance(reply, NumberReply | LabelSetReply)  # noqa: S101 (of these queries)
     around = proxies.surroundings(rows, votes.kernel, votes.weights)
-    noise = np.full(len(rows), state.noise_scale)
-    fields: dict[str, Any] = answers_of(settings, reply.votes, noise).along_trend(around).fields
+    fields: dict[str, Any] = _said(state, reply.sums).along_trend(around).fields
     return replace(reply, **fields)
 
 

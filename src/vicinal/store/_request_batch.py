@@ -13,7 +13,6 @@ from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger import (
     Analyst,
     AnswerBlock,
-    KnownRequest,
     Ledger,
     ReuseEntry,
     StoredRequest,
@@ -80,7 +79,7 @@ class RequestBatch:
         self._fresh: dict[str, _NewQueries] = {}
         self._named: dict[bytes, _RequestJob] = {}
         self._names: list[bytes | None] = []
-        self._stored: dict[bytes, KnownRequest] = {}
+        self._stored: dict[bytes, StoredRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer all requests that can be answered; the others get the error that is theirs."""
@@ -180,8 +179,8 @@ class RequestBatch:
             return job
         if (stored := self._stored.get(name)) is None:
             return None
-        _check_body(stored[0], body)
-        return _RequestJob(state, stored[1], stored[2])
+        _check_body(stored.body, body)
+        return _RequestJob(state, stored.seqs, stored.places)
 
     def _find_or_enqueue(
         self, state: AudienceState, analyst: str, digests: list[bytes], rows: AnyArray

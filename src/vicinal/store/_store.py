@@ -343,17 +343,6 @@ class Store(BaseStore):
             If the audience has no private model.
         PrivacyRefused
             If its plan has no refresh left.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from vicinal import Store
-        >>> rng = np.random.default_rng(0)
-        >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
-        >>> plan = {"n_queries": 20, "n_records": 500, "model_share": 0.5, "model_refreshes": 1}
-        >>> with Store.init("store", X, y, classes=[0, 1], public=R, **plan) as store:
-        ...     store.refresh_model()
-        0
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)

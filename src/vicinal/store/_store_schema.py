@@ -29,10 +29,10 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.planning import CENTROIDS, first_index, kernel_for, options_of
+from vicinal.planning import CENTROIDS, IndKNNPlan, first_index, kernel_for, options_of
 from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
 from vicinal.store._extractors import StoreExtractor
-from vicinal.store._targets import TargetSchema
+from vicinal.targets import Target, declared_target
 
 if TYPE_CHECKING:
     from vicinal.predictors import IndKNNEstimator
@@ -110,7 +110,7 @@ class StoreSchema:
     - `index`: kind and options of the index that the records lie in.
     """
 
-    target: TargetSchema
+    target: Target
     n_features: int
     kernel: str
     bound: float | None
@@ -122,12 +122,14 @@ class StoreSchema:
     @property
     def classes(self) -> list[Any]:
         """Class names; none where records carry something else."""
-        return self.target.classes
+        return list(self.target.class_names.tolist())
 
     @cached_property
-    def form(self) -> IndKNNEstimator[Any]:
+    def form(self) -> IndKNNEstimator:
         """An estimator that checks inputs and does nothing else."""
-        form = self.target.estimator({})
+        from vicinal.predictors import estimator_for  # takes a second; only unusual rows need it
+
+        form = estimator_for(self.target)
         form.n_features_in_ = self.n_features
         return form
 
@@ -155,7 +157,7 @@ class StoreSchema:
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Return what `size` records carry: class indices, or vectors."""
-        return self.target.plain_settings.targets(y, size)
+        return self.target.encode(y, size)
 
     def spec(self) -> str:
         """Return everything but arrays, as JSON."""
@@ -187,7 +189,7 @@ class StoreSchema:
         fields = json.loads(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
-            TargetSchema.of(fields["target"]),
+            declared_target(fields["target"]),
             fields["n_features"],
             fields["kernel"],
             fields["bound"],
@@ -205,13 +207,15 @@ def new_schema(
 
     `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.
     """
-    target = TargetSchema.of(parameters)
+    target = declared_target(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
-    settings = target.settings(options)
+    settings = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
     features = extractor.transform(X)
     if not _plain(features):
-        features = checked_features(target.estimator(options), features, reset=True)
+        from vicinal.predictors import estimator_for
+
+        features = checked_features(estimator_for(target), features, reset=True)
     reference = None if public is None else checked_reference(public, features)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)

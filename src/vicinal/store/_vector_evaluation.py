@@ -7,7 +7,7 @@ error, so that no error counts for more than that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Bools, Floats, Places
-from vicinal.planning import LOG, MultiLabelSettings, RegressorSettings
-from vicinal.predictors import label_sets
 from vicinal.store._noisy_figures import NoisyFigures
-from vicinal.targets import numbers
+from vicinal.targets import LABELS, LOG, NUMBERS, LabelSets, Numbers, label_sets, numbers
 
 LARGEST_ERROR = 0.25
 """Of the distance between the bounds: errors beyond count as this large."""
@@ -154,23 +152,21 @@ class LabelSetEvaluation(NoisyFigures):
 class ReleasedNumbers:
     """Predictions (a, p) that left, on the scale on which records are averaged; public."""
 
-    settings: RegressorSettings
+    target: Numbers
     targets: list[Any]
     answers: Floats
     largest: float
 
     @classmethod
-    def of(
-        cls, settings: RegressorSettings, targets: list[Any], answers: Floats, largest: float
-    ) -> Self:
+    def of(cls, target: Numbers, answers: Floats, largest: float) -> Self:
         """Return predictions in units of the targets, put on that scale."""
-        log = settings.scale == LOG
-        return cls(settings, targets, np.log(answers) if log else answers, largest)
+        log = target.scale == LOG
+        return cls(target, target.names, np.log(answers) if log else answers, largest)
 
     def checked(self, y: npt.ArrayLike | None, size: int) -> Floats:
         """Return true numbers (size, p), cut to the bounds, or raise InvalidInput. Private."""
-        settings, bounds = self.settings, self.settings.scaled_bounds
-        scaled = numbers(y, size, settings.bounds, log=settings.scale == LOG)
+        target, bounds = self.target, self.target.scaled_bounds
+        scaled = numbers(y, size, target.bounds, log=target.scale == LOG)
         return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
 
     @property
@@ -193,12 +189,12 @@ class ReleasedNumbers:
         """Return noisy tables by what they count."""
         counts, p = np.stack(tables), len(self.targets)
         return NumberEvaluation(
-            self.targets, self.settings.scale, counts[:p], counts[p:], *self._bins, noise, share
+            self.targets, self.target.scale, counts[:p], counts[p:], *self._bins, noise, share
         )
 
     @property
     def _bins(self) -> tuple[Floats, Floats, Floats]:
-        bounds = self.settings.scaled_bounds
+        bounds = self.target.scaled_bounds
         ranges = bounds.high - bounds.low
         sides = np.arange(-_SIDE, _SIDE + 1) / _SIDE
         unit = np.sign(sides) * sides**2
@@ -212,9 +208,13 @@ class ReleasedNumbers:
 class ReleasedLabelSets:
     """Sets of labels, int64 (a, c), that left; public."""
 
-    settings: MultiLabelSettings
     labels: list[Any]
     answers: Places
+
+    @classmethod
+    def of(cls, target: LabelSets, answers: Places, _largest: float) -> Self:
+        """Return sets of labels as they left."""
+        return cls(target.names, answers)
 
     def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return true labels, bool (size, c), or raise InvalidInput. Private."""
@@ -234,6 +234,13 @@ class ReleasedLabelSets:
     ) -> LabelSetEvaluation:
         """Return noisy tables by what they count."""
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
+
+
+RELEASED: dict[str, Callable[[Any, AnyArray, float], ReleasedNumbers | ReleasedLabelSets]] = {
+    NUMBERS: ReleasedNumbers.of,
+    LABELS: ReleasedLabelSets.of,
+}
+"""What left, by what records carry, of the target, all answers and the largest error."""
 
 
 def _moments(counts: Floats, edges: Floats, people: float) -> tuple[float, float]:
