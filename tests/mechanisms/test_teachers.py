@@ -15,11 +15,11 @@ from vicinal.mechanisms._teachers import (
     FALLBACK,
     Teacher,
     count_votes,
-    fresh_key,
     randomness_of,
     teacher_of,
     teachers_of,
 )
+from vicinal.noise import fresh_key
 
 # ---------------------------------------------------------------- who teaches whom
 
