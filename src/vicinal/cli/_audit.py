@@ -251,7 +251,6 @@ def read_audit(path: Path) -> dict[str, Any]:
 
 
 def _is_claim(claim: Any) -> bool:
-    """Tell whether a claim holds all that the certificate shows of it."""
     return (
         _has(claim, _CLAIM)
         and all(_has(control, {"name": str, "caught": bool}) for control in claim["controls"])

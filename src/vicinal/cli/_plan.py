@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import __version__, _checks, accounting, planning, reports, targets
+from vicinal import __version__, accounting, planning, reports, targets
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Delta, Epsilon, Json, grouped
 from vicinal.cli._output import as_json, picture_format, progress, read_json, write_file
@@ -225,6 +225,8 @@ def plan(
     With public points the plan is played through on them, and beside it other releases, more and
     fewer queries, and other guarantees.
     """
+    from vicinal import _checks
+
     carried = target_options.parameters()
     if bool(carried) == (classes is not None):
         raise InvalidInput("Give one of --classes, --target and --label-count: what records carry.")

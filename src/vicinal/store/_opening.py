@@ -25,9 +25,8 @@ from vicinal.ledger import (
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
 from vicinal.store import _erasure
-from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
-from vicinal.store._record_files import RecordFiles
+from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
 from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
@@ -47,11 +46,9 @@ class OpenStore:
     resources: ExitStack
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of everything."""
         self.resources.close()
 
     def mark(self) -> None:

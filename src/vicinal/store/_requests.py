@@ -119,7 +119,6 @@ class ClassReply(Reply):
     probabilities: Floats | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them; null for votes that nobody was asked for."""
         return {
             "labels": self.labels.tolist(),
             "votes": _listed(self.votes),
@@ -129,7 +128,6 @@ class ClassReply(Reply):
         }
 
     def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return label, confidence, and the probability of every class, where these leave."""
         columns = {"label": self.labels.tolist()}
         if self.confidence is not None:
             columns["confidence"] = _decimals(self.confidence, 3)
@@ -178,7 +176,6 @@ class NumberReply(Reply):
     names: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without the noisy sums."""
         return {
             "targets": self.names,
             "predictions": self.labels.tolist(),
@@ -188,7 +185,6 @@ class NumberReply(Reply):
         }
 
     def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return every number with its error and, where there are some, quartiles."""
         columns: dict[str, list[Any]] = {}
         for i, name in enumerate(names):
             columns[str(name)] = self.labels[:, i].tolist()
@@ -237,7 +233,6 @@ class LabelSetReply(Reply):
     names: list[Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without the noisy sums."""
         return {
             "names": self.names,
             "labels": [
@@ -250,7 +245,6 @@ class LabelSetReply(Reply):
         }
 
     def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
-        """Return every label as 0 or 1, with its share and the error of that."""
         columns: dict[str, list[Any]] = {}
         for i, name in enumerate(names):
             columns[str(name)] = self.labels[:, i].tolist()
