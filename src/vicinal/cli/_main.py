@@ -24,7 +24,6 @@ class Commands(CommandGroup):
         "audience": "vicinal.cli._init:audience",
         "audit": "vicinal.cli._audit:audit",
         "backup": "vicinal.cli._store:backup",
-        "bench": "vicinal.cli._bench:bench",
         "calibrate": "vicinal.cli._account:calibrate",
         "certificate": "vicinal.cli._certificate:certificate",
         "demo": "vicinal.cli._demo:demo",
@@ -50,7 +49,7 @@ class Commands(CommandGroup):
         "verify": "vicinal.cli._store:verify",
     }
     tasks: ClassVar = {
-        "Try it": ("demo", "doctor", "bench"),
+        "Try it": ("demo", "doctor"),
         "Plan and price": ("plan", "account", "calibrate", "smoothed"),
         "Make a store and ask": ("schema", "init", "predict", "evaluate", "serve", "keys"),
         "Change its data": ("add", "erase", "refresh"),

@@ -46,13 +46,6 @@ from vicinal.reports._plots import Curve as Curve
 from vicinal.reports._plots import Style as Style
 from vicinal.reports._plots import accuracy_by_epsilon as accuracy_by_epsilon
 from vicinal.reports._plots import figure_bytes as figure_bytes
-from vicinal.reports._search_benchmark import N_PUBLIC as N_PUBLIC
-from vicinal.reports._search_benchmark import TABLES as TABLES
-from vicinal.reports._search_benchmark import BenchmarkData as BenchmarkData
-from vicinal.reports._search_benchmark import SearchBenchmark as SearchBenchmark
-from vicinal.reports._search_benchmark import Works as Works
-from vicinal.reports._search_benchmark import exponent as exponent
-from vicinal.reports._search_benchmark import interleaved as interleaved
 from vicinal.reports._smoothed_audit import audit as audit
 from vicinal.reports._smoothed_audit import audit_text as audit_text
 from vicinal.reports._smoothed_audit import election_row as election_row
