@@ -14,7 +14,7 @@ from vicinal.cli._group import with_flags
 from vicinal.cli._main import Commands, app
 from vicinal.cli._verdicts import warn_about_reference
 from vicinal.planning._plan_choice import PlanChoice, PlanRequest
-from vicinal.reports._plan_verdict import (
+from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
     linear_model_note,

@@ -15,9 +15,8 @@ from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, output_folder, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
-    from vicinal._progress import Begin
     from vicinal.datasets import Dataset
-    from vicinal.reports import DemoAnswers, Prepared
+    from vicinal.reports import DemoAnswers
 
 SHIPPED = "mnist"
 
@@ -42,8 +41,8 @@ def demo(
     others the queries. The report compares with other epsilons, each of which would spend
     a fresh budget: it is for public demonstration data only.
     """
-    from vicinal import _checks
-    from vicinal.reports import answer, prepare
+    from vicinal import __version__, _checks
+    from vicinal.reports import answer, compare, html_page, prepare
 
     start = time.perf_counter()
     _checks.real("epsilon", epsilon, above=0)
@@ -51,9 +50,18 @@ def demo(
     _checks.integer("queries", queries, least=1)
     folder = output_folder(out) if report else None
     with progress(silent=json) as begin:
-        prepared = prepare(_load(data), queries, begin)
-        answers = answer(prepared.trial, epsilon, delta, begin)
-        written = folder and _write_report(folder, data, prepared, answers, start, begin)
+        trial, images = prepare(_load(data), queries, begin)
+        answers = answer(trial, epsilon, delta, begin)
+        written = None
+        if folder:
+            sweep = compare(trial, delta, begin)
+            written = folder / "report.html"
+            page = html_page(
+                _name(data), answers, images, sweep,
+                command=_command(data, epsilon, delta, queries), version=__version__,
+                seconds=time.perf_counter() - start, memory=peak_memory(),
+            )  # fmt: skip
+            write_file(written, page)
     result = _result(data, answers, written, time.perf_counter() - start)
     typer.echo(as_json(result) if json else _text(answers, result))
 
@@ -66,29 +74,6 @@ def _load(data: str) -> Dataset:
 
 def _name(data: str) -> str:
     return "MNIST" if data == SHIPPED else Path(data).stem
-
-
-def _write_report(
-    folder: Path, data: str, prepared: Prepared, answers: DemoAnswers, start: float, begin: Begin
-) -> Path:
-    from vicinal import __version__
-    from vicinal.reports import CLASSES, Page, compare, html_page
-
-    guarantee, plan = answers.guarantee, answers.plan
-    page = Page(
-        data=_name(data),
-        answers=answers,
-        images=prepared.images,
-        classes=CLASSES,
-        sweep=compare(prepared.trial, guarantee.delta, begin),
-        command=_command(data, guarantee.epsilon, guarantee.delta, plan.n_queries),
-        version=__version__,
-        seconds=time.perf_counter() - start,
-        memory=peak_memory(),
-    )
-    written = folder / "report.html"
-    write_file(written, html_page(page))
-    return written
 
 
 def _command(data: str, epsilon: float, delta: float, queries: int) -> str:
