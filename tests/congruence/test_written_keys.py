@@ -79,7 +79,7 @@ WHOLE = ("distributed._messages", "serving._models")
 
 NOT_KEPT = {
     "cli._output": "prints what others made",
-    "datasets._arrays": "an example in a docstring",
+    "datasets._dataset": "an example in a docstring",
     "labelling._loop": "a digest of a run's parameters",
     "predictors._fixed_plan": "a name in memory",
     "planning._plan_guarantee": "a name in memory",

@@ -61,7 +61,7 @@ def test_the_wheel_says_what_it_is(wheel):
 
 
 def test_without_the_digits_it_is_said_what_to_install(monkeypatch, tmp_path):
-    from vicinal.datasets import _arrays
+    from vicinal.datasets import _dataset as _arrays
     from vicinal.errors import MissingExtra
 
     monkeypatch.setattr(_arrays, "files", lambda _: tmp_path)

@@ -29,7 +29,8 @@ def compile_features() -> None:
 def _predict(kind: Callable[..., Any], public: bool = True, seed: int = 0, **options: Any) -> None:
     """Fit a predictor on made-up rows, of which one subject has several, and let it predict."""
     rows, labels = _made_up(seed)
-    subjects = np.maximum(np.arange(_RECORDS), 8)
+    # One process may take several steps: their subjects must differ, or they interact twice.
+    subjects = np.maximum(np.arange(_RECORDS), 8) + 1000 * seed
     reference = {"public": _made_up(1)[0]} if public else {}
     predictor = kind(range(_CLASSES), **{"n_queries": _RECORDS, **options})
     predictor.fit(rows, labels, subjects, **reference).predict(rows[:4])
