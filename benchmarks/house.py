@@ -120,7 +120,7 @@ def _text_lines(node: ast.AST) -> range:
     value = getattr(node, "value", None) if isinstance(node, ast.Expr) else None
     if not isinstance(value, ast.Constant) or not isinstance(value.value, str):
         return range(0)
-    return range(node.lineno, (node.end_lineno or node.lineno) + 1)  # type: ignore[attr-defined]
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 class House:

@@ -1,4 +1,4 @@
-"""The fields of every kind of release that a plan can hold, from `vicinal.accounting.kinds`."""
+"""The fields of every kind of release that a plan can hold, from `vicinal.accounting`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ kind and `count` (1). `vicinal account` prices it, `vicinal calibrate` finds one
 
 def pages(root: Path) -> Iterator[tuple[str, str]]:  # noqa: ARG001
     """Yield the page of plans."""
-    from vicinal.accounting.kinds import KINDS
+    from vicinal.accounting import KINDS
 
     yield "plans.md", _HEAD + "".join(_kind(name, kind) for name, kind in KINDS.items())
 

@@ -242,3 +242,15 @@ def _whole_numbers(subjects: object) -> bool:
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float | np.floating | Decimal) and bool(value != value)
+
+
+def without_values(message: str) -> str:
+    """Return the first line of a message, cut before it quotes a value of the data."""
+    first = message.split("\n", 1)[0]
+    if conversion := re.match(r"could not convert \w+ to \w+", first):
+        return f"The features must be numbers: {conversion[0]}."
+    if "got 1D array" in message:
+        return first.rstrip(":") + ". Reshape your data to (n, d)."
+    if "got scalar array" in message:
+        return first.rstrip(":") + ". Pass an array of shape (n, d)."
+    return first

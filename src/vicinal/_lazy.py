@@ -53,13 +53,17 @@ def declared_exports(folder: Path) -> tuple[dict[str, str], list[str]]:
     if not stub.is_file():
         return {}, []
     public, _, shared = stub.read_text(encoding="utf-8").partition(_ALL)
-    exports: dict[str, str] = {}
-    for part in (public, shared):
-        for module, several, one in _EXPORT.findall(part):
-            exports.update(dict.fromkeys(re.findall(r"as (\w+)", several or one), module))
-        if part is public:
-            names = sorted(exports)
-    return exports, names
+    declared, others = _declared(public), _declared(shared)
+    return {**declared, **others}, sorted(declared)
+
+
+def _declared(part: str) -> dict[str, str]:
+    """Return the module of every name that a part of a stub exports."""
+    return {
+        name: module
+        for module, several, one in _EXPORT.findall(part)
+        for name in re.findall(r"\bas (\w+)", several or one)
+    }
 
 
 def load_when_used(package: str, *names: str) -> None:

@@ -83,7 +83,7 @@ def test_other_nonsense_is_refused_by_name(plan, field, release, named):
 
 
 def test_every_field_is_a_field_of_some_kind():
-    from vicinal.accounting.kinds import KINDS
+    from vicinal.accounting import KINDS
 
     known = {field for kind in KINDS.values() for field in kind.field_names()} | {"count"}
     assert set(FIELDS) <= known

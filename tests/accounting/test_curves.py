@@ -14,7 +14,7 @@ from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
 from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
 from vicinal.accounting._divergence import GaussianPair
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._pld import fast_length, pld_epsilon
+from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
@@ -156,17 +156,6 @@ def test_mixed_compositions_lie_between_their_parts_and_the_sum_of_both():
         alone = [part.to_epsilon(1e-5, method) for part in (first, second)]
         assert max(alone) < both.to_epsilon(1e-5, method)
         assert both.to_epsilon(2e-5, method) < sum(alone)
-
-
-def test_lengths_of_transforms_are_the_next_without_a_factor_above_five():
-    def plain(size):
-        for factor in (2, 3, 5):
-            while size % factor == 0:
-                size //= factor
-        return size == 1
-
-    for least in (*range(1, 700), 3 * 5**7 + 1, (1 << 20) - 1, (1 << 20) + 1):
-        assert fast_length(least) == next(n for n in itertools.count(least) if plain(n))
 
 
 def test_methods_are_those_that_hold():

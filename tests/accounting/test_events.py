@@ -5,8 +5,7 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from vicinal.accounting._composition import Composition, Zcdp, compose
-from vicinal.accounting._events import to_event
+from vicinal.accounting._composition import Composition, Zcdp, compose, to_event
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput

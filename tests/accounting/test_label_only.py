@@ -11,10 +11,17 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from scipy.special import log_ndtr
 
-from vicinal.accounting import _threshold_divergence
+from vicinal.accounting import _label_divergence
 from vicinal.accounting._budget import UNITS, unit_rate
 from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._charges import label_afford, label_charge
+from vicinal.accounting._label_divergence import (
+    ShiftCells,
+    ThreeWayComparison,
+    Thresholds,
+    log_psi,
+    log_win,
+)
 from vicinal.accounting._label_only import (
     PLANE_GRID,
     LabelBudget,
@@ -24,8 +31,6 @@ from vicinal.accounting._label_only import (
     one_coordinate_rdp,
     two_coordinate_rdp,
 )
-from vicinal.accounting._three_way_divergence import ThreeWayComparison, log_win
-from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds, log_psi
 from vicinal.errors import InvalidInput
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(200)
@@ -99,11 +104,9 @@ def test_the_bound_is_attained(mu, order):
         return
     margins = np.linspace(-order * mu - 4, 4, 1500)
     terms = np.logaddexp(
-        log_ndtr(margins) + log_psi(_threshold_divergence.log_gain(margins, np.asarray(mu)), order),
+        log_ndtr(margins) + log_psi(_label_divergence.log_gain(margins, np.asarray(mu)), order),
         log_ndtr(-margins)
-        + log_psi(
-            -_threshold_divergence.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)
-        ),
+        + log_psi(-_label_divergence.log_gain(-margins - mu, np.asarray(mu)), np.asarray(order)),
     )
     at = margins[np.argmax(terms)]
     assert ours == pytest.approx(float(exact_test(at, mu, order)), rel=2e-4)
@@ -346,8 +349,8 @@ def test_rectangles_of_margins_and_shifts_are_bounded(order):
     for _ in range(30):
         mu, a = least + wide * generator.random(200), margins + high * generator.random(200)
         won, lost = (
-            _threshold_divergence.log_gain(a, mu),
-            -_threshold_divergence.log_gain(-a - mu, mu),
+            _label_divergence.log_gain(a, mu),
+            -_label_divergence.log_gain(-a - mu, mu),
         )
         g = np.logaddexp(
             log_ndtr(a) + log_psi(won, np.asarray(order)),

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vicinal.accounting import KINDS
 from vicinal.accounting._pate import private_gnmax_log_error, private_gnmax_rdp
 from vicinal.accounting._plan import Plan, account
 from vicinal.accounting._screening import ScreeningAt
-from vicinal.accounting.kinds import KINDS
 from vicinal.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"

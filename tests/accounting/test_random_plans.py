@@ -12,8 +12,8 @@ import resource
 import numpy as np
 import pytest
 
+from vicinal.accounting import KINDS
 from vicinal.accounting._plan import account
-from vicinal.accounting.kinds import KINDS
 
 PLANS = 10_000
 BATCHES = 10

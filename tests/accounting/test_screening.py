@@ -8,12 +8,11 @@ import pytest
 from mpmath import mp, mpf
 
 from loss_tools import pld_delta
-from vicinal.accounting import _screening_batch
+from vicinal.accounting import _screening
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._screening import Screening, ScreeningAt
-from vicinal.accounting._screening_batch import ScreeningBatchPair
+from vicinal.accounting._screening import Screening, ScreeningAt, ScreeningBatchPair
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
@@ -118,21 +117,6 @@ def laws_at(screening: Screening, votes: int, sign: int) -> tuple[mpf, mpf]:
     return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
 
 
-FIGURE_5 = [
-    (SubsampledGaussian(85.0), 5.676, 5.083),
-    (SubsampledGaussian(85.0, 0.25), 1.313, 1.084),
-    (Screening(300, 210, 85.0), 4.438, 3.925),
-    (Screening(300, 210, 85.0, 0.25), 1.042, 0.848),
-]
-
-
-@pytest.mark.parametrize(("release", "mironov", "balle"), FIGURE_5)
-def test_figure_5(release, mironov, balle):
-    cost = Composition.of(release, 8192)
-    assert cost.to_epsilon(1e-5, "rdp_mironov") == pytest.approx(mironov, abs=6e-4)
-    assert cost.to_epsilon(1e-5, "rdp") == pytest.approx(balle, abs=6e-4)
-
-
 def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
     assert Screening(30, 20, 5.0).rdp(ORDERS) == pytest.approx(
         Screening(30, 20, 5.0, 1 - 1e-12).rdp(ORDERS), rel=1e-6
@@ -170,14 +154,14 @@ def test_a_batch_dominates_every_adaptive_choice(screening, answers):
 
 def test_the_hull_of_a_block_dominates_each_of_its_votes():
     screening = Screening(400, 200, 12.0, 0.3)
-    positions = _screening_batch._positions(screening)
+    positions = _screening._positions(screening)
     losses = np.linspace(-0.3, 0.3, 61)
     for low, high in itertools.pairwise(range(0, len(positions), 37)):
-        hull = _screening_batch._option(screening, positions[low], positions[high])
-        bound = _screening_batch._own_excess(hull, losses)
+        hull = _screening._option(screening, positions[low], positions[high])
+        bound = _screening._own_excess(hull, losses)
         for place in range(low, high + 1, 5):
-            single = _screening_batch._option(screening, positions[place], positions[place])
-            assert (_screening_batch._own_excess(single, losses) <= bound + 1e-15).all()
+            single = _screening._option(screening, positions[place], positions[place])
+            assert (_screening._own_excess(single, losses) <= bound + 1e-15).all()
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.25])

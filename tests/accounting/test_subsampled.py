@@ -11,7 +11,7 @@ from mpmath import mp, mpf
 from vicinal.accounting import _divergence
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting.kinds._private_knn import multilabel, sensitivity
+from vicinal.accounting._kinds import multilabel, sensitivity
 from vicinal.errors import InvalidInput
 
 pytestmark = pytest.mark.quick

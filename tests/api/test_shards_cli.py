@@ -17,7 +17,7 @@ import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
 from vicinal.cli._main import app
-from vicinal.cli._shards import engine_at
+from vicinal.cli._records import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving._app import create_app

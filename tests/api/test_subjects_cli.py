@@ -122,12 +122,12 @@ def test_whoever_can_be_added_by_http_can_be_erased_by_it(tmp_path):
         for who in REACHED:
             record = {"vectors": X[:1].tolist(), "labels": [0], "subjects": [who]}
             assert service.call("POST", "/v1/records", record, "curator").status == 200
-            roll = service.store._parts.ledger.slot_table.slot_of
-            assert subject_id("s", who) in roll
+            ledger = service.store._parts.ledger
+            assert subject_id("s", who) in ledger.slot_table.slot_of
             place = f"/v1/subjects/{quote(str(who), safe='')}?outcome=true"
             erased = service.call("DELETE", place, key="curator")
             assert erased.body["outcome"] == {"enrolled": 1, "erased": 0, "unknown": 0}
-            assert subject_id("s", who) not in roll
+            assert subject_id("s", who) not in ledger.slot_table.slot_of
         for faulty in ("a%0Ab", "%20a", "a%20", "%EF%BB%BFa", "5.0"):
             reply = service.call("DELETE", f"/v1/subjects/{faulty}", key="curator")
             assert reply.status in (404, 422)

@@ -12,8 +12,8 @@ from vicinal.baselines._noisy_sgd import NoisySGDClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import BernoulliSource, SystemBernoulli
+from vicinal.mechanisms._planned_releases import ReleaseCounter
+from vicinal.mechanisms._randomness import BernoulliSource, SystemBernoulli
 
 UNIT, CLASSES = 1000.0, 4
 

@@ -4,16 +4,14 @@ import signal
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._group import with_flags
-from vicinal.cli._main import Commands, app
-from vicinal.cli._verdicts import warn_about_reference
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.cli._init import warn_about_reference
+from vicinal.cli._main import Commands, app, with_flags
+from vicinal.planning import IndKNNPlan, PlanChoice
 from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
@@ -34,6 +32,11 @@ def run(*arguments, code=0):
 
 def command(name):
     return Commands(name="vicinal").get_command(None, name)
+
+
+def plan_of(n_records, n_queries, epsilon):
+    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon}
+    return IndKNNPlan.of_classes(2, **given)
 
 
 def test_messages_name_the_flag():
@@ -107,14 +110,14 @@ def test_an_interruption_ends_in_one_line(arguments):
 
 
 def test_a_verdict_says_what_can_work():
-    noisy = verdict(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    noisy = verdict(plan_of(500, 1000, 1.0))
     assert "expect noise" in noisy
-    most = most_queries(PlanRequest(500, 1000, 1.0, 1e-5, 2))
+    most = most_queries(plan_of(500, 1000, 1.0))
     assert 30 <= most <= 60
     assert f"at most about {most}" in noisy
-    assert "can work" in verdict(PlanRequest(500, most, 1.0, 1e-5, 2))
-    assert "can work" in verdict(PlanRequest(50_000, 1000, 1.0, 1e-5, 2))
-    assert "larger epsilon" in verdict(PlanRequest(3, 1000, 0.1, 1e-5, 2))
+    assert "can work" in verdict(plan_of(500, most, 1.0))
+    assert "can work" in verdict(plan_of(50_000, 1000, 1.0))
+    assert "larger epsilon" in verdict(plan_of(3, 1000, 0.1))
 
 
 def test_warnings_about_a_reference_name_its_features():
@@ -132,19 +135,19 @@ def test_warnings_about_a_reference_name_its_features():
 
 
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
-    wish = PlanRequest(1, 1000, 1.0, 1e-5, 2)
+    wish = plan_of(1, 1000, 1.0)
     least = least_records(wish)
-    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least))) >= ENOUGH_LEAD
-    assert unanimous_lead(PlanChoice.of(replace(wish, n_records=least // 2))) < ENOUGH_LEAD
+    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
+    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
     assert f"need about {least:,} records" in verdict_without_records(wish)
 
 
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
-    wish = PlanRequest(20_000, 500, 1.0, 1e-5, 2)
+    wish = plan_of(20_000, 500, 1.0)
     assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
     (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
     assert line.startswith("class 'b' is too rare for this plan")
-    assert rare_classes(replace(wish, n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    assert rare_classes(wish.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
     told = run(
         "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
     )
@@ -153,9 +156,9 @@ def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
 
 
 def test_a_linear_model_is_named_where_its_noise_is_small():
-    wish = PlanRequest(60_000, 500, 1.0, 1e-5, 2, n_features=20, n_public=400)
+    wish = plan_of(60_000, 500, 1.0).changed(n_features=20, n_public=400)
     assert "beside the votes" in linear_model_note(wish)
-    few = replace(wish, n_records=20_000, n_queries=100_000, n_features=5)
+    few = wish.changed(n_features=5).replanned(n_records=20_000, n_queries=100_000)
     lost = linear_model_note(few)
     assert "better choice" in lost
-    assert linear_model_note(replace(wish, n_records=200)) is None
+    assert linear_model_note(wish.replanned(n_records=200)) is None

@@ -45,14 +45,14 @@ def test_starting_loads_nothing_heavy(code):
 
 def test_one_command_loads_no_other():
     modules = loaded(PROGRAM.format(arguments=["account", "--help"]))
-    assert "vicinal.cli._account" in modules
-    assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._demo", "vicinal.cli._label"})
+    assert "vicinal.cli._plan" in modules
+    assert modules.isdisjoint({"vicinal.cli._store", "vicinal.cli._machine", "vicinal.cli._init"})
 
 
 @pytest.mark.parametrize("command", ["init", "audience"])
 def test_the_parameters_of_plans_are_known_without_scikit_learn(command):
     modules = loaded(PROGRAM.format(arguments=[command, "--help"]))
-    assert "vicinal.planning._class_settings" in modules
+    assert "vicinal.planning._parameter_tables" in modules
     assert modules.isdisjoint({"matplotlib", "pandas", "scipy.stats", "sklearn", "torch"})
 
 

@@ -139,24 +139,6 @@ def test_ids_from_a_file_and_numbers_that_are_numbers(data):
     assert set(text[1:]) <= {"0", "1", "2"}
 
 
-def test_images_by_way_of_their_gradients_and_a_public_map(tmp_path):
-    images = np.random.default_rng(0).integers(0, 255, (60, 12, 12))
-    for name, part in (("train", slice(30)), ("public", slice(30, 55)), ("asked", slice(55, 60))):
-        np.savez(tmp_path / f"{name}.npz", x=images[part], y=np.arange(len(images[part])) % 2)
-    run(
-        "init", tmp_path / "s", "--data", tmp_path / "train.npz", "--public",
-        tmp_path / "public.npz", "--features", "hog", "--components", 6, "--power", 1,
-        "--classes", "0,1",
-        "--records", 30, "--epsilon", 8, "--queries", 10,
-    )  # fmt: skip
-    answers = json.loads(run("predict", tmp_path / "s", "--data", tmp_path / "asked.npz", "--json"))
-    assert answers["charged"] == 5
-    spec = json.loads(run("inspect", tmp_path / "s", "--json"))["features"]
-    assert (spec["kind"], spec["number"], spec["mapped"]) == ("hog", 6, True)
-    with np.load(tmp_path / "s" / "map.npz") as stored:
-        assert stored["power"] == 1
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from PIL import Image
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
@@ -185,21 +184,6 @@ def test_a_store_without_public_rows(folder):
     assert "Take --model-share auto" in told.stderr
     found = predicted(folder / "made_up", folder / "queries.parquet", "--id", "visit")
     assert found["charged"] == 6
-
-
-def test_images_are_answered_by_file_name(tmp_path):
-    rng = np.random.default_rng(0)
-    for part, size in (("private", 12), ("public", 12), ("queries", 3)):
-        for i in range(size):
-            place = tmp_path / part / ("ab"[i % 2] if part == "private" else "")
-            place.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rng.integers(0, 255, (16, 16), np.uint8)).save(place / f"{i}.png")
-    run(
-        "init", tmp_path / "store", "--data", tmp_path / "private", "--public",
-        tmp_path / "public", "--features", "hog", "--classes", "a,b", "--records", 12, "-q",
-    )  # fmt: skip
-    text = run("predict", tmp_path / "store", "--data", tmp_path / "queries", "-q").stdout
-    assert [line.split(",")[0] for line in text.splitlines()] == ["file", "0.png", "1.png", "2.png"]
 
 
 def test_a_draft_leaves_out_every_column_of_labels(folder):

@@ -28,7 +28,7 @@ from vicinal.mechanisms import (
 from vicinal.mechanisms._count import NoisyCount
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
-from vicinal.mechanisms._record_vectors import RecordVectors
+from vicinal.mechanisms._subject_table import RecordVectors
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,

@@ -15,9 +15,8 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.mechanisms import _charging as charging
-from vicinal.mechanisms._charging_kernels import EVERYBODY, hits_by_subject
-from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.mechanisms._sorting import sort_ascending
+from vicinal.mechanisms._charging_kernels import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms._subject_table import RecordVectors
 from vicinal.neighbours import Cosine, NeighbourLists, _scan
 
 pytestmark = pytest.mark.quick
@@ -110,7 +109,7 @@ def test_the_sort_is_numpys(size, kinds):
         np.testing.assert_array_equal(given, expected)
 
 
-@pytest.mark.parametrize(("number", "shares"), [EVERYBODY, (1, 3)])
+@pytest.mark.parametrize(("number", "shares"), [ALL_SUBJECTS, (1, 3)])
 def test_hits_are_grouped_by_subject_in_the_order_of_hits(number, shares):
     rng = np.random.default_rng(2)
     slots = rng.integers(0, 150, N).astype(np.int32)

@@ -1,16 +1,12 @@
 """What the README shows is run: its Python, its commands, its links."""
 
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
-import typer
-
-from vicinal.cli._main import app
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -61,24 +57,6 @@ def test_make_commands_are_targets_of_the_makefile(target):
         ["make", target, "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-
-
-SHOWN = [command for command in commands() if command.split()[0] == "vicinal"]
-
-
-def test_commands_are_shown():
-    assert len(SHOWN) >= 4
-    assert len(README.splitlines()) <= 150
-
-
-@pytest.mark.parametrize("command", SHOWN)
-def test_commands_exist_with_their_options(command):
-    """Every command shown is known, with every option shown."""
-    words = shlex.split(command.rstrip("& "))[1:]
-    known = typer.main.get_command(app).get_command(None, words[0])
-    options = {option for parameter in known.params for option in parameter.opts}
-    for option in (word for word in words if word.startswith("--")):
-        assert option in options, f"{option} is not an option of {command!r}"
 
 
 def test_extras_that_are_named_exist():

@@ -23,7 +23,7 @@ from vicinal.mechanisms import (
     SubjectTable,
     VoteGrid,
 )
-from vicinal.mechanisms._record_vectors import UNIT, RecordVectors, joined
+from vicinal.mechanisms._subject_table import UNIT, RecordVectors, joined
 from vicinal.neighbours import Cosine, NeighbourLists
 
 FULL = 4094**2

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 from store_tools import PLAN, Q, R, points, units
 from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.cli._subjects import listed_ids
+from vicinal.cli._records import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
 from vicinal.datasets._tables import _MISSING
 from vicinal.errors import InvalidInput
@@ -23,7 +23,7 @@ from vicinal.ledger._id_encoding import framed, unframed
 from vicinal.mechanisms._teachers import teachers_of
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.predictors._inputs import FitInputs
-from vicinal.serving._routes import checked_ids
+from vicinal.serving._app import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {

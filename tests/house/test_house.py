@@ -220,6 +220,21 @@ def test_words_of_a_name(name, expected):
     assert words(name) == expected
 
 
+def defined_twice(tree: ast.Module) -> list[str]:
+    """Return constants, functions and classes of a module that a later line defines again."""
+    names: list[str] = []
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+        names += [getattr(one, "id", getattr(one, "name", "")) for one in targets]
+    return sorted({name for name in names if name and names.count(name) > 1})
+
+
+def test_nothing_is_defined_twice_in_a_module():
+    """The second one would serve those who mean the first, and no linter says so of constants."""
+    assert not {module: twice for module in MODULES if (twice := defined_twice(parsed(module)))}
+    assert defined_twice(ast.parse("A = 1\ndef b(): ...\nA = 2")) == ["A"]
+
+
 @pytest.fixture(scope="module")
 def measured() -> house.House:
     return house.House(ROOT)
@@ -278,3 +293,20 @@ def test_lines_words_and_comments_are_counted(tmp_path):
     weights = made.weights()
     assert (made.rooms()["engine"], weights["code of src"], weights["words of pages"]) == (4, 2, 4)
     assert made.sources[Path("engine/_one.py")].code_and_comments == (2, 1)
+
+
+def bound_twice(tree: ast.Module) -> list[str]:
+    """Return names that two assignments of a module bind."""
+    targets = [
+        ast.unparse(target)
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
+    return sorted({name for name in targets if targets.count(name) > 1})
+
+
+def test_no_module_gives_a_name_two_values():
+    """Fails if files that were joined had two constants of one name: the first would be lost."""
+    assert {str(it): found for it in MODULES if (found := bound_twice(parsed(it)))} == {}
+    assert bound_twice(ast.parse("A = 1\nB = 2\nA: int = 3")) == ["A"]

@@ -312,19 +312,6 @@ def committed(folder, *sizes):
     return contents
 
 
-def test_an_earlier_journal_is_refused(tmp_path):
-    early, late = committed(tmp_path, 4, 5)
-    (tmp_path / "journal.npz").write_bytes(early)
-    with FileJournal(tmp_path) as journal:
-        with pytest.raises(PrivacyRefused, match="is an earlier one"):
-            journal.read()
-        with pytest.raises(PrivacyRefused, match="is an earlier one"):
-            journal.commit(entry(6))
-    (tmp_path / "journal.npz").write_bytes(late)
-    with FileJournal(tmp_path) as journal:
-        assert len(journal.read().state["remaining"]) == 5
-
-
 @pytest.mark.parametrize(("lost", "message"), [("journal", "is gone"), ("witness", "its witness")])
 def test_a_journal_and_its_witness_go_together(tmp_path, lost, message):
     folder = tmp_path / "run"

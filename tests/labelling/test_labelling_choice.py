@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.accounting._plan import account
-from vicinal.cli._labellers import LabellerOptions, LabelOptions
+from vicinal.cli._labelling import LabellerOptions, LabelOptions
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import least_noise, load_answers

@@ -9,9 +9,7 @@ from sklearn.datasets import load_digits
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from vicinal.cli._label import class_names
 from vicinal.cli._main import app
-from vicinal.errors import InvalidInput
 from vicinal.labelling import load_answers
 
 QUESTIONS = 120
@@ -135,27 +133,6 @@ def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
     assert "another run" in run(*command, "--epsilon", 3, code=2)
 
 
-def test_labels_alone_come_without_margins(files, tmp_path):
-    run(
-        "label",
-        *data(files, "vectors"),
-        "--folder",
-        tmp_path / "run",
-        "--out",
-        tmp_path / "answers.npz",
-        "--questions",
-        50,
-        "--release",
-        "label",
-        "--records",
-        1300,
-    )
-    answers = load_answers(tmp_path / "answers.npz")
-    assert answers.margins is None
-    assert answers.selected.all()
-    assert "label alone" in answers.guarantee["method"]
-
-
 def test_rounds_on_images_with_a_report(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     report = tmp_path / "report.html"
@@ -208,19 +185,6 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
     public = ("--public", files / "images-public.npz", "--out", tmp_path / "s.pt")
     trained = json.loads(run("student", answers, *public, *SOFT))
     assert trained["answers"] == told.selected.sum()
-
-
-def test_overlapping_needs_augmented_examples(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    asking = ("--folder", tmp_path / "run", "--out", tmp_path / "s.pt", "--overlapping")
-    assert "needs --method uda" in run("transfer", *data(files, "images"), *asking, code=2)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize("text", ["", "cat", "3-3", "5-2", "a,a", "a,,b"])
-def test_bad_class_names_are_refused(text):
-    with pytest.raises(InvalidInput):
-        class_names(text)
 
 
 @pytest.mark.parametrize(

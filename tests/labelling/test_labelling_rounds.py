@@ -133,18 +133,6 @@ def test_subjects_keep_their_budget_in_any_order_of_records(world):
         assert int(slots.remaining[slot]) == left
 
 
-def test_add_and_forget_still_work_on_the_one_ledger(world):
-    _, y, public, turned, turned_public = world
-    classifier = fitted(world, subjects=np.arange(N))
-    classifier.predict(public[:60])
-    before = int(remaining(classifier)[7])
-    reembed(classifier, turned, y, np.arange(N), turned_public, n_queries=100)
-    assert classifier.erase([7]) == 1
-    classifier.add(turned[7:8], y[7:8], [7])
-    (slot,) = classifier._engine.shard.ledger.slots([7])
-    assert int(remaining(classifier)[slot]) == before
-
-
 @pytest.mark.parametrize("fault", ["order", "fewer", "erased", "subjects"])
 def test_records_that_cannot_be_told_apart_are_refused(world, fault):
     _, y, public, turned, turned_public = world

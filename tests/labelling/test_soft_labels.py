@@ -257,7 +257,7 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
 
 def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
-    from vicinal.cli._student import StudentOptions
+    from vicinal.cli._labelling import StudentOptions
 
     given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
     options = StudentOptions(**given)

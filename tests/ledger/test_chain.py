@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from store_tools import Q, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _chain
-from vicinal.ledger._chain import NO_HEAD, ChainLink, chain_faults, descends
+from vicinal.ledger import _database as _chain
+from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import store_tools as tools
 from vicinal.ledger import _subject_pages
-from vicinal.ledger._chain import chain_faults
+from vicinal.ledger._database import chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._sqlite import SQLiteDatabase

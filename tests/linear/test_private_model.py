@@ -12,7 +12,7 @@ from vicinal.linear import _model_rule, _private_model
 from vicinal.linear._descent import longest_step
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._model_rule import ModelRule
-from vicinal.planning import _class_settings as _parameters
+from vicinal.planning import IndKNNPlan, _engine_factory, _plan
 
 N, D, CLASSES = 500, 5, 3
 
@@ -63,7 +63,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        _private_model, "train", lambda *args: made.append(args[5]) or honest(*args)
+        _engine_factory, "train", lambda *args: made.append(args[5]) or honest(*args)
     )
     assert fitted()._engine.votes.noise is made[0]
 
@@ -163,10 +163,8 @@ def test_the_default_trains_one_where_public_facts_allow_it():
 
 def test_the_rule_looks_at_public_numbers_alone():
     def share(n_records, epsilon, n_features):
-        settings = _parameters.IndKNNSettings.of(
-            make(model_share="auto", n_records=n_records, epsilon=epsilon)
-        )
-        return _private_model.fitting_share(settings, n_features)
+        settings = IndKNNPlan.of(make(model_share=0.5, n_records=n_records, epsilon=epsilon))
+        return _private_model.fitting_share(settings.training, n_features)
 
     assert share(60_000, 0.5, 100) == _model_rule.USUAL.share
     assert share(1_000, 0.5, 100) == 0
@@ -182,8 +180,8 @@ def test_few_features_have_a_model_whatever_their_plan():
         classifier = IndKNNClassifier(
             [0, 1], epsilon, n_queries=n_queries, n_records=n_records, **given
         )
-        settings = _parameters.IndKNNSettings.of(classifier)
-        return _private_model.resolved(settings, n_features, 2000).model_share
+        settings = IndKNNPlan.of(classifier)
+        return settings.settled(n_features, 2000).model_share
 
     assert share(24_000, 500, 1, 10) > 0
     assert share(11_419, 500, 4, 11, records_per_subject=3.2, class_prior=(0.66, 0.34)) > 0
@@ -193,10 +191,8 @@ def test_few_features_have_a_model_whatever_their_plan():
 
 def test_loud_noise_takes_a_larger_share_and_shorter_steps():
     def share(epsilon):
-        settings = _parameters.IndKNNSettings.of(
-            make(model_share="auto", n_records=60_000, epsilon=epsilon)
-        )
-        return _private_model.fitting_share(settings, 1300)
+        settings = IndKNNPlan.of(make(model_share=0.5, n_records=60_000, epsilon=epsilon))
+        return _private_model.fitting_share(settings.training, 1300)
 
     assert [share(epsilon) for epsilon in (0.5, 0.25, 0.1)] == [_model_rule.USUAL.share, 0.9, 0]
     features = ModelFeatures.planned(100)
@@ -220,7 +216,7 @@ def test_votes_without_noise_do_not_outvote_the_model(monkeypatch):
     changed = []
     for least in (0.0, 1e3):
         rule = ModelRule(asked=0.5, least_prior=least)
-        monkeypatch.setattr(_model_rule, "chosen_rule", lambda *_, rule=rule: rule)
+        monkeypatch.setattr(_plan, "chosen_rule", lambda *_, rule=rule: rule)
         classifier = fitted(epsilon=50.0)
         answers = classifier.query(Q)
         scores = classifier._model.prior(Q)

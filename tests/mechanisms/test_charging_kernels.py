@@ -19,7 +19,7 @@ from vicinal.mechanisms import (
     noisy_size,
 )
 from vicinal.mechanisms._charging_kernels import (
-    EVERYBODY,
+    ALL_SUBJECTS,
     KernelWeights,
     NeighbourArrays,
     OnePrice,
@@ -30,7 +30,7 @@ from vicinal.mechanisms._charging_kernels import (
     charge_vectors_of_several,
     scale_down,
 )
-from vicinal.mechanisms._record_vectors import towards_zero
+from vicinal.mechanisms._subject_table import towards_zero
 from vicinal.neighbours import LEVELS, Cosine, NeighbourLists, _scan
 
 NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
@@ -96,7 +96,7 @@ def test_the_order_of_a_subjects_coordinates_changes_nothing():
         subjects = SubjectArrays(np.zeros(8, np.int32), np.array([8], np.int32), np.array([UNITS]))
         kernel, sums = KernelWeights(np.full(LEVELS, 1 << 29), 0, 0), np.zeros((1, 8), np.int64)
         cost = charge_vectors_of_several(
-            hits, vectors, subjects, kernel, prices, EVERYBODY, Scratch.of(8), sums
+            hits, vectors, subjects, kernel, prices, ALL_SUBJECTS, Scratch.of(8), sums
         )
         assert cost[1] == UNITS - subjects.remaining[0] > 0
         found.add((sums.tobytes(), cost))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours._selection import insert, select_largest
+from vicinal.neighbours._radius import insert, select_largest
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])

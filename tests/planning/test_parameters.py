@@ -15,18 +15,17 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
+from vicinal._parameters import REQUIRED, checks, declared
 from vicinal.baselines._noisy_sgd_parameters import NoisySGDSettings
 from vicinal.baselines._pate_parameters import PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning._class_settings import IndKNNSettings
-from vicinal.planning._parameters import REQUIRED, checks, declared
-from vicinal.planning._vector_settings import MultiLabelSettings, RegressorSettings
+from vicinal.planning import IndKNNPlan
 from vicinal.predictors._private_knn_parameters import PrivateKNNSettings
 
 SETTINGS = {
-    IndKNNClassifier: IndKNNSettings,
-    IndKNNMultiLabelClassifier: MultiLabelSettings,
-    IndKNNRegressor: RegressorSettings,
+    IndKNNClassifier: IndKNNPlan,
+    IndKNNMultiLabelClassifier: IndKNNPlan,
+    IndKNNRegressor: IndKNNPlan,
     PrivateKNNClassifier: PrivateKNNSettings,
     PATEClassifier: PATESettings,
     NoisySGDClassifier: NoisySGDSettings,
@@ -45,28 +44,31 @@ every_estimator = pytest.mark.parametrize(
 
 
 @every_estimator
-def test_estimator_and_settings_have_the_same_declared_parameters(estimator, settings):
-    """Fails if either has a parameter that the other's tables lack, or an __init__ of its own."""
+def test_an_estimator_takes_what_its_tables_declare(estimator, settings):
+    """Fails if either has a parameter that the other lacks, or if checked ones are lost."""
     parameters = inspect.signature(estimator).parameters.values()
     signature = {
         each.name: REQUIRED if each.default is each.empty else each.default for each in parameters
     }
-    assert signature == {each.name: each.default for each in declared(settings)}
+    assert signature == {each.name: each.default for each in declared(estimator)}
+    checked = settings.of(made(estimator))
+    kept = vars(checked).keys() | vars(vars(checked).get("target", checked)).keys()
+    assert signature.keys() <= kept
     assert sorted(signature) == sorted(made(estimator).get_params())
 
 
 @every_estimator
-def test_the_docstring_describes_every_parameter(estimator, settings):
+def test_the_docstring_describes_every_parameter(estimator, settings):  # noqa: ARG001
     section = inspect.getdoc(estimator).split("Parameters\n-")[1].split("\nAttributes\n")[0]
     described = re.findall(r"^(\w+) : (.+)$\n    (.+)", section, flags=re.MULTILINE)
     assert [(name, kind) for name, kind, _ in described] == [
-        (name, check.type_name) for name, check in checks(settings)
+        (name, check.type_name) for name, check in checks(estimator)
     ]
-    assert all(each.metadata["doc"].endswith(".") for each in declared(settings))
+    assert all(each.metadata["doc"].endswith(".") for each in declared(estimator))
 
 
 def test_settings_do_not_change():
-    settings = IndKNNSettings.of(IndKNNClassifier(range(3)))
+    settings = IndKNNPlan.of(IndKNNClassifier(range(3)))
     with pytest.raises(AttributeError, match="changed"):
         settings.epsilon = 2.0
     assert settings.changed(epsilon=2.0).epsilon == 2.0
@@ -82,8 +84,8 @@ def test_defaults_are_accepted(estimator, settings):
     ("estimator", "name", "check"),
     [
         pytest.param(estimator, name, check, id=f"{estimator.__name__}-{name}")
-        for estimator, settings in SETTINGS.items()
-        for name, check in checks(settings)
+        for estimator in SETTINGS
+        for name, check in checks(estimator)
     ],
 )
 def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, name, check):

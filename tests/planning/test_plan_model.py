@@ -1,7 +1,6 @@
 """Plans beside a private model, played through on labelled public points."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +11,18 @@ from vicinal import IndKNNClassifier
 from vicinal.cli._main import app
 from vicinal.linear import _descent, _model_rule
 from vicinal.neighbours import Cosine, int8_precision
-from vicinal.planning import _plan_model
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning import IndKNNPlan, PlanChoice, _plan_model
 from vicinal.planning._plan_model import played_model
 from vicinal.planning._plan_simulation import SimulationSetup, simulate
 
+
+def plan_of(n_classes, n_records, n_queries, epsilon, **more):
+    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
+    return IndKNNPlan.of_classes(n_classes, **given)
+
+
 N, D, CLASSES = 2000, 5, 3
-WISH = PlanRequest(N, 200, 4.0, 1e-5, CLASSES, "label", model_share=0.7)
+WISH = plan_of(CLASSES, N, 200, 4.0, release="label", model_share=0.7)
 R, LABELS = clouds(1, 400, D)
 
 
@@ -93,9 +97,9 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     monkeypatch.setattr(_model_rule, "LEAST_MANY", D)
     monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", len(R))
     setup = stage()
-    share = replace(WISH.on(setup.reference), model_share=0.0).model_by_rule
+    share = WISH.on(setup.reference).replanned(model_share=0).model_by_rule
     assert share == _model_rule.OF_COMPONENTS.share
-    wish = replace(WISH.on(setup.reference), model_share=share)
+    wish = WISH.on(setup.reference).replanned(model_share=share)
     beside = setup.beside_model(wish, 0)
     fitted = IndKNNClassifier(
         range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,

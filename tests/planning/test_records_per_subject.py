@@ -11,7 +11,13 @@ from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning import IndKNNPlan, PlanChoice
+
+
+def plan_of(n_classes, n_records, n_queries, epsilon, **more):
+    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
+    return IndKNNPlan.of_classes(n_classes, **given)
+
 
 PEOPLE, EACH = 300, 4
 ONE, LABEL = clouds(0, PEOPLE, 4)
@@ -70,8 +76,8 @@ def test_a_number_below_one_is_refused(wrong):
 
 def test_the_plan_is_that_of_a_smaller_budget():
     """Four records are charged 4^1.5 times as much as one: between never and always together."""
-    one = PlanChoice.of(PlanRequest(20_000, 500, 1.0, 1e-5, 2))
-    four = PlanChoice.of(PlanRequest(20_000, 500, 1.0, 1e-5, 2, records_per_subject=4))
+    one = PlanChoice.of(plan_of(2, 20_000, 500, 1.0))
+    four = PlanChoice.of(plan_of(2, 20_000, 500, 1.0, records_per_subject=4))
     assert four.budget == pytest.approx(one.budget / 8)
     assert four.n_neighbors > one.n_neighbors
     assert four.lasts == pytest.approx(one.lasts, rel=0.05)

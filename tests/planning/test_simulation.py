@@ -12,12 +12,18 @@ from vicinal.cli._main import app
 from vicinal.engine import _noise_schedule as _planning
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning import GATE, IndKNNPlan, PlanChoice
 from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
 from vicinal.reports import _plan_report as outlook
 
+
+def plan_of(n_classes, n_records, n_queries, epsilon, **more):
+    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
+    return IndKNNPlan.of_classes(n_classes, **given)
+
+
 CLASSES, D, N = 3, 8, 6000
-WISH = PlanRequest(N, 800, 1.0, 1e-5, CLASSES)
+WISH = plan_of(CLASSES, N, 800, 1.0)
 
 
 def data(seed, size):
@@ -47,7 +53,9 @@ def test_a_choice_is_what_the_classifier_chooses(release, gate):
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
         reuse_predictions="gate" if gate else False, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
-    choice = PlanChoice.of(replace(WISH, release=release, gate=gate), Reference(KERNEL, POINTS))
+    choice = PlanChoice.of(
+        WISH.replanned(release=release, reuse_predictions=gate and GATE), Reference(KERNEL, POINTS)
+    )
     assert choice.n_neighbors == classifier.n_neighbors_
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
@@ -78,19 +86,18 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
-        ("n_records", 0, "records"),
-        ("n_records", True, "records"),
+        ("n_records", 0, "n_records"),
+        ("n_records", True, "n_records"),
         ("n_queries", 0, "n_queries"),
         ("epsilon", float("nan"), "epsilon"),
         ("epsilon", float("inf"), "epsilon"),
         ("delta", 1.0, "delta"),
-        ("n_classes", 1, "classes"),
         ("release", "scores", "release"),
     ],
 )
-def test_a_bad_wish_is_refused_by_name(field, value, name):
+def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
-        PlanChoice.of(replace(WISH, **{field: value}))
+        WISH.replanned(**{field: value})
 
 
 # ---------------------------------------------------------------- simulation
@@ -106,7 +113,7 @@ def test_without_noise_every_answer_is_unchanged(stage):
 
 
 def test_too_little_noise_wears_budgets_out_and_too_much_drowns_votes(stage):
-    choice = PlanChoice.of(replace(WISH, epsilon=0.3), stage.reference)
+    choice = PlanChoice.of(WISH.replanned(epsilon=0.3), stage.reference)
     planned = simulate(stage, choice)
     worn = simulate(stage, replace(choice, multiplier=choice.multiplier / 4))
     drowned = simulate(stage, replace(choice, multiplier=choice.multiplier * 12))
@@ -124,7 +131,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
     """
     X, y = data(0, N)
     queries, truth = data(3, 800)
-    wish = replace(WISH, epsilon=epsilon)
+    wish = WISH.replanned(epsilon=epsilon)
     found = outlook._option("as it stands", wish, stage, 0).outlook
     classifier = IndKNNClassifier(
         range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
@@ -137,7 +144,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
 
 def test_more_answers_than_points_wear_as_much_as_they_would(stage):
     """Each simulated answer stands for several."""
-    wish = replace(WISH, n_queries=800)
+    wish = WISH.replanned(n_queries=800)
     choice = PlanChoice.of(wish, stage.reference)
     thinned = simulate(stage, choice, most=200)
     assert thinned.answers == 200
@@ -145,7 +152,7 @@ def test_more_answers_than_points_wear_as_much_as_they_would(stage):
 
 
 def test_behind_a_gate_fewer_are_asked(stage):
-    wish = replace(WISH, release="label", gate=True, epsilon=4.0)
+    wish = WISH.replanned(release="label", reuse_predictions=GATE, epsilon=4.0)
     found = simulate(stage, PlanChoice.of(wish, stage.reference))
     assert 0.2 < found.asked < 0.9
     assert found.accuracy > 0.7

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal.cli._main import app
-from vicinal.planning._plan_choice import PlanChoice
-from vicinal.planning._vector_plan import VectorPlanRequest, expected_errors
-from vicinal.targets._vector_answers import NumberAnswers
+from vicinal.planning import IndKNNPlan, PlanChoice
+from vicinal.targets import declared_target
+from vicinal.targets._numbers import NumberAnswers
 
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},
@@ -21,13 +21,14 @@ TARGETS = {
 
 
 def request(epsilon, target):
-    return VectorPlanRequest(20_000, 500, epsilon, 1e-5, 2, target=target)
+    given = {"n_records": 20_000, "n_queries": 500, "epsilon": epsilon}
+    return IndKNNPlan.of_target(declared_target(target), given)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_more_budget_is_expected_to_give_smaller_errors(target):
     choices = [PlanChoice.of(request(epsilon, TARGETS[target])) for epsilon in (0.5, 2.0)]
-    few, many = map(expected_errors, choices)
+    few, many = [choice.expected_errors() for choice in choices]
     assert len(few) == {"numbers": 2, "typical": 1, "log": 1}.get(target, 3)
     for weak, strong in zip(few, many, strict=True):
         assert 0 < strong.error < weak.error
@@ -37,11 +38,10 @@ def test_the_expected_error_is_what_noise_does():
     """Fails if a plan states another error than sums of that weight and noise have."""
     wish = request(1.0, {"bounds": (0, 110)})
     choice = PlanChoice.of(wish)
-    (stated,) = expected_errors(choice)
-    settings = wish.settings()
-    sums = choice.n_neighbors * settings.targets([stated.value], 1).dense()
+    (stated,) = choice.expected_errors()
+    sums = choice.n_neighbors * wish.target.encode([stated.value], 1).dense()
     noise = choice.noise * np.random.default_rng(0).normal(size=(20_000, 2))
-    found = NumberAnswers.of(settings, sums + noise, np.full(20_000, choice.noise)).means
+    found = NumberAnswers.of(wish.target, sums + noise, np.full(20_000, choice.noise)).means
     assert found.std() == pytest.approx(stated.error, rel=0.05)
 
 

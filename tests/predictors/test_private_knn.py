@@ -19,19 +19,12 @@ from vicinal.accounting._plan import account
 from vicinal.baselines._pate import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import randomness
-from vicinal.mechanisms._noisy_max import FINEST, NoisyMax
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import (
-    NearestOfSample,
-    SimulatedBernoulli,
-    SystemBernoulli,
-    bernoulli_source,
-)
-from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.mechanisms._vote_encoding import ClippedVotes, OneHotVotes
+from vicinal.mechanisms._planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms._private_knn import ClippedVotes, NearestOfSample, OneHotVotes
+from vicinal.mechanisms._randomness import SimulatedBernoulli, SystemBernoulli, bernoulli_source
 from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
 from vicinal.neighbours._kernels import FLOAT32
-from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN, _scattered
+from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN, _scattered
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
@@ -70,7 +63,7 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
         chosen = walk.first(near, np.flatnonzero(heads[slots[near.rows]]))
         for j, query in enumerate(queries):
             expected = by_definition(integers, slots, query, heads, k)
-            assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+            assert sorted(chosen[j][chosen[j] != NO_RECORD]) == sorted(expected)
 
 
 @pytest.mark.parametrize("precision", [FLOAT32, Precision(120, 127)])
@@ -89,7 +82,7 @@ def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
     for j, query in enumerate(queries.astype(np.float64)):
         heads = np.isin(np.arange(300) + 300 * j, sample)
         expected = by_definition(wide, slots, query, heads, k)
-        assert sorted(chosen[j][chosen[j] != NOBODY]) == sorted(expected)
+        assert sorted(chosen[j][chosen[j] != NO_RECORD]) == sorted(expected)
 
 
 def test_either_way_chooses_the_same_of_the_same_sample():
@@ -138,7 +131,7 @@ def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
     alike = 0
     for _ in range(200):
         left, right = (
-            set(rows[rows != NOBODY]) for rows in sample.draw(same, sample.candidates(same))
+            set(rows[rows != NO_RECORD]) for rows in sample.draw(same, sample.candidates(same))
         )
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
@@ -150,8 +143,8 @@ def test_a_subject_goes_by_one_coin():
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
     near = walk.all_records(np.zeros((1, 1), np.float32))
     others = np.array([False, True, True, True, True, True])
-    assert (walk.first(near, np.flatnonzero(others)) == NOBODY).all()
-    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NOBODY]])
+    assert (walk.first(near, np.flatnonzero(others)) == NO_RECORD).all()
+    np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NO_RECORD]])
 
 
 class Recorded(SimulatedBernoulli):
@@ -185,7 +178,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
         known, first = np.unique(slots[narrow.rows], return_index=True)
         heads[known] = coins.calls[0][first]
         expected = by_definition(integers, slots, query[0], heads, 5)
-        assert sorted(chosen[chosen != NOBODY]) == sorted(expected)
+        assert sorted(chosen[chosen != NO_RECORD]) == sorted(expected)
     assert went_on > 10
 
 
@@ -223,7 +216,7 @@ def test_nobody_and_few_can_be_asked():
         sample = NearestOfSample(walk, 1.0, SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw(queries, sample.candidates(queries))
-        assert ((chosen != NOBODY).sum(axis=1) == size).all()
+        assert ((chosen != NO_RECORD).sum(axis=1) == size).all()
 
 
 def test_leaving_one_subject_out_moves_one_in_and_one_out():
@@ -240,7 +233,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
             near = walk.all_records(queries)
             rows = np.flatnonzero(part)
             chosen = walk.first(near, np.flatnonzero(heads[slots[part][near.rows]]))
-            voters.append([{*rows[row[row != NOBODY]]} for row in chosen])
+            voters.append([{*rows[row[row != NO_RECORD]]} for row in chosen])
         for with_them, without in zip(*voters, strict=True):
             assert len(with_them - without) <= 1
             assert len(without - with_them) <= 1
@@ -262,12 +255,12 @@ def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
         "extremes": rng.choice([-(2**31), 2**31 - 1], size),
     }[kind]
     rows = rng.permutation(size).astype(np.int32)
-    chosen = np.full((1, k), NOBODY, dtype=np.int32)
+    chosen = np.full((1, k), NO_RECORD, dtype=np.int32)
     lists = np.array([0, size]), rows, near.astype(np.int32)
     _poisson_knn._first_records(*lists, np.arange(size), chosen)
     expected = rows[np.lexsort((rows, -near))][:k]
     assert sorted(chosen[0, :size]) == sorted(expected)
-    assert (chosen[0, size:] == NOBODY).all()
+    assert (chosen[0, size:] == NO_RECORD).all()
 
 
 # ---------------------------------------------------------------- votes
@@ -275,7 +268,7 @@ def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
 
 def test_label_votes():
     ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
-    chosen = np.array([[0, 1, 2], [3, NOBODY, NOBODY]], np.int32)
+    chosen = np.array([[0, 1, 2], [3, NO_RECORD, NO_RECORD]], np.int32)
     np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
 

@@ -7,8 +7,9 @@ from sklearn.base import clone
 from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.targets import _target_encoding, _vector_answers
-from vicinal.targets._vector_answers import NumberAnswers
+from vicinal.planning import IndKNNPlan
+from vicinal.targets import _averages, _label_sets
+from vicinal.targets._numbers import NumberAnswers
 
 N, D, Q = 60, 5, 25
 
@@ -277,14 +278,14 @@ TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80
 
 
 def settings_of(**parameters):
-    return IndKNNRegressor._plans.of(IndKNNRegressor(n_queries=5, **parameters))
+    return IndKNNPlan.of(IndKNNRegressor(n_queries=5, **parameters))
 
 
 def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_longest_have_1():
     settings = settings_of(**TYPICAL)
     y = np.array([500, 5_000, 20_000, 80_000, 300_000])
-    lengths = np.linalg.norm(settings.targets(y, 5).dense(), axis=1)
-    planned = settings.typical_scale.length
+    lengths = np.linalg.norm(settings.target.encode(y, 5).dense(), axis=1)
+    planned = settings.target.typical_length
     np.testing.assert_allclose(lengths[[1, 3]], planned, atol=1e-8)
     assert lengths[2] < planned < lengths[0] <= lengths.max() <= 1
     assert lengths.max() == pytest.approx(1, abs=1e-8)
@@ -295,13 +296,13 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
 def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     settings = settings_of(**TYPICAL)
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
-    sums = 1e6 * settings.targets(y, 4).dense()
-    found = NumberAnswers.of(settings, sums, np.full(4, 1e-3))
+    sums = 1e6 * settings.target.encode(y, 4).dense()
+    found = NumberAnswers.of(settings.target, sums, np.full(4, 1e-3))
     np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
     plain = settings_of(bounds=(500, 300_000), scale="log")
-    wide = NumberAnswers.of(plain, 1e6 * plain.targets(y, 4).dense(), np.full(4, 1e-3))
+    wide = NumberAnswers.of(plain.target, 1e6 * plain.target.encode(y, 4).dense(), np.full(4, 1e-3))
     # Noise is planned smaller by the typical length.
-    ratios = settings.typical_scale.length * found.errors / wide.errors
+    ratios = settings.target.typical_length * found.errors / wide.errors
     assert ratios[1] < 0.75
     assert ratios[2] < 0.5
 
@@ -323,16 +324,16 @@ def test_a_typical_range_that_does_not_fit_is_refused(more, message):
 @pytest.mark.parametrize("tau", [None, 1.0, 2.5])
 def test_vectors_of_label_sets_are_short_enough(tau):
     sets = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], dtype=bool)
-    lengths = np.linalg.norm(_target_encoding.label_vectors(sets, tau).dense(), axis=1)
+    lengths = np.linalg.norm(_label_sets.label_vectors(sets, tau).dense(), axis=1)
     assert (lengths <= 1).all()
     assert lengths[-1] == pytest.approx(1, abs=1e-6)
 
 
 def test_quantiles_of_a_known_distribution():
     edges = np.array([0.0, 1.0, 3.0, 4.0])
-    shares = _vector_answers.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
+    shares = _averages.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
     np.testing.assert_allclose(shares, [[0.5, 0.9], [0.45, 0.45], [0.0, 1.0]])
-    np.testing.assert_allclose(_vector_answers.quantile(shares[:1], edges, 0.7), [2.0])
+    np.testing.assert_allclose(_averages.quantile(shares[:1], edges, 0.7), [2.0])
     for level in (0.0, 0.5, 1.0):
-        found = _vector_answers.quantile(shares, edges, level)
+        found = _averages.quantile(shares, edges, level)
         assert ((found >= 0) & (found <= 4)).all()

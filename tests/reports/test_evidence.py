@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
 from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.cli._certificate import read_audit
+from vicinal.cli._audit import read_audit
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput
 from vicinal.reports._deployment_certificate import (

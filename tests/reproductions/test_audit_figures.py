@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.audits import power, tightness
+from experiments.audits import power
 from experiments.audits.kept import RunFolder
 from vicinal.audit import AuditTrial, GaussianClaim
 
@@ -41,29 +41,3 @@ def test_a_broken_version_is_caught_and_timed():
     (found,) = power.caught(makers, 3, 4096, 1 - 1e-6, NOWHERE)
     assert (found.caught, found.audits, found.most_runs) == (3, 3, power.STRETCH)
     assert found.at_least == pytest.approx(0.05 ** (1 / 3))
-
-
-@pytest.mark.parametrize("mu", [0.0, -0.1])
-def test_of_no_shift_nothing_can_be_shown(mu):
-    """A test of few runs may be compared where the claim allows nothing: the table must go on."""
-    assert tightness.possible_ratio(mu, 128, 1 - 1e-6) == 0
-
-
-def test_kept_runs_are_handed_out_once_and_go_on_after_an_interruption(tmp_path):
-    first = RunFolder(tmp_path / "runs", {"epsilon": 1.0}).kept("a", Shift(1.0, 1.0), 300)
-    seen = np.concatenate([first.play(present=True) for _ in range(4)])
-    assert len(np.unique(seen)) == 1200
-    with (tmp_path / "runs" / "a" / "present.f8").open("ab") as file:
-        file.write(b"cut")
-    again = RunFolder(tmp_path / "runs", {"epsilon": 1.0}).kept("a", Unplayable(1.0, 1.0), 300)
-    assert np.array_equal(np.concatenate([again.play(present=True) for _ in range(6)])[:1200], seen)
-    assert again.seconds >= 0
-    with pytest.raises(AssertionError, match="played"):
-        again.play(present=True)
-
-
-class Unplayable(Shift):
-    """Whose runs must come from the disk."""
-
-    def play(self, present):
-        raise AssertionError(f"played {present}")

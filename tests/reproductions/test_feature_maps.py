@@ -1,7 +1,6 @@
 """The ablation of feature maps, on images small enough to see."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,6 @@ from experiments.__main__ import app as experiments
 from experiments.planning import feature_maps
 from experiments.planning.feature_maps import FeatureMap, measure
 from experiments.planning.releases import WAYS
-from vicinal.datasets import image_npz
 from vicinal.features import HOGFeatures, ScatteringFeatures
 from vicinal.reports._demo import Setting
 
@@ -40,32 +38,6 @@ def path(tmp_path_factory):
     file = tmp_path_factory.mktemp("stripes") / "stripes.npz"
     np.savez(file, x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
     return file
-
-
-@pytest.fixture(scope="module")
-def measured(path):
-    told, sizes = [], []
-
-    def begin(_name, size):
-        sizes.append(size)
-        return told.append
-
-    rows = measure(image_npz(path), range(2), 2, begin, MAPS, SETTINGS, 300)
-    return SimpleNamespace(rows=rows, told=sum(told), announced=sum(sizes))
-
-
-def test_every_way_on_every_map_has_a_row_of_all_runs(measured):
-    wanted = {
-        (name, way, 8.0, n) for name in ("gradients", "waves") for way in WAYS for n in (40, 60)
-    }
-    wanted |= {(name, "without privacy", None, 60) for name in ("gradients", "waves")}
-    wanted |= {(name, "NoisySGD, for any number", 8.0, 60) for name in ("gradients", "waves")}
-    keys = [(row.features, row.way, row.epsilon, row.n_queries) for row in measured.rows]
-    assert set(keys) == wanted
-    assert len(keys) == len(wanted)
-    for row in measured.rows:
-        assert len(row.accuracies) == 2
-        assert min(row.accuracies) > 0.9
 
 
 def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):

@@ -16,14 +16,14 @@ from experiments.accuracy import (
     method_plots,
 )
 from experiments.accuracy.calibrated import Facts
-from experiments.accuracy.grid import Job, Table
-from experiments.accuracy.methods import CONTENDERS, answered, public_radius
+from experiments.accuracy.grid import Table
+from experiments.accuracy.methods import CONTENDERS, answered
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import crossings, entries, text_tables
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting._plan import Plan
 from vicinal.errors import InvalidInput
-from vicinal.reports._demo import Benchmark, Setting, Trial
+from vicinal.reports._demo import Benchmark, Setting
 
 CLASSES, D = 3, 12
 PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)
@@ -110,24 +110,6 @@ def test_every_contender_answers_every_query(name, trial):
     assert np.array_equal(reply.labels, again.labels)
 
 
-def test_what_depends_on_nothing_says_so(trial):
-    for name, contender in CONTENDERS.items():
-        if not contender.by_queries:
-            few = answered(name, trial.first(50), Setting(2.0, 50), 0)
-            many = answered(name, trial, Setting(2.0, 200), 0)
-            assert np.array_equal(few.labels, many.labels[:50])
-
-
-def test_the_public_radius_reads_public_rows_only(trial):
-    other = Trial(
-        trial.classes, -trial.records, trial.labels[::-1], trial.reference, trial.queries,
-        trial.truth,
-    )  # fmt: skip
-    setting = Setting(1.0, 200)
-    assert public_radius(trial, setting) == public_radius(other, setting)
-    assert -1 < public_radius(trial, setting) < 1
-
-
 # ---------------------------------------------------------------- cells
 
 
@@ -142,18 +124,6 @@ def test_cells_come_back_from_the_disk(tmp_path):
     assert PLACE in again
     assert PLACE._replace(run=2) not in again
     assert again.runs() == {PLACE._replace(run=-1): [SCORE, SCORE]}
-
-
-def test_a_line_cut_off_is_measured_again(tmp_path):
-    path = tmp_path / "x.cells.jsonl"
-    cells = Cells.at(path, resume=False)
-    cells.put(PLACE, SCORE)
-    cells.put(PLACE._replace(run=1), SCORE)
-    path.write_bytes(path.read_bytes()[:-9])
-    again = Cells.at(path, resume=True)
-    assert len(again) == 1
-    again.put(PLACE._replace(run=1), SCORE)
-    assert len(Cells.at(path, resume=True)) == 2
 
 
 # ---------------------------------------------------------------- the table
@@ -179,12 +149,6 @@ def test_a_table_is_filled_once(benchmark_data, tmp_path):
         [method_plots.Panel("a", found, axis) for axis in method_plots.AXES]
     )
     assert picture.startswith(b"\x89PNG")
-
-
-@pytest.mark.usefixtures("unpriced")
-def test_abstentions_count_as_wrong(trial):
-    score = next(iter(grid.scored(trial, Job("private-knn-screened", 8.0, (200,)), 0)))
-    assert score.accuracy <= score.answered < 1
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -292,40 +256,3 @@ def test_losses_are_against_the_best_rival_of_a_cell():
     assert "+0.0100" not in losses.text_table([lost, won])
     assert "| 2     | 1  " in losses.summary([lost, won])
     assert losses.standings(scores, "model", ["pate"], range(5)) == []
-
-
-def test_a_rival_by_other_runs_has_no_luck_of_its_own_run():
-    rights = {"model": (0.80, 0.80), "labels": (0.90, 0.60), "noisy-sgd": (0.65, 0.75)}
-    scores = {
-        PLACE._replace(method=method, run=run): Score(right, 1.0, 0.0, 0.1)
-        for method, each in rights.items()
-        for run, right in enumerate(each)
-    }
-    rivals = ["labels", "noisy-sgd"]
-    (hindsight,) = losses.standings(scores, "model", rivals, range(5))
-    assert (hindsight.rival, hindsight.best) == ("labels", pytest.approx(0.75))
-    (unlucky,) = losses.standings(scores, "model", rivals, range(5), by_other_runs=True)
-    assert unlucky.best == pytest.approx((0.65 + 0.60) / 2)  # what was best in the other run
-    assert unlucky.ahead == pytest.approx(0.175)
-    assert losses.standings(scores, "model", rivals, [0], by_other_runs=True) == []
-
-
-def test_features_of_a_file_are_a_benchmark(tmp_path, benchmark_data):
-    whole = np.round(benchmark_data.records * 8).astype(np.int8)
-    parts = {"x_train": whole, "y_train": benchmark_data.labels, "x_test": whole[:700]}
-    facts = {"steps": np.full(D, 0.125), "n_components": 10, "power": 0.5}
-    np.savez(tmp_path / "made.npz", **parts, y_test=benchmark_data.labels[:700], **facts)
-    arguments = [
-        "accuracy", "--no-mnist", "--vectors", f"made={tmp_path / 'made.npz'}",
-        "--methods", "linear", "--queries", "150", "--runs", "1", "--first-run", "3",
-        "--held-out", "300", "--json", "--out", str(tmp_path / "out"),
-    ]  # fmt: skip
-    done = CliRunner().invoke(experiments, arguments)
-    assert done.exit_code == 0, done.output
-    (row,) = json.loads(done.stdout)["rows"]
-    assert (row["data"], row["n_records"], row["n_reference"]) == ("made", 1200, 850)
-    assert row["accuracy_mean"] > 0.8
-    too_many = CliRunner().invoke(experiments, [*arguments, "--resume", "--held-out", "1500"])
-    assert too_many.exit_code == 2
-    (tmp_path / "made.npz").write_bytes(b"no")
-    assert CliRunner().invoke(experiments, [*arguments, "--resume"]).exit_code == 2

@@ -18,10 +18,8 @@ from store_tools import Q, make, points
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.serving import ServiceSettings, _server
 from vicinal.serving._app import create_app
-from vicinal.serving._decode_rows import parse_body
-from vicinal.serving._limits import BodyLimits, BodyReader
-from vicinal.serving._models import PredictRequest
-from vicinal.serving._problems import Problem
+from vicinal.serving._limits import BodyLimits, BodyReader, Problem
+from vicinal.serving._models import PredictRequest, parse_body
 from vicinal.serving._protocol import ConnectionGuard
 from vicinal.serving._server import warm_up
 from vicinal.store import Query, Store
@@ -347,7 +345,7 @@ def _request(parts):
 def test_replays_under_new_keys_store_nothing(tmp_path):
     with make(tmp_path / "store") as store:
         first = store.predict(Q[:5], idempotency_key="first")
-        count = store._parts.database.execute
+        count = store._parts.database.read
         before = count("SELECT COUNT(*) FROM requests"), store._parts.ledger.clock
         for i in range(20):
             again = store.predict(Q[4::-1], idempotency_key=f"again-{i}")

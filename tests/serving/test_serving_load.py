@@ -50,15 +50,13 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
         assert service.store.quota().used == 40
         book = service.store._parts.ledger
         audience = book.audiences["default"]
-        execute = service.store._parts.database.execute
-        journal = sum(int(spent) for (spent,) in execute("SELECT spent FROM charges"))
+        read = service.store._parts.database.read
+        journal = sum(int(spent) for (spent,) in read("SELECT spent FROM charges"))
         left = int(audience.account.remaining.sum())
         assert audience.granted * UNITS == left + audience.checkpointed + journal
         assert (audience.account.remaining < UNITS // 10**6).any()  # nearly spent
         assert (audience.account.remaining >= 0).all()
-        assert (
-            execute("SELECT SUM(queries) FROM charges")[0][0] + audience.checkpointed_queries == 40
-        )
+        assert read("SELECT SUM(queries) FROM charges")[0][0] + audience.checkpointed_queries == 40
         assert service.store.verify()
 
 

@@ -9,8 +9,8 @@ import pytest
 from onnx_tools import save_network
 from serving_tools import running
 from store_tools import PLAN, make, points
-from vicinal.serving._decode_rows import NPY, npy_rows
-from vicinal.serving._problems import Problem
+from vicinal.serving._limits import Problem
+from vicinal.serving._models import NPY, npy_rows
 from vicinal.store import Store, StoreExtractor
 from vision_tools import NETWORK, pictures, save_weights
 

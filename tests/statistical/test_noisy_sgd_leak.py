@@ -20,8 +20,8 @@ from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.baselines._noisy_sgd import BIAS, NoisySGDClassifier
 from vicinal.mechanisms import _gradients, randomness
 from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import SystemBernoulli
+from vicinal.mechanisms._planned_releases import ReleaseCounter
+from vicinal.mechanisms._randomness import SystemBernoulli
 
 pytestmark = pytest.mark.statistical
 

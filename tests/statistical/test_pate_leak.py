@@ -20,7 +20,7 @@ from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._plan import Plan
 from vicinal.baselines._pate import PATEClassifier
 from vicinal.mechanisms import _teachers
-from vicinal.mechanisms._noisy_max import NoisyMax
+from vicinal.mechanisms._planned_releases import NoisyMax
 
 pytestmark = pytest.mark.statistical
 

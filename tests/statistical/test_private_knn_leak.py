@@ -18,10 +18,9 @@ from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._label_only import NoisyLabel
 from vicinal.accounting._screening import Screening
-from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.mechanisms._sampling import NearestOfSample
-from vicinal.mechanisms._screening import NoisyThreshold
-from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
+from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold
+from vicinal.mechanisms._private_knn import NearestOfSample
+from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
@@ -121,7 +120,7 @@ def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the plac
     rng = np.random.default_rng(0)
     size = len(self.knn)
     drawn = np.sort(rng.integers(0, size, (len(queries), round(self.gamma * size))), axis=1)
-    chosen = np.full((len(queries), self.knn.k), NOBODY, dtype=np.int32)
+    chosen = np.full((len(queries), self.knn.k), NO_RECORD, dtype=np.int32)
     chosen[:, : drawn.shape[1]] = drawn[:, : self.knn.k]
     return chosen
 

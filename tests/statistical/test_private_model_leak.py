@@ -25,6 +25,7 @@ from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms import _linear_model, randomness
 from vicinal.mechanisms._linear_model import GradientRelease
 from vicinal.mechanisms._votes import DeltaSlackAccountant
+from vicinal.planning import _engine_factory
 
 pytestmark = pytest.mark.statistical
 
@@ -248,7 +249,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(_private_model, "train", lambda *_: model)
+        patch.setattr(_engine_factory, "train", lambda *_: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)

@@ -11,9 +11,10 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms._sampling import BernoulliSource, NearestOfSample, SystemBernoulli
+from vicinal.mechanisms._private_knn import NearestOfSample
+from vicinal.mechanisms._randomness import BernoulliSource, SystemBernoulli
 from vicinal.neighbours import RBF
-from vicinal.neighbours._poisson_knn import NOBODY, PoissonKNN
+from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN
 
 pytestmark = pytest.mark.statistical
 
@@ -83,7 +84,7 @@ def who(coins, subjects_of=None, draws=2, first=None):
     inside = np.zeros((draws, DRAWS, PEOPLE), dtype=bool)
     for draw in range(draws):
         chosen = sample.draw(queries, candidates)
-        query, place = np.nonzero(chosen != NOBODY)
+        query, place = np.nonzero(chosen != NO_RECORD)
         subjects = slots[chosen[query, place]]
         assert len(np.unique(query * PEOPLE + subjects)) == len(query), "somebody is there twice"
         inside[draw, query, subjects] = True
@@ -186,7 +187,7 @@ def drawn(radius, coins, n=6, k=2, gamma=0.4, queries=40_000):
     candidates = knn._index.search(asked, np.full(queries, -(radius**2), dtype=np.int64))
     chosen = np.sort(NearestOfSample(knn, gamma, coins).draw(asked, candidates), axis=1)
     sets, counts = np.unique(chosen, axis=0, return_counts=True)
-    keys = [tuple(row[row != NOBODY].tolist()) for row in sets]
+    keys = [tuple(row[row != NO_RECORD].tolist()) for row in sets]
     return dict(zip(keys, counts.tolist(), strict=True))
 
 

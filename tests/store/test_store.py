@@ -15,7 +15,7 @@ from vicinal.accounting._budget import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger._audiences import charges_since_checkpoint, exact_sum
 from vicinal.ledger._tables import Tables
-from vicinal.store import Query, Reply, Store, StoreExtractor
+from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -260,7 +260,7 @@ def test_a_batch_answers_whom_it_can(store):
             Query(Q[:2], analyst="bob"),
         ]
     )
-    kinds = [PrivacyRefused, Reply, InvalidInput, InvalidInput, Reply]
+    kinds = [PrivacyRefused, ClassReply, InvalidInput, InvalidInput, ClassReply]
     assert [type(reply) for reply in replies] == kinds
     assert store.quota().used == 2
 

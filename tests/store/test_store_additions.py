@@ -13,7 +13,8 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, points
 from vicinal.errors import KeyReused, StorageFailed
 from vicinal.ledger._ledger import Standing
-from vicinal.store import Store, _additions
+from vicinal.store import NumberReply, Store
+from vicinal.store import _records as _additions
 from vicinal.store._record_files import RecordFiles
 
 NEW, LABELS = points(40, 8)
@@ -42,7 +43,9 @@ def between(monkeypatch):
 
 
 def votes(store, queries):
-    return [value.hex() for value in store.predict(queries).votes.ravel().tolist()]
+    reply = store.predict(queries)
+    noisy = reply.sums if isinstance(reply, NumberReply) else reply.votes
+    return [value.hex() for value in noisy.ravel().tolist()]
 
 
 class Answers(list):

@@ -82,20 +82,6 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
     assert told != other
 
 
-def test_no_wear_is_told_where_nothing_tells_it(tmp_path):
-    fixed = {
-        "classes": range(3),
-        "n_records": 300,
-        "min_similarity": 0.5,
-        "neighbor_count": "private",
-    }
-    plan = {name: value for name, value in PLAN.items() if name != "n_neighbors"}
-    with Store.init(tmp_path / "store", *points(300, 5), None, **fixed, **plan) as store:
-        assert wear(store) is None
-    out = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")])
-    assert "Wear" not in out.output
-
-
 def test_each_audience_has_its_own_wear_and_backups_keep_it(tmp_path):
     store = make(tmp_path / "store")
     store.open_audience("press", **{**PLAN, "n_records": 300})

@@ -14,10 +14,11 @@ from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting._budget import UNITS
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._record_vectors import UNIT, RecordVectors
+from vicinal.mechanisms._subject_table import UNIT, RecordVectors
+from vicinal.planning import IndKNNPlan
 from vicinal.serving._models import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store
-from vicinal.store._targets import TargetSchema
+from vicinal.targets import declared_target
 
 N, D = 600, 3
 rng = np.random.default_rng(7)
@@ -190,7 +191,7 @@ def test_unusable_numbers_and_audiences_are_refused_before_anything_changes(tmp_
 
 
 def test_a_vector_that_is_too_long_is_found_by_verify():
-    target = TargetSchema.of({"bounds": (0, 1)})
+    target = declared_target({"bounds": (0, 1)})
     vectors = RecordVectors.of_rows([[0.6, 0.8]])
     assert target.fault(target.rows(vectors)) is None
     assert target.fault(np.array([[UNIT, UNIT // 10]], dtype=np.int32)) is not None
@@ -198,9 +199,9 @@ def test_a_vector_that_is_too_long_is_found_by_verify():
 
 def test_made_up_targets_are_usable():
     for kind, (y, target) in KINDS.items():
-        schema = TargetSchema.of(target)
-        made_up = schema.settings({}).targets(schema.examples(5), 5)
-        assert made_up.width == schema.settings({}).targets(y, N).width, kind
+        schema = declared_target(target)
+        made_up = schema.encode(schema.examples(5), 5)
+        assert made_up.width == schema.encode(y, N).width, kind
 
 
 NAMES = ["a", "b", "c"]
@@ -325,6 +326,6 @@ def test_a_service_answers_and_takes_targets(tmp_path, kind):
 )
 def test_an_option_of_another_kind_of_target_is_named_with_its_kind(target, option, said):
     with pytest.raises(InvalidInput, match=said):
-        TargetSchema.of(target).settings(option)
+        IndKNNPlan.of_target(declared_target(target), option)
     with pytest.raises(InvalidInput, match=said):
         Store.init("nowhere", X, np.zeros(N), PEOPLE, **{**PLAN, **target, **option})

@@ -71,21 +71,6 @@ def test_networks_give_a_logit_a_class_and_features_before(name):
     assert network(examples).shape == (3, 7)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [
-        ("small", (1, 1, 1)),
-        ("deep", (1, 8, 8)),
-        ("small", (28,)),
-        ("mlp", (1, 28, 28)),
-        ("x", (4,)),
-    ],
-)
-def test_networks_that_do_not_fit_are_refused(name, shape):
-    with pytest.raises(InvalidInput):
-        build(name, shape, 10)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_students_learn_from_few_answers(digits, method):
     images, labels = digits

@@ -14,7 +14,7 @@ from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
 from vicinal.neighbours import Cosine
-from vicinal.planning._class_settings import IndKNNSettings
+from vicinal.planning import IndKNNPlan
 from vicinal.targets._class_decision import ClassDecision
 
 RARE = (0.9, 0.1)
@@ -190,7 +190,7 @@ def test_scores_need_the_price_of_any_number_of_classes():
         NoisyLabels(Cosine(), 2, 2, for_two, grid, randomness(1), scores)
 
     def priced(**parameters):
-        return IndKNNSettings.of(IndKNNClassifier([0, 1], **parameters)).priced_classes
+        return IndKNNPlan.of(IndKNNClassifier([0, 1], **parameters)).priced_classes
 
     assert priced(class_prior=RARE) is None
     assert priced(cost=(1, 2)) is None

@@ -1,6 +1,6 @@
 from vicinal.accounting._calibrate import CalibratedPlan as CalibratedPlan
 from vicinal.accounting._calibrate import calibrate as calibrate
-from vicinal.accounting._events import to_event as to_event
+from vicinal.accounting._composition import to_event as to_event
 from vicinal.accounting._guarantee import Guarantee as Guarantee
 from vicinal.accounting._plan import Plan as Plan
 from vicinal.accounting._plan import account as account
@@ -23,6 +23,7 @@ from vicinal.accounting._composition import PricedRelease as PricedRelease
 from vicinal.accounting._composition import compose as compose
 from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
 from vicinal.accounting._gaussian import grid_slack as grid_slack
+from vicinal.accounting._kinds import KINDS as KINDS
 from vicinal.accounting._label_only import LINE_GRID as LINE_GRID
 from vicinal.accounting._label_only import ChargeTable as ChargeTable
 from vicinal.accounting._label_only import LabelBudget as LabelBudget

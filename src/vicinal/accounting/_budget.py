@@ -149,14 +149,9 @@ def _smallest(holds: Callable[[float], bool]) -> float:
     return high
 
 
-UNITS = 1 << 48
-"""Integer units in every subject's full budget."""
-
-MAX_NORM = 1 << 31
-"""Largest norm of a contribution, in grid steps: its square stays inside int64."""
-
-MAX_SCALE = 1 << 40
-"""Largest noise scale, in grid steps."""
+UNITS = 1 << 48  # integer units in every subject's full budget
+MAX_NORM = 1 << 31  # largest norm of a contribution, in grid steps: its square stays inside int64
+MAX_SCALE = 1 << 40  # largest noise scale, in grid steps
 
 _UPWARD = 1 + Fraction(1, 1 << 50)
 

@@ -4,7 +4,7 @@ A *witness* of a release is a pair of laws that some two neighbouring data sets 
 largest vote for screening, a full step for a Gaussian), or a coarsening of them. The composed
 divergence of the witnesses is a lower bound on delta(epsilon) of the plan, so the epsilon at which
 it crosses delta bounds epsilon from below. Sampling and composition are exact in it, against
-somebody who knows everybody else's coins (as in every analysis of sampling); what is left
+somebody who knows all others' coins (as in every analysis of sampling); what is left
 between it and the upper bound is the price of Rényi orders, or of an adversary who would change the
 data from answer to answer.
 
@@ -147,8 +147,8 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
             mean += witness.count * expected
             spread = float(witness.masses @ (residues - expected) ** 2)
             variance += witness.count * spread / float(witness.masses.sum())
-    room = -math.log(tail)
-    missing = math.sqrt(2 * variance * room) + room / 3 if variance else 0.0
+    depth = -math.log(tail)
+    missing = math.sqrt(2 * variance * depth) + depth / 3 if variance else 0.0
     first = math.floor(low / step - mean - missing) - singles
     norm = math.sqrt(2) * float(np.linalg.norm(spectrum))
     error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm

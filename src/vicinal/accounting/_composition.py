@@ -28,18 +28,23 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal.accounting import _budget, _screening_batch
+from vicinal._lazy import of_extra
+from vicinal.accounting import _budget
 from vicinal.accounting._divergence import Pair
+from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_epsilon
-from vicinal.accounting._screening import Screening
+from vicinal.accounting._screening import Screening, batches, worth_it
 from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
 MAX_COUNT = 10**9
@@ -189,12 +194,12 @@ class Composition:
         return [(pair, count) for pair, count in pairs if pair is not None]
 
     def _batched_pairs(self) -> list[tuple[Pair, int]]:
-        """Return the pairs with every family of screenings in batches, see _screening_batch.py."""
+        """Return the pairs with every family of screenings in batches, see _screening.py."""
         batched: list[tuple[Pair, int]] = []
         others = []
         for release, count in self.terms:
-            if isinstance(release, Screening) and _screening_batch.worth_it(release):
-                batched += _screening_batch.batches(release, count)
+            if isinstance(release, Screening) and worth_it(release):
+                batched += batches(release, count)
             else:
                 others.append((release, count))
         return [*batched, *Composition(tuple(others))._pairs()]
@@ -228,7 +233,6 @@ def compose(parts: Iterable[Composition]) -> Composition:
 
 
 def _ordered_sum(parts: list[Floats]) -> Floats:
-    """Return the sum in an order that depends on the values alone."""
     return np.asarray(np.sort(np.stack(parts), axis=0).sum(axis=0))
 
 
@@ -238,3 +242,43 @@ def _mironov(orders: Floats, delta: float) -> Floats:
 
 def _balle(orders: Floats, delta: float) -> Floats:
     return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
+
+
+def to_event(composition: Composition) -> DpEvent:
+    """Return `composition` as one event of dp-accounting, for add/remove-one neighbours.
+
+    Raises
+    ------
+    InvalidInput
+        If a release has no exact counterpart there (a screening, a label alone).
+
+    Examples
+    --------
+    >>> from vicinal.accounting import Plan, to_event
+    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
+    >>> plan = Plan.from_dict({"delta": 1e-5, "releases": [release]})
+    >>> type(to_event(plan.composition())).__name__
+    'ComposedDpEvent'
+    """
+    events = of_extra("events", "dp_accounting", "An event of dp-accounting")
+    parts = [
+        events.SelfComposedDpEvent(_event_of(release, events), count)
+        for release, count in composition.terms
+    ]
+    return events.ComposedDpEvent(parts)
+
+
+def _event_of(release: PricedRelease, events: Any) -> DpEvent:
+    event: DpEvent
+    if isinstance(release, SubsampledGaussian):
+        event = events.GaussianDpEvent(release.sigma)
+        if release.gamma < 1:
+            event = events.PoissonSampledDpEvent(release.gamma, event)
+        return event
+    if isinstance(release, Zcdp):
+        event = events.ZCDpEvent(release.rho)
+        return event
+    raise InvalidInput(
+        f"The 'composition' parameter holds a {type(release).__name__}, which has no exact "
+        "counterpart among the events of dp-accounting."
+    )

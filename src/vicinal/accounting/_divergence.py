@@ -25,13 +25,14 @@ from scipy.special import erfcx, log_ndtr
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal.accounting import _kernels
 from vicinal.errors import InvalidInput
 
-LARGEST_ORDER = 1e12
-"""Largest Rényi order that is accepted."""
+LARGEST_ORDER = 1e12  # largest Rényi order that is accepted
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+_SERIES_BELOW = 0.05
+_NEGLIGIBLE = 1e-18
+_FAR = 30.0
 _ROOT_HALF = math.sqrt(0.5)
 _ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 
@@ -52,8 +53,52 @@ def log_gap(power: Floats, log_ratio: Floats) -> Floats:
     G_b grows with the size of L on either side of 0.
     """
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
-    flat = _kernels.log_gaps(np.ravel(power), np.ravel(log_ratio))
-    return np.asarray(flat.reshape(power.shape), dtype=np.float64)
+    return log_gaps(np.ravel(power), np.ravel(log_ratio)).reshape(power.shape)
+
+
+def log_gaps(power: Floats, log_ratio: Floats) -> Floats:
+    """Return the same of arrays as they lie in memory."""
+    power, log_ratio = np.broadcast_arrays(power, log_ratio)
+    scaled = power * log_ratio
+    top = np.maximum(scaled, log_ratio)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        gap = _gap(power, log_ratio)
+        result = np.where(gap > 0, np.log(gap), -np.inf)
+    near = np.maximum(np.abs(scaled), np.abs(log_ratio)) < _SERIES_BELOW
+    result[near] = _log_gap_series(power[near], log_ratio[near])
+    far = (top > _FAR) & (top < np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        result[far] = top[far] + np.log(_divided_gap(power[far], log_ratio[far], top[far]))
+    result[top == np.inf] = np.inf
+    return np.asarray(result)
+
+
+def _gap(power: Floats, log_ratio: Floats) -> Floats:
+    """Return e^bL - 1 - b (e^L - 1), written so that no b near 1 or 0 costs precision."""
+    less = power - 1
+    from_one = np.exp(log_ratio) * np.expm1(less * log_ratio) - less * np.expm1(log_ratio)
+    from_zero = np.expm1(power * log_ratio) - power * np.expm1(log_ratio)
+    return np.where(power > 1, from_one, from_zero)
+
+
+def _divided_gap(power: Floats, log_ratio: Floats, top: Floats) -> Floats:
+    """Return the same divided by e^top, top = max(bL, L), before it can overflow."""
+    less = power - 1
+    from_one = -np.expm1(-less * log_ratio) - less * np.exp(-less * log_ratio)
+    from_zero = np.exp(power * log_ratio - top) - power * np.exp(log_ratio - top)
+    return np.where(power > 1, from_one, from_zero) + less * np.exp(-top)
+
+
+def _log_gap_series(power: Floats, log_ratio: Floats) -> Floats:
+    """Return log of (1+u)^b - 1 - b u by its power series in u = e^L - 1, for small b u (m,)."""
+    u = np.expm1(log_ratio)
+    term, total, j = np.ones_like(u), np.ones_like(u), 2
+    while (np.abs(term) > _NEGLIGIBLE).any():
+        term *= u * (power - j) / (j + 1)
+        total += term
+        j += 1
+    with np.errstate(divide="ignore"):  # no ratio, no gap
+        return np.asarray(np.log(power * (power - 1) / 2) + 2 * np.log(np.abs(u)) + np.log(total))
 
 
 def tail_ratios(start: Floats, shift: float) -> tuple[Floats, Floats]:
@@ -128,15 +173,12 @@ class GaussianPair(Pair):
 
     @property
     def symmetric(self) -> bool:
-        """Whether there is no sampling."""
         return self.gamma == 1
 
     def gaussian(self) -> float | None:
-        """Return mu where there is no sampling."""
         return self.mu if self.gamma == 1 else None
 
     def excess(self, losses: Floats) -> Floats:
-        """Return the excess in closed form, (l,), sampled or not."""
         return sampled_excess(lambda inner: gaussian_excess(self.mu, inner), self.gamma, losses)
 
 

@@ -52,7 +52,6 @@ class Guarantee:
     public_records: bool = False
 
     def __str__(self) -> str:
-        """Return the guarantee as one paragraph of plain English."""
         if self.public_records:
             return (
                 "NO GUARANTEE. The records were declared public, so nobody counts how often they "

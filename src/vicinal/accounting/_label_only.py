@@ -25,18 +25,12 @@ from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting._divergence import LARGEST_ORDER, GaussianPair, checked_orders
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._three_way_divergence import ThreeWayComparison
-from vicinal.accounting._threshold_divergence import ShiftCells, Thresholds
+from vicinal.accounting._label_divergence import ShiftCells, ThreeWayComparison, Thresholds
 from vicinal.errors import InvalidInput
 
-LINE_GRID = 1 << 22
-"""Least noise scale, in grid steps, for the bounds of one moving coordinate."""
-
-PLANE_GRID = 1 << 30
-"""Least noise scale, in grid steps, for the bounds of two moving coordinates."""
-
-MAX_CLASSES = 1 << 16
-"""Most classes for which a bound uses their number."""
+LINE_GRID = 1 << 22  # least noise scale, in grid steps, for the bounds of one moving coordinate
+PLANE_GRID = 1 << 30  # least noise scale, in grid steps, for the bounds of two moving coordinates
+MAX_CLASSES = 1 << 16  # most classes for which a bound uses their number
 
 # Above these values of order times shift the unsampled Gaussian's own bound is taken: without
 # sampling 1 % and 6 % higher at most, with sampling far higher.
@@ -116,7 +110,7 @@ def two_coordinate_rdp(
     """Return D_alpha (n,) of a noisy argmax of counts under Poisson sampling, rounded up.
 
     One subject, sampled with probability gamma, adds one vote to its class and takes one from
-    another (the neighbour that it displaces), or displaces nobody. Both directions, any votes,
+    another (the neighbour that it displaces), or displaces none. Both directions, any votes,
     within a share of 2e-3 of the supremum. Proof: label_only.md, sections 4 and 5.
 
     `sigma` is in votes. For orders above 12 sigma / sqrt(2) the unsampled Gaussian's alpha /

@@ -71,7 +71,6 @@ def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayL
 
 
 def _raised(bound: Floats, excess: Floats) -> Floats:
-    """Return a cost rounded up."""
     return np.asarray(np.maximum(bound, 0) * _up() + 1e-15 / excess)
 
 

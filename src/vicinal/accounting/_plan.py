@@ -1,7 +1,7 @@
 """A plan of releases as JSON, and what it costs before anything is spent.
 
 A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
-their fields stand in :mod:`vicinal.accounting.kinds`. Everything in a plan is public but a field
+their fields stand in :mod:`vicinal.accounting._kinds`. Everything in a plan is public but a field
 ``votes``, which makes the price private.
 """
 
@@ -15,7 +15,8 @@ from typing import Any
 from vicinal import _checks
 from vicinal.accounting import _certificate
 from vicinal.accounting._composition import Composition, compose
-from vicinal.accounting.kinds import KINDS, PlannedRelease
+from vicinal.accounting._kinds import KINDS
+from vicinal.accounting._planned_release import PlannedRelease
 from vicinal.errors import InvalidInput
 
 NEIGHBOURING = "one subject added or removed, with all of that subject's records"

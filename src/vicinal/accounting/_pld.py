@@ -255,8 +255,8 @@ def chernoff_window(
     rates = np.concatenate([_RATES / max(spread, _LEAST_SPREAD), _RARE_RATES])
     above = sum(count * _log_moments(losses, masses, rates) for losses, masses, count in laws)
     below = sum(count * _log_moments(losses, masses, -rates) for losses, masses, count in laws)
-    room = -math.log(tail)
-    return float(-((below + room) / rates).min()), float(((above + room) / rates).min())
+    depth = -math.log(tail)
+    return float(-((below + depth) / rates).min()), float(((above + depth) / rates).min())
 
 
 def _spread_out(first: float, step: float, probabilities: Floats) -> tuple[Floats, Floats]:

@@ -31,14 +31,7 @@ MOST_MINUTES = 24 * 60.0
 
 
 def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
-    """Return the attacks on an Ind-KNN classifier that lets `releases` leave.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, ind_knn_trials
-    >>> sorted(ind_knn_trials(IndKNNAudit(n_classes=3), releases=["votes"]))
-    ['votes', 'votes-return', 'votes-two-labels']
-    """
+    """Return the attacks on an Ind-KNN classifier that lets `releases` leave."""
     votes: Trials = {
         "votes": audit.votes,
         "votes-two-labels": audit.two_labels,
@@ -49,14 +42,7 @@ def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "labe
 
 
 def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
-    """Return the attacks on an estimator of numbers or several labels, as `target` declares.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, vector_trials
-    >>> sorted(vector_trials(IndKNNAudit(), {"kind": "bounds", "bounds": {"age": [0, 110]}}))
-    ['vectors', 'vectors-opposite', 'vectors-return']
-    """
+    """Return the attacks on an estimator of numbers or several labels, as `target` declares."""
     return {
         "vectors": lambda: audit.vectors(target),
         "vectors-opposite": lambda: audit.opposite_vectors(target),
@@ -103,13 +89,6 @@ def plan_trials(plan: Mapping[str, Any]) -> Trials:
     ------
     InvalidInput
         If the plan is none, or no release of it has worlds to be audited in.
-
-    Examples
-    --------
-    >>> from vicinal.audit import plan_trials
-    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
-    >>> list(plan_trials({"delta": 1e-5, "releases": [release]}))
-    ['noisy-sgd']
     """
     checked = Plan.from_dict(plan)
     trials: Trials = {}
@@ -167,18 +146,6 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     ------
     InvalidInput
         If there is no such audience.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal import Store
-    >>> from vicinal.audit import store_trials
-    >>> X = np.random.default_rng(0).normal(size=(300, 3))
-    >>> y, public = np.arange(300) % 2, X[:80] + 1
-    >>> with Store.init("store", X, y, classes=[0, 1], public=public, n_queries=20) as store:
-    ...     trials = store_trials(store.facts())
-    >>> len(trials) > 0
-    True
     """
     audit = store_audit(facts, audience)
     if not facts["classes"]:
@@ -253,12 +220,6 @@ def one_run_of_each(
         Of the bounds, 0 < confidence < 1.
     progress : callable, optional
         Called with 1 after each.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, one_run_of_each
-    >>> len(one_run_of_each(IndKNNAudit(n_classes=3, epsilon=4.0), canaries=8, confidence=0.95))
-    2
     """
     results = []
     for reuse in REUSE:

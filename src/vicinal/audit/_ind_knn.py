@@ -27,7 +27,8 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
-from vicinal.planning import GATE, IndKNNSettings
+from vicinal.mechanisms import RecordVectors
+from vicinal.planning import GATE, IndKNNPlan
 from vicinal.predictors import (
     IndKNNClassifier,
     IndKNNEstimator,
@@ -68,13 +69,6 @@ class IndKNNAudit:
         k.
     further : mapping
         Other parameters of the estimator, such as its kernel or accounting.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit
-    >>> trial = IndKNNAudit(n_classes=3, epsilon=2.0).votes()
-    >>> trial.mechanism, round(trial.claim.epsilon(), 2) <= 2.0
-    ('Ind-KNN votes', True)
     """
 
     n_classes: int = 10
@@ -229,8 +223,8 @@ class IndKNNAudit:
         del parameters["interactions"]
         return CountsTrial(Visits(parameters, world, rounds=1))
 
-    def _settings(self, release: str) -> IndKNNSettings:
-        return IndKNNSettings.of(IndKNNClassifier(**self.parameters(1, release)))
+    def _settings(self, release: str) -> IndKNNPlan:
+        return IndKNNPlan.of(IndKNNClassifier(**self.parameters(1, release)))
 
     def budget_mu(self, release: str) -> float:
         """Return the Gaussian shift that a whole budget stands for, sqrt(2 B)."""
@@ -246,7 +240,7 @@ class Race:
     offset: float
 
 
-def _best_race(settings: IndKNNSettings) -> Race:
+def _best_race(settings: IndKNNPlan) -> Race:
     """Return the race that proves most of the claim, in as many runs as an audit may have."""
     shifts = {rounds: _affordable_shift(settings, rounds) for rounds in (1, 2, 4, 8, 16)}
     races = [
@@ -254,11 +248,11 @@ def _best_race(settings: IndKNNSettings) -> Race:
         for rounds, shift in shifts.items()
         for offset in _OFFSETS
     ]
-    claim, classes = ind_knn_claim(settings), len(settings.classes)
+    claim, classes = ind_knn_claim(settings), len(settings.class_names)
     return max(races, key=lambda race: _promise(race, claim, classes))
 
 
-def _affordable_shift(settings: IndKNNSettings, labels: int) -> float:
+def _affordable_shift(settings: IndKNNPlan, labels: int) -> float:
     """Return the shift in noise scales that an equal part of a budget pays for in one label."""
     charges = settings.charges
     costs = np.array([charges.share(float(shift)) * shift**2 / 2 for shift in _SHIFTS])
@@ -285,7 +279,7 @@ def _promise(race: Race, claim: Claim, classes: int) -> float:
     return best
 
 
-def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator[Any]]:
+def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator]:
     return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
 
 
@@ -306,8 +300,9 @@ def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     """Return the length of the sum of records' vectors, under their kernel weights."""
     estimator_class = _estimator_of(target)
     y = np.array([each for _, each in records])
-    vectors = estimator_class._plans.of(estimator_class(**target)).targets(y, len(y)).dense()
-    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors))
+    vectors = IndKNNPlan.of(estimator_class(**target)).target.encode(y, len(y))
+    assert isinstance(vectors, RecordVectors)  # noqa: S101 (of targets that are no class)
+    return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors.dense()))
 
 
 def _count_for(records: int) -> int:

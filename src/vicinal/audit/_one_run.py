@@ -42,12 +42,6 @@ class Guesses:
     ----------
     canaries, guessed, right : int
         m, r and v.
-
-    Examples
-    --------
-    >>> from vicinal.audit import Guesses
-    >>> Guesses(canaries=500, guessed=125, right=70).right
-    70
     """
 
     canaries: int
@@ -111,14 +105,7 @@ def _fits(guesses: Guesses, tail: float, tradeoff: Tradeoff) -> bool:
 
 
 def epsilon_from_guesses(guesses: Guesses, delta: float, confidence: float) -> float:
-    """Return a lower bound on epsilon at `delta`, at a confidence of 0 < `confidence` < 1.
-
-    Examples
-    --------
-    >>> from vicinal.audit import Guesses, epsilon_from_guesses
-    >>> round(epsilon_from_guesses(Guesses(500, 100, 90), delta=0.0, confidence=0.95), 1)
-    1.6
-    """
+    """Return a lower bound on epsilon at `delta`, at a confidence of 0 < `confidence` < 1."""
     failure = 1 - _checks.real("confidence", confidence, above=0, below=1)
     delta = _checks.real("delta", delta, least=0, below=1)
     if delta == 0:
@@ -129,14 +116,7 @@ def epsilon_from_guesses(guesses: Guesses, delta: float, confidence: float) -> f
 
 
 def mu_from_guesses(guesses: Guesses, confidence: float) -> float:
-    """Return a lower bound on mu at a confidence of 0 < `confidence` < 1.
-
-    Examples
-    --------
-    >>> from vicinal.audit import Guesses, mu_from_guesses
-    >>> mu_from_guesses(Guesses(500, 100, 51), confidence=0.95)  # as by tossing a coin
-    0.0
-    """
+    """Return a lower bound on mu at a confidence of 0 < `confidence` < 1."""
     failure = 1 - _checks.real("confidence", confidence, above=0, below=1)
     return _largest_refuted(
         lambda mu: not _fits(guesses, failure, lambda power: float(ndtr(ndtri(power) - mu)))

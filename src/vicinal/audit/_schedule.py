@@ -43,13 +43,6 @@ class AuditTrial(ABC):
         What is attacked, and where the subject stands.
     claim : Claim
         What the mechanism promises in these worlds.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit
-    >>> trial = IndKNNAudit(n_classes=3).votes()
-    >>> trial.play(present=True).shape[0] == trial.play(present=False).shape[0]
-    True
     """
 
     mechanism: str
@@ -128,23 +121,6 @@ class AuditFinding:
         It took.
     controls : tuple of ControlResult
         The same audit on broken versions.
-
-    Examples
-    --------
-    >>> from vicinal.audit import AuditFinding
-    >>> finding = AuditFinding(
-    ...     mechanism="Gaussian",
-    ...     world="a lone person",
-    ...     claim=0.5,
-    ...     lower=0.45,
-    ...     epsilon_claim=1.96,
-    ...     epsilon_lower=1.7,
-    ...     delta=1e-5,
-    ...     confidence=0.999,
-    ...     seconds=60,
-    ... )
-    >>> finding.ratio, finding.kept
-    (0.9, True)
     """
 
     mechanism: str
@@ -331,15 +307,7 @@ def carry_out(
     controls: bool = True,
     progress: Progress | None = None,
 ) -> AuditResult:
-    """Carry out one trial, see :func:`carry_out_all`.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, carry_out
-    >>> result = carry_out(IndKNNAudit(n_classes=3).votes(), seconds=0.1, controls=False)
-    >>> result.kept, result.runs >= 2
-    (True, True)
-    """
+    """Carry out one trial, see :func:`carry_out_all`."""
     return carry_out_all(
         [trial], seconds, confidence, runs=runs, controls=controls, progress=progress
     )[0]
@@ -427,15 +395,7 @@ def try_control(
     runs: float = math.inf,
     progress: Progress | None = None,
 ) -> ControlResult:
-    """Run a broken version until it is caught, or its seconds or runs are over.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, try_control
-    >>> name, broken = next(iter(IndKNNAudit(n_classes=3).votes().controls().items()))
-    >>> try_control(name, broken, seconds=0.1).name == name
-    True
-    """
+    """Run a broken version until it is caught, or its seconds or runs are over."""
     control_runs, deadline = _Runs(control, progress), time.monotonic() + seconds
     each = 1 - (1 - confidence) / LOOKS
     while True:

@@ -13,6 +13,7 @@ import numpy as np
 from vicinal._arrays import AnyArray, Bools, Floats, Ints
 from vicinal.audit._claims import Claim, ind_knn_claim
 from vicinal.mechanisms import BernoulliSource, NoiseSource, public_draws, randomness
+from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
 from vicinal.testing import (
     ChargedBlock,
@@ -175,7 +176,7 @@ def _people(count: int, records: Sequence[Placed], ids: Callable[[int], Ints]) -
     )
 
 
-Estimator = IndKNNEstimator[Any]
+Estimator = IndKNNEstimator
 
 
 REPEATS = 32
@@ -204,7 +205,7 @@ class Visits:
     @property
     def claim(self) -> Claim:
         """What the estimator promises."""
-        return ind_knn_claim(self.estimator._plans.of(self.estimator(**self.parameters)))
+        return ind_knn_claim(IndKNNPlan.of(self.estimator(**self.parameters)))
 
     def sums(self, present: bool, damage: Damage = HONEST) -> Floats:
         """Return votes without noise, in noise scales, (rounds, universes, classes)."""

@@ -24,7 +24,7 @@ from vicinal.mechanisms import (
     SystemBernoulli,
     public_draws,
 )
-from vicinal.planning import IndKNNSettings
+from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier
 from vicinal.testing import refill
 
@@ -225,7 +225,7 @@ class PrivateModelTrial(AuditTrial):
 
     def __init__(self, parameters: Mapping[str, Any], share: float = SHARE) -> None:
         self._share = share
-        settings = IndKNNSettings.of(IndKNNClassifier(**parameters))
+        settings = IndKNNPlan.of(IndKNNClassifier(**parameters))
         self._budget = settings.spendable
         self.claim = gaussian_claim(settings, share)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
+from vicinal._parameters import documented
 from vicinal.baselines._noisy_sgd_parameters import (
     ENOUGH_FEATURES,
     NoisySGDParameters,
@@ -20,7 +21,6 @@ from vicinal.baselines._noisy_sgd_parameters import (
 )
 from vicinal.mechanisms import SubjectRows
 from vicinal.neighbours import FLOAT32, unit_vectors
-from vicinal.planning import documented
 from vicinal.predictors import FitInputs, FixedPlanEstimator, checked_features, release
 
 BIAS = 0.3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from vicinal._parameters import Integer, Real, Unless, parameter, table
 from vicinal.mechanisms import (
     NoisyGradient,
     NoisySize,
@@ -14,7 +15,7 @@ from vicinal.mechanisms import (
     gradient_grid,
     randomness,
 )
-from vicinal.planning import Integer, Plan, Real, Unless, affordable_noise, parameter, summed, table
+from vicinal.planning import Plan, affordable_noise, summed
 from vicinal.predictors import FixedPlanParameters, FixedPlanSettings
 
 SIZE_NOISE = 50.0

@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy.typing as npt
 
+from vicinal._parameters import documented
 from vicinal.baselines._pate_parameters import PATEParameters, PATESettings
 from vicinal.errors import InvalidInput
-from vicinal.planning import documented
 from vicinal.predictors import FixedPlanClassifier
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vicinal._arrays import AnyArray
+from vicinal._parameters import Check, Choice, Integer, Real, parameter, table
 from vicinal.accounting import Composition, PrivateMaxima, ScreeningAt, SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
@@ -20,17 +21,7 @@ from vicinal.mechanisms import (
     randomness,
     train_teachers,
 )
-from vicinal.planning import (
-    Check,
-    Choice,
-    Integer,
-    Plan,
-    Real,
-    affordable_noise,
-    parameter,
-    summed,
-    table,
-)
+from vicinal.planning import Plan, affordable_noise, summed
 from vicinal.predictors import (
     VOTE_NOISE,
     AnsweringParameters,

@@ -1,22 +1,33 @@
-"""`vicinal audit`: how much the installed mechanisms give away, measured on made-up worlds."""
+"""`vicinal audit`, `certificate` and `receipt`: evidence on an installation and its stores."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
+from typer import Argument, Option, echo
 
-from vicinal.cli._account import read_plan
-from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, check_writable, progress, write_file
+from vicinal import __version__, distributed, reports
+from vicinal import audit as audits
+from vicinal import store as stores
+from vicinal.cli._main import group_of
+from vicinal.cli._options import AcceptLoss, Json, StorePath, SubjectFile, SubjectIds
+from vicinal.cli._output import (
+    as_json,
+    check_writable,
+    output_folder,
+    progress,
+    read_json,
+    write_file,
+)
+from vicinal.cli._plan import read_plan
+from vicinal.cli._records import listed_ids, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from vicinal._progress import Step
-    from vicinal.audit import AuditFinding, AuditResult, IndKNNAudit, OneRunResult, Trials
 
 CONTRADICTED = 1
 """Exit code of an audit that contradicts a claim."""
@@ -24,35 +35,30 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
+_DEFAULT = "Without a store or plan; default"
+
 
 def audit(
     target: Annotated[
-        Path | None, typer.Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism.")
+        Path | None, Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism.")
     ] = None,
-    minutes: Annotated[float, typer.Option(help="How long, all attacks together.")] = 2.0,
+    minutes: Annotated[float, Option(help="How long, all attacks together.")] = 2.0,
     confidence: Annotated[
-        float | None,
-        typer.Option(help="Of every lower bound. Default: 1 - 1e-6, and .95 of --one-run."),
+        float | None, Option(help="Of every lower bound. Default: 1 - 1e-6, and .95 of --one-run.")
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="Attacks to carry out, comma-separated; see --list.")
+        str | None, Option(help="Attacks to carry out, comma-separated; see --list.")
     ] = None,
-    classes: Annotated[
-        int | None, typer.Option(help="Without a store or plan; default 10.", min=2, max=100)
-    ] = None,
-    epsilon: Annotated[
-        float | None, typer.Option(help="Without a store or plan; default 1.")
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Without a store or plan; default 1e-5.")
-    ] = None,
-    audience: Annotated[str, typer.Option(help="Whose plan, of a store.")] = "default",
+    classes: Annotated[int | None, Option(help=f"{_DEFAULT} 10.", min=2, max=100)] = None,
+    epsilon: Annotated[float | None, Option(help=f"{_DEFAULT} 1.")] = None,
+    delta: Annotated[float | None, Option(help=f"{_DEFAULT} 1e-5.")] = None,
+    audience: Annotated[str, Option(help="Whose plan, of a store.")] = "default",
     one_run: Annotated[
-        bool, typer.Option("--one-run", help="Audit one interaction with many canaries instead.")
+        bool, Option("--one-run", help="Audit one interaction with many canaries instead.")
     ] = False,
-    canaries: Annotated[int, typer.Option(help="Of --one-run.", min=8, max=500)] = 500,
-    listed: Annotated[bool, typer.Option("--list", help="Name the attacks and stop.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write the JSON to this file, too.")] = None,
+    canaries: Annotated[int, Option(help="Of --one-run.", min=8, max=500)] = 500,
+    listed: Annotated[bool, Option("--list", help="Name the attacks and stop.")] = False,
+    out: Annotated[Path | None, Option(help="Write the JSON to this file, too.")] = None,
     json: Json = False,
 ) -> None:
     """Attack the installed code in made-up worlds; compare what it gives away with its claim.
@@ -60,117 +66,84 @@ def audit(
     No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
     an attack missed a version that was broken on purpose: it had too few runs to tell.
     """
+    from vicinal import _checks
+
     if out is not None:
         check_writable(out)
     facts = None if target is None or not target.is_dir() else _facts(target)
-    default = _default(target, classes=classes, epsilon=epsilon, delta=delta)
+    default = _default(target, n_classes=classes, epsilon=epsilon, delta=delta)
+    findings: Sequence[audits.AuditFinding]
     if one_run:
-        ind_knn = _audited_classifier(target, facts, audience, default)
+        classifier = _audited_classifier(target, facts, audience, default)
+        chance = 0.95 if confidence is None else confidence
         with progress(silent=json) as begin:
-            step = begin("interactions", 3)
-            chance = 0.95 if confidence is None else confidence
-            findings: Sequence[AuditFinding] = _one_run(ind_knn, canaries, chance, step)
+            findings = audits.one_run_of_each(
+                classifier, canaries, chance, begin("interactions", 3)  # type: ignore[arg-type]
+            )  # fmt: skip
     else:
         trials = _chosen(_trials(target, facts, audience, default), only)
         if listed:
-            typer.echo("\n".join(trials))
+            echo("\n".join(trials))
             return
-        findings = _attacked(trials, minutes, confidence, silent=json)
-    report = report_of(findings, target, facts)
-    if out is not None:
-        write_file(out, as_json(report) + "\n")
-    typer.echo(
-        as_json(report) if json else "\n".join([*map(_described, findings), _verdict(findings)])
-    )
-    if not all(result.kept for result in findings):
-        raise typer.Exit(CONTRADICTED)
-    if not all(result.conclusive for result in findings):
-        raise typer.Exit(INCONCLUSIVE)
-
-
-def _attacked(
-    trials: Trials, minutes: float, confidence: float | None, *, silent: bool
-) -> list[AuditResult]:
-    from vicinal import _checks
-    from vicinal.audit import run_trials
-
-    minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
-    chance = 1 - 1e-6 if confidence is None else confidence
-    with progress(silent=silent) as begin:
-        step = begin("attacks", round(60 * minutes))
-        return run_trials(trials, minutes, chance, step)  # type: ignore[arg-type]
-
-
-def _one_run(
-    ind_knn: IndKNNAudit, canaries: int, confidence: float, step: Step
-) -> list[OneRunResult]:
-    from vicinal.audit import one_run_of_each
-
-    return one_run_of_each(ind_knn, canaries, confidence, step)  # type: ignore[arg-type]
-
-
-def _default(target: Path | None, **options_or_none: float | None) -> IndKNNAudit:
-    """Return the classifier that is audited where neither a store nor a plan is named."""
-    from vicinal.audit import IndKNNAudit
-
-    options = {name: value for name, value in options_or_none.items() if value is not None}
-    if target is not None and options:
-        raise InvalidInput(
-            f"The {min(options)!r} parameter must be left out: the store or the plan states it."
-        )
-    if "classes" in options:
-        options["n_classes"] = options.pop("classes")
-    return IndKNNAudit(**options)  # type: ignore[arg-type]
-
-
-def _audited_classifier(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
-) -> IndKNNAudit:
-    """Return the classifier whose interaction is audited: a store's, or the default one."""
-    from vicinal.audit import store_audit
-
-    if target is None:
-        return default
-    if facts is None:
-        raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
-    ind_knn = store_audit(facts, audience)
-    if not facts["classes"]:
-        raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
-    if facts["audiences"][audience]["plan"]["release"] != "votes":
-        raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
-    return ind_knn
-
-
-def report_of(
-    results: Sequence[AuditFinding], target: Path | None, facts: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return results as plain values, with what was audited, when, and by which version."""
-    from datetime import UTC, datetime
-
-    from vicinal import __version__
-
-    return {
+        minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
+        chance = 1 - 1e-6 if confidence is None else confidence
+        with progress(silent=json) as begin:
+            step = begin("attacks", round(60 * minutes))
+            findings = audits.run_trials(trials, minutes, chance, step)  # type: ignore[arg-type]
+    report = as_json({
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "claims": [result.to_dict() for result in results],
-        "holds": all(result.holds for result in results),
-    }
+        "claims": [finding.to_dict() for finding in findings],
+        "holds": all(finding.holds for finding in findings),
+    })  # fmt: skip
+    if out is not None:
+        write_file(out, report + "\n")
+    echo(report if json else "\n".join([*map(_finding_text, findings), _verdict(findings)]))
+    if not all(finding.kept for finding in findings):
+        raise typer.Exit(CONTRADICTED)
+    if not all(finding.conclusive for finding in findings):
+        raise typer.Exit(INCONCLUSIVE)
+
+
+def _default(target: Path | None, **options_or_none: float | None) -> audits.IndKNNAudit:
+    """Return the classifier that is audited where neither a store nor a plan is named."""
+    options = {name: value for name, value in options_or_none.items() if value is not None}
+    if target is not None and options:
+        name = min(option.removeprefix("n_") for option in options)
+        raise InvalidInput(
+            f"The {name!r} parameter must be left out: the store or the plan states it."
+        )
+    return audits.IndKNNAudit(**options)  # type: ignore[arg-type]
+
+
+def _audited_classifier(
+    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
+) -> audits.IndKNNAudit:
+    """Return the classifier whose interaction is audited: a store's, or the default one."""
+    if target is None:
+        return default
+    if facts is None:
+        raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
+    classifier = audits.store_audit(facts, audience)
+    if not facts["classes"]:
+        raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
+    if facts["audiences"][audience]["plan"]["release"] != "votes":
+        raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
+    return classifier
 
 
 def _trials(
-    target: Path | None, facts: dict[str, Any] | None, audience: str, default: IndKNNAudit
-) -> Trials:
-    from vicinal.audit import all_trials, plan_trials, store_trials
-
+    target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
+) -> audits.Trials:
     if target is None:
-        return all_trials(default)
+        return audits.all_trials(default)
     if facts is not None:
-        return store_trials(facts, audience)
+        return audits.store_trials(facts, audience)
     plan = read_plan(target)
     try:
-        return plan_trials(plan)
+        return audits.plan_trials(plan)
     except InvalidInput as error:
         # A field of the file, not the flag of the same name.
         words = str(error).replace("' parameter", "' field")
@@ -179,8 +152,6 @@ def _trials(
 
 def _facts(store: Path) -> dict[str, Any]:
     """Return what everybody may know of a store; it is closed before anything is attacked."""
-    from vicinal.cli._shards import opened_at
-
     try:
         with opened_at(store) as opened:
             return opened.facts()
@@ -188,7 +159,7 @@ def _facts(store: Path) -> dict[str, Any]:
         raise StorageFailed(f"The store cannot be audited. {error}") from None
 
 
-def _chosen(trials: Trials, only: str | None) -> Trials:
+def _chosen(trials: audits.Trials, only: str | None) -> audits.Trials:
     if only is None:
         return trials
     names = [name.strip() for name in only.split(",")]
@@ -199,36 +170,174 @@ def _chosen(trials: Trials, only: str | None) -> Trials:
     return {name: trials[name] for name in names}
 
 
-def _verdict(results: Sequence[AuditFinding]) -> str:
-    """Return what all results together say, in a line."""
-    wrong = sum(not result.kept for result in results)
-    weak = sum(not result.conclusive for result in results)
+def _verdict(findings: Sequence[audits.AuditFinding]) -> str:
+    """Return what all findings together say, in a line."""
+    wrong = sum(not finding.kept for finding in findings)
+    weak = sum(not finding.conclusive for finding in findings)
     if wrong:
-        return f"CONTRADICTED: {wrong} of {len(results)} claims. Do not rely on this installation."
+        return f"CONTRADICTED: {wrong} of {len(findings)} claims. Do not rely on this installation."
     if weak:
         return (
-            f"No claim is contradicted, but {weak} of {len(results)} attacks would have missed a "
+            f"No claim is contradicted, but {weak} of {len(findings)} attacks would have missed a "
             "fault: they had too few runs. Raise --minutes, or choose fewer attacks by --only."
         )
     return "No claim is contradicted, and every version broken on purpose was caught."
 
 
-def _described(result: AuditFinding) -> str:
-    """Return a result as a few lines: the figures, what would have been seen, the controls."""
-    verdict = "kept" if result.kept else "CONTRADICTED"
-    measured = (
-        f"  mu at least {result.lower:.3f}, claimed {result.claim:.3f} ({verdict}), "
-        f"ratio {result.ratio:.2f}; epsilon at least {result.epsilon_lower:.3f}, "
-        f"claimed {result.epsilon_claim:.3f} at delta {result.delta:g}"
+def _finding_text(finding: audits.AuditFinding) -> str:
+    """Return a finding as a few lines: the figures, what would have been seen, the controls."""
+    verdict = "kept" if finding.kept else "CONTRADICTED"
+    return "\n".join([
+        f"{finding.mechanism}: {finding.world}",
+        (f"  mu at least {finding.lower:.3f}, claimed {finding.claim:.3f} ({verdict}), "
+        f"ratio {finding.ratio:.2f}; epsilon at least {finding.epsilon_lower:.3f}, "
+        f"claimed {finding.epsilon_claim:.3f} at delta {finding.delta:g}"),
+        (f"  {finding.power}; {finding.seconds:.0f} s; wrong with probability at most "
+        f"{1 - finding.confidence:.1g}"),
+        *(f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
+          f" ({control.runs} runs)" for control in finding.controls),
+    ])  # fmt: skip
+
+
+Stated = Annotated[str | None, Option(help="The operator's own words.")]
+
+
+def certificate(
+    store: StorePath,
+    out: Annotated[Path, Option("--out", "-o", help="Folder for both files.")],
+    audit: Annotated[
+        list[Path] | None, Option(help="A report of `vicinal audit --out`; repeat for more.")
+    ] = None,
+    controller: Stated = None,
+    purpose: Stated = None,
+    retention: Stated = None,
+    vouched_by: Stated = None,
+    accuracy: Stated = None,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Write certificate.html and certificate.json: what is guaranteed, by what, shown how."""
+    found = [read_audit(path) for path in audit or []]
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        facts = opened.facts()
+    for path, report in zip(audit or [], found, strict=True):
+        if report.get("identity") not in (None, facts.get("identity")):
+            raise InvalidInput(f"The file {path} is a report of another store. Audit this one.")
+    content = reports.deployment_certificate(
+        facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
+        controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
+        accuracy=accuracy, audits=found,
+    )  # fmt: skip
+    folder = output_folder(out)
+    write_file(folder / "certificate.json", as_json(content) + "\n")
+    write_file(folder / "certificate.html", reports.certificate_page(content))
+    echo(as_json(content) if json else f"Written: {folder / 'certificate.html'} and .json")
+
+
+_REPORT = {"at": str, "version": str, "holds": bool, "claims": list}
+_CLAIM = {
+    **dict.fromkeys(("mechanism", "world"), str),
+    **dict.fromkeys(("lower", "claim", "ratio", "confidence"), float),
+    "controls": list,
+}
+
+
+def read_audit(path: Path) -> dict[str, Any]:
+    """Return a report that `vicinal audit --out` wrote."""
+    report = read_json(path, "audit")
+    if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
+        raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
+    return report
+
+
+def _is_claim(claim: Any) -> bool:
+    return (
+        _has(claim, _CLAIM)
+        and all(_has(control, {"name": str, "caught": bool}) for control in claim["controls"])
+        and ("would_have_seen" not in claim or _has(claim["would_have_seen"], {"epsilon": float}))
     )
-    power = (
-        f"  {result.power}; {result.seconds:.0f} s; wrong with probability at most "
-        f"{1 - result.confidence:.1g}"
+
+
+def _has(value: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a JSON object has these fields, of these types; numbers must be finite."""
+    return isinstance(value, dict) and all(
+        type(value.get(name)) in (int, float) and math.isfinite(value[name])
+        if kind is float
+        else isinstance(value.get(name), kind)
+        for name, kind in fields.items()
     )
-    lines = [f"{result.mechanism}: {result.world}", measured, power]
-    lines += [
-        f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
-        f" ({control.runs} runs)"
-        for control in result.controls
-    ]
-    return "\n".join(lines)
+
+
+receipt = group_of("Sign and verify receipts of erasures and guarantees.")
+
+KeyFile = Annotated[Path, Option(help="The installation's key file, mode 0600.")]
+Out = Annotated[Path | None, Option("--out", "-o", help="Write the receipt to this file.")]
+
+
+@receipt.command()
+def key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
+    """Make the key of this installation; print its public half, to be given to who verifies."""
+    echo(stores.SigningKey.create(path).public)
+
+
+@receipt.command()
+def erasure(
+    store: StorePath,
+    key: KeyFile,
+    subject: SubjectIds = None,
+    subjects: SubjectFile = None,
+    out: Out = None,
+) -> None:
+    """Sign that people are erased from a store; the receipt does not name them."""
+    signer = stores.SigningKey(key)
+    with _opened(store) as opened:
+        ids, kept = listed_ids(subject, subjects), opened.models_stay
+        _give(stores.erasure_receipt(opened._parts, ids, signer, models_kept=kept), out)
+
+
+@receipt.command()
+def guarantee(store: StorePath, key: KeyFile, audience: str = "default", out: Out = None) -> None:
+    """Sign what an audience's answers guarantee."""
+    signer = stores.SigningKey(key)
+    with _opened(store) as opened:
+        stated = opened.guarantee(audience).to_dict()
+        _give(stores.guarantee_receipt(opened._parts, audience, stated, signer), out)
+
+
+@receipt.command()
+def verify(
+    receipt: Annotated[Path, Argument(metavar="RECEIPT.json", help="A receipt.")],
+    public_key: Annotated[str, Option(help="Who must have signed it, as `key` printed.")],
+    store: Annotated[Path | None, Option(help="Say whether it is in force there.")] = None,
+    subject: SubjectIds = None,
+    subjects: SubjectFile = None,
+    json: Json = False,
+) -> None:
+    """Check a receipt's signature; with --store, that it is in force: nobody came back."""
+    content = stores.check_receipt(read_json(receipt, "receipt"), public_key)
+    faults: list[str] = []
+    if store is not None:
+        with _opened(store) as opened:
+            ids = listed_ids(subject, subjects)
+            faults = stores.faults_of_receipt(opened._parts, content, ids)
+    if json:
+        echo(as_json({"receipt": content, "in_force": None if store is None else not faults}))
+    if faults:
+        raise InvalidInput(" ".join(faults))
+    if not json:
+        echo("The signature is good." + ("" if store is None else " It is in force."))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[stores.Store]:
+    if distributed.is_cluster(path):
+        raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
+    with stores.Store.open(path) as store:
+        yield store
+
+
+def _give(receipt: dict[str, Any], out: Path | None) -> None:
+    if out is None:
+        echo(as_json(receipt))
+    else:
+        write_file(out, as_json(receipt) + "\n")

@@ -1,38 +1,193 @@
-"""`vicinal init`, which makes a store, and `vicinal audience`, which gives it a further plan."""
+"""`vicinal schema`, `init` and `audience`: describe a table, make a store, add a further plan."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json as jsonlib
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option, echo
 
-from vicinal.cli._answers import init_summary
-from vicinal.cli._feature_options import FROM_SCHEMA, FeatureOptions, ReferenceOptions
+from vicinal import datasets, features, planning, targets
+from vicinal import store as stores
 from vicinal.cli._options import (
+    AcceptLoss,
+    AudiencePlanCommand,
     Data,
     Json,
     Label,
     Ledger,
+    PlanCommand,
     Quiet,
     StorePath,
     Subject,
     Witness,
+    default_of,
     grouped,
+    plan_given,
 )
-from vicinal.cli._output import progress_shown, say, warnings_said
-from vicinal.cli._plan_options import AudiencePlanCommand, PlanCommand, default_of, plan_given
-from vicinal.cli._records import naming, read_records, target_columns
-from vicinal.cli._shards import AcceptLoss, opened_at, spread
-from vicinal.cli._verdicts import say_linear_model, say_thin_reference, say_verdict
+from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
+from vicinal.cli._plan import linear_model_lines, verdict_lines
+from vicinal.cli._records import naming, opened_at, read_records, spread, target_columns
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray
-    from vicinal.planning import PlanRequest
-    from vicinal.store import StoreExtractor
+    from vicinal._arrays import AnyArray, FloatMatrix, Floats
 
+FROM_SCHEMA = "from-schema"
+
+MAPPED = 100
+"""Components of the map that table features go through, where the reference is large enough."""
+
+_ROWS_PER_FEATURE = 5
+"""Reference rows for each feature that a map learnt from them needs."""
+
+FEW_ROWS = 50
+"""Fewer reference rows place a neighbourhood's border too roughly to be of use."""
+
+SWAMPED = 0.95
+"""A feature with this share of all variance decides alone who is near."""
+
+_SHOWN = 5
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
+_MADE_UP = (
+    "made-up rows lie further apart than real ones, so more records take part in an answer "
+    "than planned: neighbours alone lost up to .09 of AUC by it, a private model beside them "
+    "up to .012. Take --model-share auto."
+)
+_MADE_UP_BESIDE_MODEL = (
+    "made-up rows cost a private model up to .012 of AUC, measured on five questions."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOptions:
+    """What makes the vectors of a store."""
+
+    columns: Annotated[
+        str | None, Option(help="Feature columns, comma-separated; default: all others.")
+    ] = None
+    schema: Annotated[
+        Path | None, Option(help="The table's public schema, for --features table.")
+    ] = None
+    features: Annotated[
+        str,
+        Option(
+            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
+        ),
+    ] = "columns"
+    model: Annotated[
+        str | None,
+        Option(
+            help="timm architecture, folder of a text model or minilm (without torch), or .onnx "
+            "file; image without it: efficientnet-lite0. Public."
+        ),
+    ] = None
+    weights: Annotated[Path | None, Option(help="File of a timm network's weights.")] = None
+    components: Annotated[
+        int | None,
+        Option(
+            help="Reduce features to so many by a map learnt from the reference; 0: none. "
+            "Default: 100 for tables, else none."
+        ),
+    ] = None
+    power: Annotated[
+        float, Option(help="How much of each component's strength the map takes away.")
+    ] = 0.5
+
+    def extractor(self, public: Path | None, others: Sequence[str | None]) -> stores.StoreExtractor:
+        """Return the extractor; `others` are the columns that hold no features.
+
+        It knows its columns by name, from the public file if not from options. The private file's
+        own header is never taken: where there is none, it is somebody's record.
+        """
+        from vicinal._parameters import listed
+
+        options: dict[str, Any] = {}
+        if self.model is not None:
+            options["model"] = self.model
+        if self.weights is not None:
+            options["weights"] = str(self.weights)
+        if self.schema is not None:
+            schema = features.TableSchema.load(self.schema).usable()
+            schema.refuse(others, "labels or subjects")
+            options["schema"] = schema.to_dict()
+        columns = None if self.columns is None else listed(self.columns)
+        named = public is not None and public.name.endswith((".csv", ".csv.gz", ".parquet"))
+        if columns is None and self.features == "columns" and public is not None and named:
+            names = datasets.read_table(public).column_names
+            columns = [name for name in names if name not in others]
+        return stores.StoreExtractor(self.features, options, None, columns)
+
+    def reference_points(
+        self, rows: Any, extractor: stores.StoreExtractor
+    ) -> tuple[stores.StoreExtractor, AnyArray | None]:
+        """Return the extractor, with a map learnt from public rows if wanted, and their features.
+
+        Unless told, table features go through one if there are enough public rows to learn it.
+        """
+        components = self.components
+        if rows is None:
+            if components:
+                raise InvalidInput(
+                    "The 'components' option needs a reference to learn the map from."
+                )
+            return extractor, None
+        if components is None:
+            points = extractor.transform(rows)
+            enough = len(points) >= _ROWS_PER_FEATURE * points.shape[1] if len(points) else False
+            if extractor.kind != "table" or not enough or not points.std(axis=0).any():
+                return extractor, points
+            components = MAPPED
+        if not components:
+            return extractor, extractor.transform(rows)
+        return extractor.fitted(rows, components, self.power)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceOptions:
+    """Where the public reference comes from: a file, or rows made up from the schema."""
+
+    public: Annotated[
+        Path | None, Option(help="Public, unlabelled records, in the same columns.")
+    ] = None
+    reference: Annotated[
+        str | None, Option(help="Without --public: from-schema, which costs nothing.")
+    ] = None
+    reference_rows: Annotated[
+        int, Option(help="Rows that --reference makes up.", min=1, max=100_000)
+    ] = 2000
+
+    def check(self, data: Path, kind: str) -> None:
+        """Raise InvalidInput if the reference is the private file, or cannot be made."""
+        public, reference = self.public, self.reference
+        if public is not None and reference is not None:
+            raise InvalidInput("Give either --public or --reference.")
+        if reference not in (None, FROM_SCHEMA):
+            raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
+        if reference is not None and kind != "table":
+            raise InvalidInput(
+                "The 'reference' option needs --features table, whose schema it uses."
+            )
+        if public is not None and public.exists() and data.exists() and public.samefile(data):
+            raise InvalidInput(
+                "The 'public' option must name another file than 'data': the reference is not "
+                "protected. Take rows from another source, or --reference from-schema."
+            )
+
+    def rows(self, extractor: stores.StoreExtractor) -> Any:
+        """Return raw public rows, or None."""
+        if self.public is not None:
+            return read_records(self.public, extractor).features
+        if self.reference is None:
+            return None
+        schema = features.TableSchema.from_dict(extractor.options["schema"])
+        return features.rows_from_schema(schema, self.reference_rows)
 
 
 @grouped
@@ -48,97 +203,264 @@ def init(
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
-        str | None, typer.Option(help="Make features on Ray: auto, an address, or local.")
+        str | None, Option(help="Make features on Ray: auto, an address, or local.")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    from vicinal.store import CLASSES, Store, TargetSchema
-
-    public = reference_options.public
     reference_options.check(data, feature_options.features)
     plan = plan_given(ctx)
-    target = TargetSchema.of(plan)
-    target.settings(plan)  # every value is checked before anything is said or read
+    target = targets.declared_target(plan)
+    planning.IndKNNPlan.of_target(
+        target, plan
+    )  # every value is checked before anything is said or read
     columns_of_y = target_columns(target, label)
-    plain = feature_options.extractor(public, [label, subject, *columns_of_y])
+    plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
-        if not quiet and target.kind == CLASSES:
-            _say_before(plan, feature_options.features, reference_options.reference)
+        if not quiet and target.voted:
+            made_up = reference_options.reference == FROM_SCHEMA
+            _say_before(plan, made_up=made_up and feature_options.features == "table")
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
         with naming(data):
             rows = reference_options.rows(unmapped)
         extractor, points = feature_options.reference_points(rows, unmapped)
         if points is not None:
-            _say_of_reference(plan, points, extractor, quiet=quiet)
+            warn_about_reference(points, _feature_names(extractor))
+            known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
+            if known and not quiet:
+                n_public, n_features = points.shape
+                on_points = _request(plan).changed(n_features=n_features, n_public=n_public)
+                _say(linear_model_lines(on_points))
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            opened = Store.init(
+            opened = stores.Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
                 extractor=extractor, ledger=ledger, witness=witness, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()
-            if json or not quiet:
-                say(facts, f"{init_summary(store, facts, points)}\n\n{opened.guarantee()}", json)
+            if json:
+                echo(as_json(facts))
+            elif not quiet:
+                size = 0 if points is None else len(points)
+                echo(f"{_summary(store, facts, target, size)}\n\n{opened.guarantee()}")
 
 
 init.command_class = PlanCommand  # type: ignore[attr-defined]
 
 
-def _request(plan: dict[str, Any]) -> PlanRequest:
-    from vicinal.planning import PlanRequest
-
-    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
-    gate = plan.get("reuse_predictions") == "gate"
-    size = plan.get("n_records") or 1
-    return PlanRequest(n_records=size, n_classes=len(plan["classes"]), gate=gate, **parameters)
-
-
-def _say_before(plan: dict[str, Any], features: str, reference: str | None) -> None:
-    """Tell what is known of a plan for classes before anything is read."""
-    n_known = bool(plan.get("n_records"))
-    say_verdict(_request(plan), plan["classes"], plan.get("class_prior"), known=n_known)
-    if reference == FROM_SCHEMA and features == "table":
-        say_thin_reference(with_model=plan.get("model_share") != 0)
-
-
-def _say_of_reference(
-    plan: dict[str, Any], points: AnyArray, extractor: StoreExtractor, *, quiet: bool
-) -> None:
-    """Warn of a weak reference; tell of a private model where it may be better than neighbours."""
-    from vicinal.cli._verdicts import warn_about_reference
-
-    warn_about_reference(points, _feature_names(extractor))
-    known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
-    if known and not quiet:
-        n_public, n_features = points.shape
-        say_linear_model(replace(_request(plan), n_features=n_features, n_public=n_public))
-
-
 def audience(
     ctx: typer.Context,
     store: StorePath,
-    name: Annotated[str, typer.Argument(help="What to call it.")],
+    name: Annotated[str, Argument(help="What to call it.")],
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.open_audience(name, **plan_given(ctx))
-        typer.echo(str(opened.guarantee(name)))
+        echo(str(opened.guarantee(name)))
 
 
 audience.command_class = AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _feature_names(extractor: StoreExtractor) -> list[str] | None:
-    """Return the names of features that are columns of a file, or made of them; None otherwise."""
-    from vicinal.features import TableSchema
+def _request(plan: dict[str, Any]) -> planning.IndKNNPlan:
+    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
+    parameters["reuse_predictions"] = plan.get("reuse_predictions") == "gate" and planning.GATE
+    parameters["n_records"] = plan.get("n_records") or 1
+    return planning.IndKNNPlan.of_classes(len(plan["classes"]), **parameters)
 
+
+def _say(lines: list[str]) -> None:
+    for line in lines:
+        echo(f"vicinal: {line}", err=True)
+
+
+def _say_before(plan: dict[str, Any], *, made_up: bool) -> None:
+    """Tell what is known of a plan for classes before anything is read.
+
+    `made_up`: whether the reference's rows are made up from a schema.
+    """
+    shares, known = plan.get("class_prior"), bool(plan.get("n_records"))
+    _say(verdict_lines(_request(plan), plan["classes"], shares, known=known))
+    if made_up:
+        expected = _MADE_UP if plan.get("model_share") == 0 else _MADE_UP_BESIDE_MODEL
+        _say([
+            f"{expected} Queries are public: where some are at hand, take their file as --public."
+        ])  # fmt: skip
+
+
+def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_reference: int) -> str:
+    """Return lines on a new store: what it answers, from what, how noisy, with which model."""
+    plan, made_of = facts["audiences"]["default"]["plan"], facts["features"]
+    multiplier, count = plan.get("noise_multiplier"), plan.get("n_neighbors")
+    votes = ""
+    # Where answers are reused, noise changes with them.
+    if plan["reuse_predictions"] == "none" and multiplier is not None and count is not None:
+        noise = multiplier * math.sqrt(count)
+        votes = f", about {count} neighbours a query, noise of {noise:.1f} votes"
+    lines = [
+        f"{store}: {plan['n_queries']} answers of {target.described()}.",
+        f"{made_of['number']} features ({made_of['kind']}); a reference of {n_reference} rows.",
+        f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
+    ]
+    if "model_share" in plan and not plan["model_share"]:
+        lines.append("Private model: none.")
+    elif "model_share" in plan:
+        lines.append(
+            f"Private model: trained, from at most {plan['model_share']:.0%} of every budget. "
+            "Erasing somebody does not\nchange it; --model-share 0 makes a store without one."
+        )
+    return "\n".join(lines)
+
+
+def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:
+    """Return the names of features that are columns of a file, or made of them; None otherwise."""
     if extractor.public_map is not None:
         return None
     if extractor.kind == "table":
-        return list(TableSchema.from_dict(extractor.options["schema"]).feature_names)
+        return list(features.TableSchema.from_dict(extractor.options["schema"]).feature_names)
     return extractor.columns
+
+
+def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
+    """Warn of few rows, constant features, and one feature that swamps the others.
+
+    Features without names are numbered from 1.
+    """
+    import numpy as np
+
+    rows = np.asarray(points, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size:
+        return
+    found = _faults_of_spread(rows, names or [str(i) for i in range(1, rows.shape[1] + 1)])
+    if len(rows) < FEW_ROWS:
+        found = [
+            (
+                f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods "
+                "are guesses. Take some hundreds of public rows."
+            ),
+            *found,
+        ]
+    for text in found:
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _faults_of_spread(rows: Floats, names: Sequence[str]) -> list[str]:
+    import numpy as np
+
+    faults: list[str] = []
+    if len(rows) < 2:
+        return faults
+    constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
+    if constant:
+        more = ", ..." if len(constant) > _SHOWN else ""
+        faults.append(
+            f"Constant in the reference, so of no use there: feature "
+            f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
+        )
+    spread = (rows / (np.abs(rows).max() or 1.0)).std(axis=0)  # Squares stay finite.
+    largest = int(spread.argmax())
+    share = 1 / np.square(spread / spread[largest]).sum() if spread[largest] > 0 else 0.0
+    if rows.shape[1] > 1 and share > SWAMPED:
+        faults.append(
+            f"Feature {names[largest]} swamps the others: it has {share:.0%} of the reference's "
+            "variance, and alone decides who is near. Give a schema (--features table), which "
+            "standardises columns."
+        )
+    return faults
+
+
+def schema(
+    public: Annotated[
+        Path | None,
+        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv."),
+    ] = None,
+    out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
+    check: Annotated[
+        Path | None, Option(help="The owner's table: say what of it will not fit.")
+    ] = None,
+    schema: Annotated[Path | None, Option(help="The schema to check against.")] = None,
+    reference: Annotated[
+        Path | None,
+        Option(help="Public reference: say how many of its rows equal one of the owner's."),
+    ] = None,
+    label: Annotated[
+        str | None, Option(help="Column of labels, or several with semicolons: no features.")
+    ] = None,
+    subject: Annotated[str | None, Option(help="Column of subject ids: no feature.")] = None,
+    json: Json = False,
+) -> None:
+    """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
+    labels = [] if label is None else label.split(";")
+    apart = [*labels, *([] if subject is None else [subject])]
+    if (public is None) == (check is None):
+        raise InvalidInput("Give either a public table to draft from, or --check DATA.")
+    if check is not None:
+        _check(check, schema, reference, apart, json=json)
+    elif public is not None:
+        _draft(public, out, apart)
+
+
+def _draft(public: Path, out: Path | None, apart: list[str]) -> None:
+    drafted, notes = features.draft_schema(datasets.read_table(public), apart)
+    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
+    for note in notes:
+        echo(note, err=True)
+    if out is None:
+        echo(text, nl=False)
+        return
+    write_file(out, text)
+    echo(
+        f"{out}: {len(drafted.columns)} columns with features. Look through bounds, kinds and "
+        "values: they are public, and the table's own.",
+        err=True,
+    )
+
+
+def _check(
+    data: Path, schema: Path | None, reference: Path | None, apart: list[str], *, json: bool
+) -> None:
+    if reference is not None and schema is None:
+        raise InvalidInput("The 'reference' option needs --schema.")
+    declared = None if schema is None else features.TableSchema.load(schema).usable()
+    if declared is not None:
+        declared.refuse(apart, "labels or subjects")
+    table = datasets.read_table(data)
+    misfits = features.check_table(table, declared, apart)
+    stops = any(misfit.stops for misfit in misfits)
+    shared = None
+    if reference is not None and declared is not None and not stops:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
+            transform = features.TableFeatures(declared).transform
+            shared = datasets.coincidences(
+                transform(table), transform(datasets.read_table(reference))
+            )
+    if json:
+        result = {
+            "private": True,
+            "fits": not stops,
+            "misfits": [
+                {
+                    "column": m.column,
+                    "what": m.fault,
+                    "rows": m.rows,
+                    "fix": m.fix,
+                    "stops": m.stops,
+                }
+                for m in misfits
+            ],
+            "coincidences": shared and {**asdict(shared), "suspicious": shared.suspicious},
+        }
+        echo(as_json(result))
+    else:
+        lines = ["For the owner of the table only: counts of rows are private."]
+        lines += [f"{'MEND' if m.stops else 'note'}  {m}" for m in misfits]
+        echo("\n".join(lines) if misfits else f"{data} fits.")
+        if shared is not None:
+            echo(str(shared))
+    if stops:
+        raise InvalidInput(f"{data} does not fit. Mend what is marked, or edit the schema.")

@@ -1,52 +1,181 @@
-"""The program `vicinal`: its commands.
+"""The program `vicinal`: its commands, each imported when it is named, and how they end.
 
 Exit codes: 0 done, 2 bad usage or input, 3 refused for privacy, 130 interrupted. What went wrong is
-one line on stderr. Commands import what takes long to load when they run, never at the top of their
-module.
+one line on stderr. Messages name parameters as Python does; here they name the command's flag
+instead. A command's module imports nothing heavy at its top: what it takes from other packages it
+takes by attribute (`reports.verdict`), as faces load a name when it is used.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from operator import itemgetter
+from typing import Annotated, Any, ClassVar, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from vicinal.cli._group import PLAIN, CommandGroup
+from vicinal import __version__
+from vicinal.cli._options import FLAG_OF
+from vicinal.cli._output import sign_of_life
+from vicinal.errors import PrivacyRefused, VicinalError
+
+BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
+
+# A traceback with local variables would show private records.
+PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
+"""How every program and every group of commands shows itself."""
+
+_ARGUMENT_OF = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
+"""Arguments of methods whose option has another name, and that option's name in a command."""
+
+_LOSS = "accept the loss"
+_NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
+
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # typer gives it no public name
+_RESULTS = frozenset({"onnx", "out", "plot", "report"})
+_SHOWN = 2
+
+
+def with_flags(message: str, command: Any) -> str:
+    """Return a message that names the command's flags, where it has one for the parameter."""
+    flags, option_of = dict(_flags(command)), FLAG_OF | _ARGUMENT_OF
+
+    def flag(match: re.Match[str]) -> str:
+        flag_name = flags.get(match[1]) or flags.get(option_of.get(match[1], ""))
+        return match[0] if flag_name is None else f"{flag_name} option"
+
+    if "accept_loss" in flags:
+        message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")
+    return _NAMED.sub(flag, message)
+
+
+def _flags(command: Any) -> Iterator[tuple[str, str]]:
+    """Yield each option's name and its longest flag; of a group those of all its commands."""
+    for option in getattr(command, "params", ()):
+        flags = [flag for flag in option.opts if flag.startswith("--")]
+        if flags:
+            yield option.name, flags[0]
+            yield flags[0].removeprefix("--").replace("-", "_"), flags[0]
+    for inner in getattr(command, "commands", {}).values():
+        yield from _flags(inner)
+
+
+def with_hint(error: Any) -> None:
+    """Add to a complaint of an extra argument which of the command's options it may belong to.
+
+    Options that may be repeated come first, as ids do; files that a command writes are left out.
+    """
+    if error.ctx is None or "extra argument" not in error.message:
+        return
+    options = [
+        (not each.multiple, each.opts[0], each.help or "")
+        for each in error.ctx.command.params
+        if each.opts[0].startswith("--") and not each.is_flag and each.name not in _RESULTS
+        if error.ctx.get_parameter_source(each.name).name != "COMMANDLINE" or each.multiple
+    ]
+    likeliest = sorted(options, key=itemgetter(0))[:_SHOWN]
+    flags = [f"{flag} ({text.removesuffix('.')})" for _, flag, text in likeliest]
+    if flags:
+        error.message += f". Put the option's name before it: {', or '.join(flags)}."
+
+
+class CommandGroup(TyperGroup):
+    """Commands that are imported when named, and whose errors end the program with a sentence.
+
+    `places` says where each command stands: ``module:function``, or ``module:app`` for a group.
+    `tasks` says what help puts together: a heading, and the commands under it. Others come last.
+    """
+
+    places: ClassVar[Mapping[str, str]] = {}
+    tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
+        """Return the names of all commands, sorted."""
+        return sorted(self.places)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return a command, or None if there is none of that name."""
+        place = self.places.get(cmd_name)
+        return None if place is None else _command(cmd_name, place)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help, those of one task together."""
+        grouped = {name for names in self.tasks.values() for name in names}
+        others = [name for name in self.list_commands(ctx) if name not in grouped]
+        width = formatter.width - 6 - max(map(len, self.places))
+        for heading, names in (*self.tasks.items(), ("Commands", others)):
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            rows = [(name, command.get_short_help_str(width)) for name, command in commands]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=30)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:
+            _stop("interrupted.", INTERRUPTED)
+        except USAGE_ERROR as error:
+            with_hint(error)
+            raise
+        except VicinalError as error:
+            command = self.get_command(ctx, ctx.invoked_subcommand or "")
+            code = REFUSED if isinstance(error, PrivacyRefused) else BAD_INPUT
+            _stop(with_flags(str(error), command), code)
+
+
+def group_of(help_text: str) -> typer.Typer:
+    """Return a group of commands, still empty."""
+    return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, **PLAIN)
+
+
+def _command(name: str, place: str) -> TyperCommand | TyperGroup:
+    module, _, attribute = place.partition(":")
+    member = getattr(import_module(module), attribute)
+    if not isinstance(member, typer.Typer):
+        app = typer.Typer(add_completion=False, **PLAIN)
+        app.command(name, cls=getattr(member, "command_class", None))(member)
+        member = app
+    command = typer.main.get_command(member)
+    command.name = name
+    return command  # type: ignore[return-value]
+
+
+def _stop(words: str, code: int) -> NoReturn:
+    typer.echo("vicinal: " + " ".join(words.split()), err=True)
+    raise typer.Exit(code)
+
+
+_MODULES = {
+    "_audit": ("audit", "certificate"),
+    "_init": ("audience", "init", "schema"),
+    "_labelling": ("label", "student", "transfer"),
+    "_machine": ("demo", "doctor"),
+    "_plan": ("account", "calibrate", "plan"),
+    "_serving": ("serve", "shard"),
+    "_store": (
+        *("add", "allow", "backup", "erase", "evaluate", "export-guarantee", "inspect"),
+        *("predict", "refresh", "restore", "verify"),
+    ),
+}
 
 
 class Commands(CommandGroup):
     """The commands of `vicinal`."""
 
     places: ClassVar = {
-        "account": "vicinal.cli._account:account",
-        "add": "vicinal.cli._store:add",
-        "allow": "vicinal.cli._store:allow",
-        "audience": "vicinal.cli._init:audience",
-        "audit": "vicinal.cli._audit:audit",
-        "backup": "vicinal.cli._store:backup",
-        "calibrate": "vicinal.cli._account:calibrate",
-        "certificate": "vicinal.cli._certificate:certificate",
-        "demo": "vicinal.cli._demo:demo",
-        "doctor": "vicinal.cli._doctor:doctor",
-        "evaluate": "vicinal.cli._evaluate:evaluate",
-        "erase": "vicinal.cli._subjects:erase",
-        "export-guarantee": "vicinal.cli._store:export_guarantee",
-        "init": "vicinal.cli._init:init",
-        "inspect": "vicinal.cli._store:inspect",
-        "keys": "vicinal.cli._keys:app",
-        "label": "vicinal.cli._label:label",
-        "plan": "vicinal.cli._plan:plan",
-        "predict": "vicinal.cli._store:predict",
-        "receipt": "vicinal.cli._receipt:app",
-        "refresh": "vicinal.cli._store:refresh",
-        "restore": "vicinal.cli._store:restore",
-        "schema": "vicinal.cli._schema:schema",
-        "serve": "vicinal.cli._serve:serve",
-        "shard": "vicinal.cli._shards:shard",
+        name: f"vicinal.cli.{module}:{name.replace('-', '_')}"
+        for module, names in _MODULES.items()
+        for name in names
+    } | {
+        "keys": "vicinal.cli._serving:keys",
+        "receipt": "vicinal.cli._audit:receipt",
         "smoothed": "vicinal.cli._smoothed:app",
-        "student": "vicinal.cli._student:student",
-        "transfer": "vicinal.cli._transfer:transfer",
-        "verify": "vicinal.cli._store:verify",
     }
     tasks: ClassVar = {
         "Try it": ("demo", "doctor"),
@@ -71,17 +200,15 @@ app = typer.Typer(
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from vicinal import __version__
-
         typer.echo(f"vicinal {__version__}")
         raise typer.Exit
 
 
+_Version = Annotated[
+    bool, typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True)
+]
+
+
 @app.callback()
-def _main(
-    version: Annotated[
-        bool,
-        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
-    ] = False,
-) -> None:
+def _main(version: _Version = False) -> None:
     """Differentially private prediction by nearest neighbours."""

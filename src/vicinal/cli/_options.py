@@ -1,32 +1,63 @@
-"""Options that several commands have, each declared once, and groups of them as dataclasses."""
+"""Options that several commands have, each declared once, groups of them, and options of plans.
+
+A group is a dataclass whose fields are options. Options of plans are made of the tables of
+parameters, one for each; the tables import numpy, so that is done when a command that takes a plan
+runs or shows its help.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
+from typer import Argument, Option
+from typer.core import TyperCommand
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store's folder.")]
-Epsilon = Annotated[float, typer.Option(help="Bound on the privacy loss.")]
-Delta = Annotated[float, typer.Option(help="Chance that the bound does not hold.")]
+from vicinal import planning
+
+Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
+StorePath = Annotated[Path, Argument(metavar="STORE", help="The store's folder.")]
+Epsilon = Annotated[float, Option(help="Bound on the privacy loss.")]
+Delta = Annotated[float, Option(help="Chance that the bound does not hold.")]
 Data = Annotated[
-    Path, typer.Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
+    Path, Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
 ]
-Label = Annotated[str | None, typer.Option(help="Column of labels.")]
-Subject = Annotated[str | None, typer.Option(help="Column of subject ids.")]
-Audience = Annotated[str, typer.Option(help="Whose budgets and whose plan.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
+Label = Annotated[str | None, Option(help="Column of labels.")]
+Subject = Annotated[str | None, Option(help="Column of subject ids.")]
+SubjectIds = Annotated[list[str] | None, Option(help="An id; repeat for more.")]
+SubjectFile = Annotated[Path | None, Option(help="File with one id a line.")]
+Audience = Annotated[str, Option(help="Whose budgets and whose plan.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 Ledger = Annotated[
-    str | None, typer.Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
+    str | None, Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]
 Witness = Annotated[
-    Path | None, typer.Option(help="File that remembers how far the store came; on another disk.")
+    Path | None, Option(help="File that remembers how far the store came; on another disk.")
+]
+Ray = Annotated[
+    str | None,
+    Option(
+        help="Run a cluster's shards on Ray: auto (the engine that runs here), its address, or "
+        "local (start one). Default: in this process."
+    ),
+]
+ShardSeconds = Annotated[
+    float,
+    Option(
+        "--shard-s",
+        min=0.01,
+        help="Seconds that a block waits for a cluster's shards; the first, also for their start.",
+    ),
+]
+AcceptLoss = Annotated[
+    bool, Option("--accept-loss", help="Spend every budget, as charges are not known.")
 ]
 
 
@@ -55,16 +86,124 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 def _expanded(signature: inspect.Signature, hints: dict[str, Any]) -> Iterator[inspect.Parameter]:
     """Yield the parameters of a command, fields in the place of dataclasses; all by keyword."""
+    keyword = inspect.Parameter.KEYWORD_ONLY
     for name, each in signature.parameters.items():
         kind = hints[name]
         if not dataclasses.is_dataclass(kind):
-            yield each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=kind)
+            yield each.replace(kind=keyword, annotation=kind)
             continue
         of_fields = get_type_hints(kind, include_extras=True)
         for field in dataclasses.fields(kind):
             missing = field.default is dataclasses.MISSING
             default = inspect.Parameter.empty if missing else field.default
-            yield inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=default,
-                annotation=of_fields[field.name],
-            )  # fmt: skip
+            annotation = of_fields[field.name]
+            yield inspect.Parameter(field.name, keyword, default=default, annotation=annotation)
+
+
+FLAG_OF = {
+    "bounds": "target",
+    "id": "name",
+    "n_features": "features",
+    "n_neighbors": "neighbors",
+    "n_queries": "queries",
+    "n_records": "records",
+    "n_shards": "shards",
+    "n_thresholds": "thresholds",
+    "reuse_predictions": "reuse",
+}
+"""Parameters of plans whose option has another name, and that option's name in a command."""
+
+_PLAN = "plan"
+_LEFT_OUT = ("execution", "interactions", "simulation_seed")
+"""What a store sets itself, or does not take."""
+
+
+class PlanCommand(TyperCommand):
+    """A command that takes a plan: its own options, and one for each parameter that it may set."""
+
+    left_out: tuple[str, ...] = _LEFT_OUT
+    _complete: bool
+
+    @property
+    def params(self) -> list[Any]:
+        """All options: one list, which the parser adds its own to."""
+        if not self._complete:
+            self._params.extend(_options(self.left_out))
+            self._complete = True
+        return self._params
+
+    @params.setter
+    def params(self, own: list[Any]) -> None:
+        self._params, self._complete = list(own), False
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what was given of the plan waits in the context."""
+        fields = _parameters()
+        names = [name for name in fields if name not in self.left_out and name in ctx.params]
+        texts = {name: ctx.params.pop(name) for name in names}
+        ctx.meta[_PLAN] = {
+            name: fields[name].metadata["check"].parsed(text)
+            for name, text in texts.items()
+            if text is not None
+        }
+        return super().invoke(ctx)
+
+
+class AudiencePlanCommand(PlanCommand):
+    """A command that takes the plan of a further audience, without what all audiences share."""
+
+    left_out = (
+        *_LEFT_OUT,
+        *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+        *("kernel", "norm_bound", "index"),
+    )
+
+
+def plan_given(ctx: Any) -> dict[str, Any]:
+    """Return the parameters that were given on the command line, as an estimator takes them."""
+    return dict(ctx.meta[_PLAN])
+
+
+def default_of(name: str) -> Any:
+    """Return what a parameter is where it was not given."""
+    return _parameters()[name].default
+
+
+@functools.cache
+def _parameters() -> dict[str, dataclasses.Field[Any]]:
+    from vicinal._parameters import declared
+
+    return {each.name: each for taken in planning.PARAMETERS.values() for each in declared(taken)}
+
+
+@functools.cache
+def _options(left_out: tuple[str, ...]) -> list[Any]:
+    """Return the options as typer makes them of a function that takes them all."""
+    names = [name for name in _parameters() if name not in left_out]
+    kinds = {name: Annotated[str | None, _option(name)] for name in names}
+
+    def takes_all(**plan: str | None) -> None: ...
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    takes_all.__annotations__ = kinds
+    takes_all.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, keyword, default=None, annotation=k) for n, k in kinds.items()]
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(takes_all)
+    option_of = {option.name: option for option in typer.main.get_command(app).params}
+    return [option_of[name] for name in names]
+
+
+def _option(name: str) -> Any:
+    from vicinal._parameters import Unless
+
+    each = _parameters()[name]
+    check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")
+    if isinstance(check, Unless) and check.automatic is None:
+        check = check.check  # there is no word for it here: it is left out
+    plain = re.sub(r",? see :mod:[\w.]+", "", each.metadata["doc"].replace("`", ""))
+    first = re.split(r"\.(?: (?=[A-Z\"])|$)", plain)[0]
+    default = "" if each.default in (None, dataclasses.MISSING) else f"; default {each.default}"
+    help_text = f"{first} ({check.option_type}{default or ''})."
+    return Option(f"--{flag}", help=help_text, metavar=check.metavar, show_default=False)

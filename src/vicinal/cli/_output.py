@@ -1,4 +1,4 @@
-"""What commands share: files and folders they write, what they say and ask, and progress.
+"""What commands share: files they read and write, what they say and ask, and progress.
 
 What cannot be undone is confirmed: at the terminal, or with --yes. Progress bars are for people at
 a terminal; everybody else sees none.
@@ -13,12 +13,19 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from vicinal._progress import Begin, Step, shown
 from vicinal.errors import InvalidInput
+
+PATIENCE = 20.0
+"""Seconds after which a command says that it goes on."""
+
+_ENDLESS = frozenset({"serve"})
+_work: dict[str, tuple[int, int]] = {}
+"""Pieces of work under way: how much is done, of how much."""
 
 
 def output_folder(path: Path) -> Path:
@@ -49,11 +56,6 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-def say(facts: dict[str, Any], text: str, json: bool) -> None:
-    """Print facts: as JSON, or as a text."""
-    typer.echo(as_json(facts) if json else text)
-
-
 def read_json(path: Path, noun: str) -> Any:
     """Return what a JSON file holds; `noun` is it, in errors: "plan"."""
     try:
@@ -62,6 +64,11 @@ def read_json(path: Path, noun: str) -> Any:
         raise InvalidInput(f"The {noun} {path} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise InvalidInput(f"The {noun} {path} is not JSON: {error}.") from None
+
+
+def as_json(result: dict[str, Any]) -> str:
+    """Return one JSON object; NaN and infinities are refused, as JSON has none."""
+    return json.dumps(result, indent=2, allow_nan=False)
 
 
 def picture_format(plot: Path | None, *formats: str) -> str:
@@ -90,11 +97,6 @@ def warnings_said() -> Iterator[None]:
         yield
 
 
-def as_json(result: dict[str, Any]) -> str:
-    """Return one JSON object; NaN and infinities are refused, as JSON has none."""
-    return json.dumps(result, indent=2, allow_nan=False)
-
-
 def peak_memory() -> int | None:
     """Return the most memory that this process had at any time, in bytes; None if unknown."""
     try:
@@ -103,9 +105,6 @@ def peak_memory() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
 
 
 def confirm(consequence: str, *, yes: bool) -> None:
@@ -122,14 +121,6 @@ def confirm(consequence: str, *, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-PATIENCE = 20.0
-"""Seconds after which a command says that it goes on."""
-
-_ENDLESS = frozenset({"serve"})
-_parts: dict[str, tuple[int, int]] = {}
-"""Pieces of work under way: how much is done, of how much."""
-
-
 @contextmanager
 def progress(*, silent: bool = False) -> Iterator[Begin]:
     """Show bars on stderr if both stdout and stderr are terminals; else note the shares done.
@@ -143,9 +134,7 @@ def progress(*, silent: bool = False) -> Iterator[Begin]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:3.0f} %"),
+        *(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:3.0f} %")),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
@@ -173,8 +162,8 @@ def sign_of_life(command: str | None) -> Iterator[None]:
     if command in _ENDLESS or _terminal():
         yield
         return
-    _parts.clear()
-    timer = threading.Timer(PATIENCE, _say, (command,))
+    _work.clear()
+    timer = threading.Timer(PATIENCE, _say_it_goes_on, (command,))
     timer.daemon = True
     timer.start()
     try:
@@ -187,20 +176,18 @@ def _terminal() -> bool:
     return sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def _say(command: str | None) -> None:
-    shares = [f"{name} {100 * done // size} %" for name, (done, size) in _parts.items() if size]
-    sys.stderr.write(
-        f"vicinal: {command} goes on after {PATIENCE:g} s{': ' if shares else ''}"
-        f"{', '.join(shares)}.\n"
-    )
+def _say_it_goes_on(command: str | None) -> None:
+    shares = [f"{name} {100 * done // size} %" for name, (done, size) in _work.items() if size]
+    listed = f"{': ' if shares else ''}{', '.join(shares)}"
+    sys.stderr.write(f"vicinal: {command} goes on after {PATIENCE:g} s{listed}.\n")
     sys.stderr.flush()
 
 
 def _noted(name: str, size: int) -> Step:
-    _parts[name] = 0, size
+    _work[name] = 0, size
 
     def step(done: int) -> None:
-        before, _ = _parts[name]
-        _parts[name] = before + done, size
+        before, _ = _work[name]
+        _work[name] = before + done, size
 
     return step

@@ -1,18 +1,110 @@
-"""How the commands of a store read records, queries and the public reference."""
+"""How commands open a store or a cluster, and read records, queries and ids."""
 
 from __future__ import annotations
 
+import io
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vicinal import datasets, distributed, targets
+from vicinal import store as stores
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal.datasets import Dataset
-    from vicinal.store import StoreExtractor, TargetSchema
+    from vicinal._arrays import AnyArray
+    from vicinal._checks import SubjectId
+
+STREAM = "-"
+"""Stands for standard input and output."""
+
+_MAGIC = {b"PAR1": ".parquet", b"PK\x03\x04": ".npz", b"\x1f\x8b": ".csv.gz"}
+_LOCAL = "local"
+_MEMORY = 256 << 20
+"""Bytes of the object store of an engine that is started here: it holds a few blocks."""
+
+
+@contextmanager
+def opened_at(
+    path: Path,
+    ray: str | None = None,
+    policy: distributed.MissingShardPolicy | None = None,
+    *,
+    accept_loss: bool = False,
+) -> Iterator[stores.Store | distributed.Coordinator]:
+    """Open the store or the cluster that lies at `path`, and close it at the end."""
+    if not distributed.is_cluster(path):
+        if ray is not None:
+            raise InvalidInput(
+                f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
+                "vicinal shard"
+            )
+        with stores.Store.open(path, accept_loss=accept_loss) as store:
+            yield store
+        return
+    with ExitStack() as resources:
+        connect = (
+            distributed.local_transports
+            if ray is None
+            else resources.enter_context(engine_at(ray)).transports
+        )
+        cluster = distributed.Coordinator.open(path, connect, policy, accept_loss=accept_loss)
+        yield resources.enter_context(cluster)
+
+
+@contextmanager
+def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
+    """Start, or reach, a Ray engine, and leave it at the end."""
+    options: dict[str, Any] = {"memory": _MEMORY} if ray == _LOCAL else {}
+    engine = distributed.RayCluster(None if ray == _LOCAL else ray, **options)
+    try:
+        yield engine
+    finally:
+        engine.stop()
+
+
+@contextmanager
+def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores.StoreExtractor]:
+    """Have an extractor work on a Ray engine, if one is asked for."""
+    if ray is None:
+        yield extractor
+        return
+    with engine_at(ray) as engine:
+        yield distributed.SpreadExtractor(
+            extractor.kind, extractor.options, extractor.public_map, extractor.columns, engine
+        )
+
+
+def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
+    """Return the ids of an option and of a file, each in its one form."""
+    from vicinal import _checks
+
+    ids = _checks.subject_ids("subject", single or [])
+    return [*ids, *([] if listed is None else datasets.read_ids(listed))]
+
+
+@contextmanager
+def local_file(data: str) -> Iterator[Path]:
+    """Yield the path of a file; standard input becomes one for as long as it is needed."""
+    if data != STREAM:
+        yield Path(data)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            content = datasets.read_whole(sys.stdin.fileno())
+        except io.UnsupportedOperation:  # another program's, or a test's, that is no file
+            content = sys.stdin.buffer.read()
+        suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
+        path = Path(folder) / f"standard input{suffix}"
+        path.write_bytes(content)
+        try:
+            yield path
+        except InvalidInput as error:
+            raise InvalidInput(str(error).replace(f"{folder}/", "")) from None
 
 
 @contextmanager
@@ -28,38 +120,48 @@ def naming(path: Path) -> Iterator[None]:
 
 def read_records(
     path: Path,
-    extractor: StoreExtractor,
-    label: str | None,
-    subject: str | None,
-    targets: Sequence[str] = (),
-) -> Dataset:
+    extractor: stores.StoreExtractor,
+    label: str | None = None,
+    subject: str | None = None,
+    columns: Sequence[str] = (),
+) -> datasets.Dataset:
     """Return the records of a file, raw, as the store's extractor takes them.
 
-    `targets` are columns of numbers that records carry in place of a label.
+    `columns` are those of numbers that records carry in place of a label.
     """
-    from vicinal.datasets import load_images, load_table
-
     if path.is_dir():
-        return load_images(path)
+        return datasets.load_images(path)
     if path.name.endswith(".npz") and extractor.kind != "table":
-        return load_table(path)
+        return datasets.load_table(path)
+    options: dict[str, Any] = {"columns": extractor.columns}
+    if extractor.kind == "table":
+        options = {"named": True}
+    elif extractor.kind == "text":
+        options = {"text": extractor.columns[0] if extractor.columns else "text"}
     with naming(path):
-        if extractor.kind == "table":
-            return load_table(path, label, subject, named=True, targets=targets)
-        if extractor.kind == "text":
-            column = extractor.columns[0] if extractor.columns else "text"
-            return load_table(path, label, subject, text=column, targets=targets)
-        return load_table(path, label, subject, extractor.columns, targets=targets)
+        return datasets.load_table(path, label, subject, targets=columns, **options)
 
 
-def target_columns(target: TargetSchema, label: str | None) -> list[str]:
+def read_labelled(
+    path: Path,
+    extractor: stores.StoreExtractor,
+    target: targets.Target,
+    label: str | None,
+    subject: str | None,
+) -> tuple[datasets.Dataset, AnyArray]:
+    """Return the records of a file, and what they carry, as :func:`read_records`."""
+    dataset = read_records(path, extractor, label, subject, target_columns(target, label))
+    if dataset.labels is None:
+        raise InvalidInput("The 'label' option must name the column of labels.")
+    return dataset, dataset.labels
+
+
+def target_columns(target: targets.Target, label: str | None) -> list[str]:
     """Return the columns that numbers or several labels stand in; none where there are classes.
 
     Raises InvalidInput with a column of labels where each target is a column of its own.
     """
-    from vicinal.store import CLASSES
-
-    if target.kind == CLASSES:
+    if target.voted:
         return []
     if label is not None:
         raise InvalidInput(
@@ -70,35 +172,23 @@ def target_columns(target: TargetSchema, label: str | None) -> list[str]:
 
 
 def read_queries(
-    path: Path, extractor: StoreExtractor, name: str | None
-) -> tuple[dict[str, Any], Dataset]:
+    path: Path, extractor: stores.StoreExtractor, name: str | None
+) -> tuple[dict[str, Any], datasets.Dataset]:
     """Return what goes before the answers (a column, or names of images), and the queries."""
-    from vicinal.datasets import read_table
-
     if name is None:
-        dataset = read_records(path, extractor, None, None)
+        dataset = read_records(path, extractor)
         return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option names a column; images and npz files have none.")
-    table = read_table(path)
+    table = datasets.read_table(path)
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")
     if extractor.kind == "columns" and extractor.columns is None:
         others = [column for column in table.column_names if column != name]
         extractor = replace(extractor, columns=others)
-    dataset = read_records(path, extractor, None, None)
+    dataset = read_records(path, extractor)
     rows: Any = dataset.features
     declared = extractor.options.get("schema", {}).get("columns", {})
     if extractor.kind == "table" and name not in declared:
         dataset = replace(dataset, features=rows.drop_columns([name]))
     return {name: table[name]}, dataset
-
-
-def identified(first: dict[str, Any]) -> dict[str, Any]:
-    """Return what goes before the answers, as JSON has it."""
-    listed = {name: getattr(c, "to_pylist", lambda c=c: c)() for name, c in first.items()}
-    return {"ids": [_plain(value) for value in next(iter(listed.values()))]} if listed else {}
-
-
-def _plain(value: object) -> object:
-    return value if isinstance(value, int | float | str | None) else str(value)

@@ -6,18 +6,19 @@ import csv
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option, echo
 
-from vicinal.cli._account import read_plan
-from vicinal.cli._group import group_of
+from vicinal import reports, smoothed
+from vicinal.cli._main import group_of
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json, picture_format, write_file
+from vicinal.cli._plan import read_plan
 from vicinal.errors import InvalidInput
 
 app = group_of("Audit mechanisms without noise (smoothed differential privacy).")
 
-Plot = Annotated[Path | None, typer.Option(help="Draw into this .png, .svg or .pdf file.")]
-Epsilons = Annotated[list[float], typer.Option("--epsilon", help="May be given several times.")]
+Plot = Annotated[Path | None, Option(help="Draw into this .png, .svg or .pdf file.")]
+Epsilons = Annotated[list[float], Option("--epsilon", help="May be given several times.")]
 
 _FORMATS = ("png", "svg", "pdf")
 _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
@@ -25,11 +26,11 @@ _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
 
 @app.command()
 def election(
-    table: Annotated[Path, typer.Argument(metavar="FILE.csv", help="A row for each electorate.")],
-    lost: Annotated[float, typer.Option(help="Share of ballots that are not counted.")],
-    accuracy: Annotated[float, typer.Option(help="Guesses better than this count.")] = 0.51,
-    columns: Annotated[str, typer.Option(help="The columns with votes, by commas.")] = "",
-    records: Annotated[int, typer.Option(help="Voters of the smoothed part; 0: the fewest.")] = 0,
+    table: Annotated[Path, Argument(metavar="FILE.csv", help="A row for each electorate.")],
+    lost: Annotated[float, Option(help="Share of ballots that are not counted.")],
+    accuracy: Annotated[float, Option(help="Guesses better than this count.")] = 0.51,
+    columns: Annotated[str, Option(help="The columns with votes, by commas.")] = "",
+    records: Annotated[int, Option(help="Voters of the smoothed part; 0: the fewest.")] = 0,
     epsilon: Epsilons = [0.5, 1.0, 2.0, 7.0],  # noqa: B006 - typer reads the default once
     json: Json = False,
     plot: Plot = None,
@@ -40,15 +41,16 @@ def election(
     in which everybody is like the voters of some row.
     """
     from vicinal import _checks
-    from vicinal.reports import audit, election_row, end_text
 
     kind = picture_format(plot, *_FORMATS)
     share = _checks.real("lost", lost, least=0, below=1)
     likely = _checks.real("accuracy", accuracy, least=0.5, below=1)
     names, votes = _votes(table, columns)
-    rows = [election_row(name, v, share, likely) for name, v in zip(names, votes, strict=True)]
+    rows = [
+        reports.election_row(name, v, share, likely) for name, v in zip(names, votes, strict=True)
+    ]
     n = records or min(sum(v) for v in votes)
-    report = audit({
+    report = reports.audit({
         "mechanism": {
             "kind": "histogram",
             "sampler": {"kind": "fixed_size", "size": round((1 - share) * n)},
@@ -58,56 +60,52 @@ def election(
         "epsilons": list(epsilon),
     })  # fmt: skip
     if json:
-        typer.echo(as_json({"private": True, "rows": rows, "smoothed": report}))
+        echo(as_json({"private": True, "rows": rows, "smoothed": report}))
     else:
-        typer.echo("PRIVATE unless these counts are public already: the deltas of the rows")
-        typer.echo(f"{'row':>24} {'votes':>12} {'delta':>12} {'utility':>12}")
+        echo("PRIVATE unless these counts are public already: the deltas of the rows")
+        echo(f"{'row':>24} {'votes':>12} {'delta':>12} {'utility':>12}")
         for row in rows:
-            ends = [end_text(row[name]) for name in ("log10_delta", "log10_utility")]
-            typer.echo(f"{row['election']:>24} {row['votes']:>12,} {ends[0]:>12} {ends[1]:>12}")
-        typer.echo()
-        _say(report)
+            ends = [reports.end_text(row[name]) for name in ("log10_delta", "log10_utility")]
+            echo(f"{row['election']:>24} {row['votes']:>12,} {ends[0]:>12} {ends[1]:>12}")
+        echo()
+        echo(reports.audit_text(report))
     _draw(report, plot, kind)
 
 
 @app.command()
 def audit(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.json", help="What is audited, as JSON.")],
+    spec: Annotated[Path, Argument(metavar="SPEC.json", help="What is audited, as JSON.")],
     json: Json = False,
     plot: Plot = None,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    from vicinal.reports import audit as run
-
     kind = picture_format(plot, *_FORMATS)
-    _show(run(read_plan(spec)), plot, kind, json=json)
+    _show(reports.audit(read_plan(spec)), plot, kind, json=json)
 
 
 @app.command()
 def gradients(
-    records: Annotated[int, typer.Option(help="Records N of a database.", min=2)] = 250,
-    sample: Annotated[int, typer.Option(help="Sampled records T; 0: the root of N.", min=0)] = 0,
-    law: Annotated[str, typer.Option(help="gaussian or laplace.")] = "gaussian",
-    mean: Annotated[float, typer.Option(help="Centre of the gradients.")] = 0.0,
-    scale: Annotated[float, typer.Option(help="Their spread.")] = 0.12,
+    records: Annotated[int, Option(help="Records N of a database.", min=2)] = 250,
+    sample: Annotated[int, Option(help="Sampled records T; 0: the root of N.", min=0)] = 0,
+    law: Annotated[str, Option(help="gaussian or laplace.")] = "gaussian",
+    mean: Annotated[float, Option(help="Centre of the gradients.")] = 0.0,
+    scale: Annotated[float, Option(help="Their spread.")] = 0.12,
     epsilon: Epsilons = [2.0],  # noqa: B006 - typer reads the default once
-    databases: Annotated[int, typer.Option(help="Databases to draw.", min=2)] = 20,
-    seed: Annotated[int, typer.Option(help="Which databases are drawn.", min=0)] = 0,
+    databases: Annotated[int, Option(help="Databases to draw.", min=2)] = 20,
+    seed: Annotated[int, Option(help="Which databases are drawn.", min=0)] = 0,
     json: Json = False,
     plot: Plot = None,
 ) -> None:
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
-    from vicinal.reports import audit as run
-    from vicinal.smoothed import LEVELS, gradient_law
-
     kind = picture_format(plot, *_FORMATS)
-    result = run({
+    gradient_law = smoothed.gradient_law(law, mean, scale)
+    result = reports.audit({
         "mechanism": {
             "kind": "average",
-            "levels": list(LEVELS),
+            "levels": list(smoothed.LEVELS),
             "size": sample or round(records**0.5),
         },
-        "population": {"kind": "vertices", "rows": [gradient_law(law, mean, scale).tolist()]},
+        "population": {"kind": "vertices", "rows": [gradient_law.tolist()]},
         "n": records,
         "epsilons": list(epsilon),
         "draws": databases,
@@ -147,23 +145,12 @@ def _vote_columns(header: list[str], listing: str) -> list[str]:
     return names
 
 
-def _say(report: dict[str, Any]) -> None:
-    from vicinal.reports import audit_text
-
-    typer.echo(audit_text(report))
-
-
 def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -> None:
     """Print an audit, as JSON or as text, and draw it if that was asked for."""
-    if json:
-        typer.echo(as_json(report))
-    else:
-        _say(report)
+    echo(as_json(report) if json else reports.audit_text(report))
     _draw(report, plot, kind)
 
 
 def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
     if plot is not None:
-        from vicinal.reports import draw_audit
-
-        write_file(plot, draw_audit(report, kind))
+        write_file(plot, reports.draw_audit(report, kind))

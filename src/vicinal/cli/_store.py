@@ -1,46 +1,64 @@
-"""Commands of a store: `add`, `predict` and those that look after it; `init` is in `_init`."""
+"""Commands of a store: `add`, `predict`, `evaluate`, `erase` and those that look after it."""
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option, echo
 
-from vicinal.cli._answers import answer_table, check_format, local_file, summary, write_answers
+from vicinal import distributed
+from vicinal import store as stores
 from vicinal.cli._options import (
+    AcceptLoss,
     Audience,
     Data,
     Json,
     Label,
     Ledger,
     Quiet,
+    Ray,
+    ShardSeconds,
     StorePath,
     Subject,
+    SubjectFile,
+    SubjectIds,
     Witness,
-)
-from vicinal.cli._output import (
     Yes,
-    as_json,
-    confirm,
-    progress_shown,
-    say,
-    warnings_said,
-    write_file,
 )
+from vicinal.cli._output import as_json, confirm, progress_shown, warnings_said, write_file
 from vicinal.cli._records import (
-    identified,
+    STREAM,
+    listed_ids,
+    local_file,
     naming,
+    opened_at,
+    read_labelled,
     read_queries,
-    read_records,
-    target_columns,
 )
-from vicinal.cli._shards import AcceptLoss, Ray, ShardSeconds, opened_at
-from vicinal.cli._subjects import listed_ids
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 
 if TYPE_CHECKING:
-    from vicinal.store import Reply
+    import pyarrow as pa
+
+
+NOBODY = 2
+"""Exit code of an erasure whose ids were never there: the list is most likely a wrong one."""
+
+MODEL_STAYS = (
+    "A private model was trained before: its weights stay as they are, like answers given, within "
+    "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
+)
+FORMATS = (".csv", ".parquet", ".npy")
+_SHOWN = 5
+_FIGURE_NAMES = {
+    "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
+    "r2": "R2", "mean_error": "Mean error",
+}  # fmt: skip
 
 
 def add(
@@ -48,42 +66,34 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
-    key: Annotated[
-        str | None, typer.Option(help="Idempotency key: sent again, added once.")
-    ] = None,
+    key: Annotated[str | None, Option(help="Idempotency key: sent again, added once.")] = None,
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Add records; people who are known, or were, keep the budget they have left."""
     with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
-        target, extractor = opened.schema.target, opened.schema.extractor
-        columns = target_columns(target, label)
-        dataset = read_records(data, extractor, label, subject, columns)
-        if dataset.labels is None:
-            raise InvalidInput("The 'label' option must name the column of labels.")
+        schema = opened.schema
+        dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
         with naming(data):
-            version = opened.add(
-                dataset.features, dataset.labels, dataset.subjects, idempotency_key=key
-            )
-    typer.echo(f"Added. The records are at version {version} now.")
+            version = opened.add(dataset.features, labels, dataset.subjects, idempotency_key=key)
+    echo(f"Added. The records are at version {version} now.")
 
 
 def predict(
     store: StorePath,
     data: Annotated[
-        str, typer.Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - (stdin).")
+        str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - (stdin).")
     ],
     name: Annotated[
-        str | None, typer.Option("--id", help="Column to write beside the answers, unchanged.")
+        str | None, Option("--id", help="Column to write beside the answers, unchanged.")
     ] = None,
     audience: Audience = "default",
-    analyst: Annotated[str, typer.Option(help="Whose quota.")] = "anyone",
-    key: Annotated[str | None, typer.Option(help="Idempotency key: sent again, free.")] = None,
+    analyst: Annotated[str, Option(help="Whose quota.")] = "anyone",
+    key: Annotated[str | None, Option(help="Idempotency key: sent again, free.")] = None,
     trend: Annotated[
-        bool,
-        typer.Option("--trend", help="Of numbers and labels: by a trend through these answers."),
+        bool, Option("--trend", help="Of numbers and labels: by a trend through these answers.")
     ] = False,
     out: Annotated[
-        str | None, typer.Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
+        str | None, Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
     ] = None,
     quiet: Quiet = False,
     ray: Ray = None,
@@ -92,10 +102,11 @@ def predict(
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
-    from vicinal.distributed import MissingShardPolicy
+    import pyarrow as pa
 
-    check_format(out)
-    policy = MissingShardPolicy(shard_s)
+    if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
+        raise InvalidInput(f"The 'out' option must end in {', '.join(FORMATS)}, or be -.")
+    policy = distributed.MissingShardPolicy(shard_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
@@ -108,19 +119,227 @@ def predict(
         reply = opened.predict(
             rows, audience=audience, analyst=analyst, idempotency_key=key, trend=trend
         )
-    table = answer_table(reply, opened.schema.target.names, first)
     if out is not None or not json:
-        write_answers(table, out)
+        table = pa.table({**first, **reply.columns(opened.schema.target.names)})
+        _write_answers(table, out)
     if json:
-        typer.echo(as_json({**_answers(reply), **identified(first)}))
+        answers = {name: value for name, value in reply.to_dict().items() if name != "votes"}
+        echo(as_json({**answers, **_ids_of_queries(first)}))
     if not (quiet or json):
-        typer.echo(summary(keys, reply, audience), err=True)
+        echo(_summary(keys, reply, audience), err=True)
+
+
+def _write_answers(table: pa.Table, out: str | None) -> None:
+    """Write answers to a file by its suffix, or as CSV to standard output."""
+    if out is None or out == STREAM:
+        echo(_as_csv(table), nl=False)
+    elif out.endswith(".csv"):
+        write_file(Path(out), _as_csv(table))
+    else:
+        write_file(Path(out), _as_parquet(table) if out.endswith(".parquet") else _as_npy(table))
+
+
+def _as_csv(table: pa.Table) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.column_names)
+    columns = [column.to_pylist() for column in table.columns]
+    writer.writerows([["" if v is None else v for v in row] for row in zip(*columns, strict=True)])
+    return text.getvalue()
+
+
+def _as_parquet(table: pa.Table) -> bytes:
+    from pyarrow import parquet
+
+    content = io.BytesIO()
+    parquet.write_table(table, content)
+    return content.getvalue()
+
+
+def _as_npy(table: pa.Table) -> bytes:
+    """Return a structured array; texts that are missing are empty, numbers NaN."""
+    import numpy as np
+
+    arrays = {}
+    for i, name in enumerate(table.column_names):
+        values = table.column(i).to_pylist()
+        if all(v is None or isinstance(v, int | float) for v in values):
+            arrays[name] = np.array([np.nan if v is None else v for v in values])
+        else:
+            arrays[name] = np.array(["" if v is None else str(v) for v in values])
+    types = [(name, column.dtype) for name, column in arrays.items()]
+    array = np.empty(table.num_rows, dtype=types)
+    for name, column in arrays.items():
+        array[name] = column
+    content = io.BytesIO()
+    np.save(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
+    """Return what goes before the answers, as JSON has it."""
+    values = next(iter(first.values()), None)
+    listed = values if values is None or isinstance(values, list) else values.to_pylist()
+    plain = int | float | str | None
+    return (
+        {} if listed is None else {"ids": [v if isinstance(v, plain) else str(v) for v in listed]}
+    )
+
+
+def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
+    """Return three lines on the answers: how many, which queries look alike, what is left.
+
+    `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
+    """
+    rows_of: dict[bytes, list[int]] = {}
+    for row, key in enumerate(keys, 1):
+        rows_of.setdefault(key, []).append(row)
+    free = len(rows_of) - reply.charged
+    again = f"; {free} answered before, at no cost" if free else ""
+    noun = "query" if len(keys) == 1 else "queries"
+    return (
+        f"{len(keys)} {noun}, {reply.charged} new{again}.\n"
+        f"{_alike([rows for rows in rows_of.values() if len(rows) > 1])}\n"
+        f"{reply.left} answers of the plan of audience {audience!r} are left."
+    )
+
+
+def _alike(groups: list[list[int]]) -> str:
+    if not groups:
+        return "No two queries have the same features."
+    shown = "; ".join(
+        ", ".join(map(str, rows[:_SHOWN]))
+        + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
+        for rows in groups[:_SHOWN]
+    )
+    more = f"; and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
+    count = sum(len(rows) - 1 for rows in groups)
+    return (
+        f"{count} {'query has' if count == 1 else 'queries have'} the features of an earlier one, "
+        f"whose answer is given: rows {shown}{more}."
+    )
+
+
+def evaluate(
+    store: StorePath,
+    data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
+    label: Label = None,
+    subject: Subject = None,
+    audience: Annotated[str, Option(help="Whose answers, and whose budgets.")] = "default",
+    share: Annotated[
+        float, Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1)
+    ] = 0.05,
+    largest_error: Annotated[
+        float,
+        Option(
+            help="Of numbers: errors beyond this share of the distance between the bounds count as "
+            "this large.",
+            min=0.01,
+            max=1,
+        ),
+    ] = 0.25,
+    json: Json = False,
+    accept_loss: AcceptLoss = False,
+) -> None:
+    """Compare answers with labels, privately: noisy counts, which the people evaluated pay for.
+
+    Rows count where the same features were asked before, by `vicinal predict` or the service.
+    """
+    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+        schema = opened.schema
+        dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
+        with naming(data):
+            figures = opened.evaluate(
+                dataset.features, labels, dataset.subjects, audience=audience, share=share,
+                largest_error=largest_error,
+            )  # fmt: skip
+    echo(as_json(figures.to_dict()) if json else _evaluation_text(figures))
+
+
+def _evaluation_text(figures: stores.NoisyFigures) -> str:
+    """Return an evaluation in words and tables."""
+    lines = [
+        (
+            f"About {figures.people:.0f} people with rows that were asked before; every count has "
+            f"noise of {figures.noise:.1f}. Each paid at most {figures.share:.3g} of their budget."
+        ),
+        *map(_figure_line, figures.figures, figures.figures.values()),
+    ]
+    if isinstance(figures, stores.Evaluation):
+        width = max(len(str(name)) for name in figures.classes)
+        wide = max(8, width)
+        lines += ["", "true class -> answer: people"]
+        lines += [f"{'':>{width}} " + " ".join(f"{name!s:>{wide}}" for name in figures.classes)]
+        for name, counts in zip(figures.classes, figures.confusion, strict=True):
+            lines += [f"{name!s:>{width}} " + " ".join(f"{count:>{wide}.1f}" for count in counts)]
+        if figures.calibration:
+            lines += ["", "probability -> share that came true (people)"]
+        for mean, true, people in figures.calibration:
+            known = "unknown" if math.isnan(true) else f"{true:.3f}"
+            lines += [f"{mean:.3f} -> {known} ({people:.0f})"]
+    if isinstance(figures, stores.NumberEvaluation):
+        units = "logarithms" if figures.scale == "log" else "units of the numbers"
+        edges = zip(figures.targets, figures.error_edges, strict=True)
+        beyond = ", ".join(f"{name} {of_name[-1]:.4g}" for name, of_name in edges)
+        lines += ["", f"Errors in {units}; larger ones count as: {beyond}."]
+    return "\n".join(lines)
+
+
+def _figure_line(name: str, shown: tuple[float, float, float]) -> str:
+    """Return a figure in words; names are those of targets or labels, then of the figure."""
+    about, _, figure = name.rpartition(" ")
+    words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
+    value, low, high = shown
+    if math.isnan(value):
+        return f"{words}: unknown: too few people for the noise"
+    return f"{words}: {value:.3f} ({low:.3f} to {high:.3f})"
+
+
+def erase(
+    store: StorePath,
+    subject: SubjectIds = None,
+    subjects: SubjectFile = None,
+    curator: Annotated[
+        bool, Option("--curator", help="Say how many records went, too. Private.")
+    ] = False,
+    accept_loss: AcceptLoss = False,
+    yes: Yes = False,
+) -> None:
+    """Erase people from every file, for good; answers given stay, and so do trained models.
+
+    Ends with 2 if not one of the ids was ever in the store.
+    """
+    ids = listed_ids(subject, subjects)
+    if not ids:
+        raise InvalidInput("The 'subject' option must be given: at least one id.")
+    n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
+    confirm(f"Erases {n_ids} and all their records, for good.", yes=yes)
+    with opened_at(store, accept_loss=accept_loss) as opened:
+        before = opened.presence(ids)
+        n_erased = opened.erase(ids)
+        verification, trained = opened.verify(ids), opened.models_stay
+    if not verification:
+        raise StorageFailed(" ".join(verification.faults))
+    done = "Erased."
+    if not before.enrolled:
+        ever = "is in the store any more" if before.erased else "was ever in the store"
+        done = f"Nobody was erased: none of these ids {ever}."
+    echo(
+        f"{done} Read {n_ids}. Private: {before.enrolled} enrolled until now, "
+        f"{before.erased} erased before, {before.unknown} never there."
+    )
+    if trained:
+        echo(MODEL_STAYS)
+    if curator:
+        echo(f"Private: {n_erased} records.")
+    if not before.enrolled and not before.erased:
+        raise typer.Exit(NOBODY)
 
 
 def inspect(
     store: StorePath,
     curator: Annotated[
-        bool, typer.Option("--curator", help="Show private numbers too, and say so.")
+        bool, Option("--curator", help="Show private numbers too, and say so.")
     ] = False,
     json: Json = False,
     accept_loss: AcceptLoss = False,
@@ -128,13 +347,35 @@ def inspect(
     """Show what is public about a store: plans, answers left, history, guarantees."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         facts = opened.facts(curator=curator)
-    say(facts, _described(facts), json)
+    echo(as_json(facts) if json else _facts_text(facts))
+
+
+def _facts_text(facts: dict[str, Any]) -> str:
+    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    for name, audience in facts["audiences"].items():
+        counts, used = audience["queries"], audience["wear"]
+        lines.append(
+            f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
+            f"{counts['left']} left"
+        )
+        if used is not None:
+            lines.append(
+                f"Wear, estimated on public points: {used['mean']:.0%} of a budget used on average,"
+                f" {used['quantiles']['90%']:.0%} by the busiest tenth, {used['retired']:.0%} "
+                "retired"
+            )
+        lines.append(audience["guarantee"]["text"])
+    lines.append("\nHistory")
+    lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
+    if "private" in facts:
+        lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
+    return "\n".join(lines)
 
 
 def export_guarantee(
     store: StorePath,
     audience: Audience = "default",
-    out: Annotated[Path | None, typer.Option(help="Write it to this file.")] = None,
+    out: Annotated[Path | None, Option(help="Write it to this file.")] = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -143,16 +384,16 @@ def export_guarantee(
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
-        typer.echo(text)
+        echo(text)
     else:
         write_file(out, text + "\n")
 
 
 def verify(
     store: StorePath,
-    erased: Annotated[list[str] | None, typer.Option(help="An id that must be gone.")] = None,
+    erased: Annotated[list[str] | None, Option(help="An id that must be gone.")] = None,
     erased_list: Annotated[
-        Path | None, typer.Option(help="File of ids that must be gone, one a line.")
+        Path | None, Option(help="File of ids that must be gone, one a line.")
     ] = None,
     json: Json = False,
     accept_loss: AcceptLoss = False,
@@ -160,21 +401,18 @@ def verify(
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
+    faults, checked = list(verification.faults), list(verification.checked)
     if json:
-        typer.echo(
-            as_json({"faults": list(verification.faults), "checked": list(verification.checked)})
-        )
+        echo(as_json({"faults": faults, "checked": checked}))
     if not verification:
-        raise StorageFailed(" ".join(verification.faults))
+        raise StorageFailed(" ".join(faults))
     if not json:
-        typer.echo(
-            "\n".join(["All is well. Checked:", *(f"- {claim}" for claim in verification.checked)])
-        )
+        echo("\n".join(["All is well. Checked:", *(f"- {claim}" for claim in checked)]))
 
 
 def backup(
     store: StorePath,
-    target: Annotated[Path, typer.Argument(metavar="BACKUP", help="A new folder.")],
+    target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
     accept_loss: AcceptLoss = False,
 ) -> None:
     """Write everything into a new folder, as it is at one moment."""
@@ -183,7 +421,7 @@ def backup(
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="BACKUP", help="A backup.")],
+    source: Annotated[Path, Argument(metavar="BACKUP", help="A backup.")],
     store: StorePath,
     ledger: Ledger = None,
     witness: Witness = None,
@@ -191,39 +429,26 @@ def restore(
     yes: Yes = False,
 ) -> None:
     """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
-    from vicinal.distributed import is_cluster
-
-    cluster = is_cluster(source)
+    cluster = distributed.is_cluster(source)
     if cluster and not (ledger is None and witness is None):
         raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
     if accept_loss:
         confirm(f"Spends every budget of {store} for good: it never answers again.", yes=yes)
     try:
-        _restore(source, store, ledger, witness, cluster=cluster, accept_loss=accept_loss)
+        if cluster:
+            distributed.restore_cluster(source, store, accept_loss=accept_loss)
+        else:
+            places: dict[str, Any] = {"ledger": ledger, "witness": witness}
+            stores.Store.restore(source, store, accept_loss=accept_loss, **places).close()
     except PrivacyRefused as error:
         where = "" if cluster else " Where the witness lies elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error}{where}") from None
 
 
-def _restore(
-    source: Path, store: Path, ledger: str | None, witness: Path | None, *,
-    cluster: bool, accept_loss: bool,
-) -> None:  # fmt: skip
-    from vicinal.distributed import restore_cluster
-    from vicinal.store import Store
-
-    if cluster:
-        restore_cluster(source, store, accept_loss=accept_loss)
-    else:
-        Store.restore(
-            source, store, ledger=ledger, witness=witness, accept_loss=accept_loss
-        ).close()
-
-
 def allow(
     store: StorePath,
-    analyst: Annotated[str, typer.Argument(help="Who.")],
-    quota: Annotated[int, typer.Argument(help="How many new answers; -1: no limit of their own.")],
+    analyst: Annotated[str, Argument(help="Who.")],
+    quota: Annotated[int, Argument(help="How many new answers; -1: no limit of their own.")],
     audience: Audience = "default",
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -243,42 +468,12 @@ def refresh(
     As often as --model-refreshes planned for, paid from the same budgets. Queries that were
     answered before count as new.
     """
-    from vicinal.store import Store
-
     with opened_at(store, accept_loss=accept_loss) as opened:
-        if not isinstance(opened, Store):
+        if not isinstance(opened, stores.Store):
             raise InvalidInput(
                 "The 'store' must be a store to refresh its model: a cluster keeps the model of "
                 "the store that it was split from."
             )
         refreshes = opened.refresh_model(audience)
     words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
-    typer.echo(as_json({"refreshes_left": refreshes}) if json else words)
-
-
-def _described(facts: dict[str, Any]) -> str:
-    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
-    for name, audience in facts["audiences"].items():
-        counts = audience["queries"]
-        lines.append(
-            f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
-            f"{counts['left']} left\n{_worn(audience['wear'])}{audience['guarantee']['text']}"
-        )
-    lines.append("\nHistory")
-    lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
-    if "private" in facts:
-        lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
-    return "\n".join(lines)
-
-
-def _worn(wear: dict[str, Any] | None) -> str:
-    if wear is None:
-        return ""
-    return (
-        f"Wear, estimated on public points: {wear['mean']:.0%} of a budget used on average, "
-        f"{wear['quantiles']['90%']:.0%} by the busiest tenth, {wear['retired']:.0%} retired\n"
-    )
-
-
-def _answers(reply: Reply) -> dict[str, Any]:
-    return {name: value for name, value in reply.to_dict().items() if name != "votes"}
+    echo(as_json({"refreshes_left": refreshes}) if json else words)

@@ -3,8 +3,11 @@ from vicinal.distributed._coordinator import Coordinator as Coordinator
 from vicinal.distributed._fan_out import MissingShardPolicy as MissingShardPolicy
 from vicinal.distributed._folders import is_cluster as is_cluster
 from vicinal.distributed._ray_cluster import RayCluster as RayCluster
+from vicinal.distributed._splitting import split as split
+from vicinal.errors import ShardMissing as ShardMissing
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
 from vicinal.distributed._ray_cluster import SpreadExtractor as SpreadExtractor
 from vicinal.distributed._shard_server import ShardServer as ShardServer
-from vicinal.distributed._splitting import split as split
 from vicinal.distributed._transports import local_transports as local_transports
-from vicinal.errors import ShardMissing as ShardMissing

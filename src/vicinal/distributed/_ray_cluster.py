@@ -306,12 +306,6 @@ class SpreadExtractor(StoreExtractor):
     ----------
     engine : RayCluster or None
         Where. A model file must have the same path on every machine.
-
-    Examples
-    --------
-    >>> from vicinal.distributed import SpreadExtractor
-    >>> SpreadExtractor("hog").engine is None  # without an engine, a plain extractor
-    True
     """
 
     engine: RayCluster | None = None

@@ -73,14 +73,6 @@ class ShardServer:
     ----------
     parts : OpenStore
         What the folder holds.
-
-    Examples
-    --------
-    >>> from vicinal.distributed import ShardServer
-    >>> server = ShardServer.open("cluster/shard-0")  # doctest: +SKIP
-    >>> server.is_consistent  # doctest: +SKIP
-    True
-    >>> server.close()  # doctest: +SKIP
     """
 
     def __init__(self, parts: OpenStore) -> None:
@@ -397,5 +389,5 @@ class ShardStaging:
 
 
 def records_of(parts: OpenStore, task: tasks.Add) -> StoredRecords:
-    targets = parts.schema.target.targets(task.rows)
+    targets = parts.schema.target.of_rows(task.rows)
     return StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import Ints, Steps
+from vicinal._parameters import AUTO
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
@@ -29,7 +30,6 @@ from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
 from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
 from vicinal.neighbours import IntegerMatrix
-from vicinal.planning import AUTO
 from vicinal.store import (
     AudienceState,
     CountedRows,

@@ -112,12 +112,5 @@ class LocalTransport:
 
 
 def local_transports(paths: Sequence[Path]) -> list[Transport]:
-    """Return transports to the shards in these folders, all in this process.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from vicinal.distributed import local_transports
-    >>> local_transports([Path("cluster/shard-0"), Path("cluster/shard-1")])  # doctest: +SKIP
-    """
+    """Return transports to the shards in these folders, all in this process."""
     return [LocalTransport(ReopeningShard(path)) for path in paths]

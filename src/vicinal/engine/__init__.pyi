@@ -15,8 +15,6 @@ from vicinal.engine._engine import observe as observe
 from vicinal.engine._noise_schedule import COUNT_SHARE as COUNT_SHARE
 from vicinal.engine._noise_schedule import GATE_HEADROOM as GATE_HEADROOM
 from vicinal.engine._noise_schedule import HEADROOM as HEADROOM
-from vicinal.engine._noise_schedule import NEIGHBORS_PER_NOISE as NEIGHBORS_PER_NOISE
-from vicinal.engine._noise_schedule import NUMBERS_PER_NOISE as NUMBERS_PER_NOISE
 from vicinal.engine._noise_schedule import TYPICAL_SPREAD as TYPICAL_SPREAD
 from vicinal.engine._noise_schedule import GatedNoiseSchedule as GatedNoiseSchedule
 from vicinal.engine._noise_schedule import NoiseSchedule as NoiseSchedule

@@ -111,7 +111,7 @@ RIDGE = 0.3
 MOST = 4000
 """The newest answers that are used: the time of a fit grows with the cube of their number."""
 
-_PROBES = 300
+_SPREAD_OF = 300  # rows whose median distance sets the kernel
 _TEMPERATURES = np.geomspace(0.5, 30.0, 40)
 
 
@@ -136,7 +136,7 @@ class PublicModel:
         """Fit to the newest answers: n queries, and positions (n,)."""
         self._located, answers = queries.newest(MOST), answers[-MOST:]
         targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
-        some = queries.rows[:_PROBES]
+        some = queries.rows[:_SPREAD_OF]
         self._steepness = 2 / max(float(np.median(_squared_distances(some, some))), 1e-12)
         ridged = self._kernel(self._located, self._located)
         ridged[np.diag_indices_from(ridged)] += RIDGE
@@ -269,7 +269,7 @@ class ConfidenceGate(AnswerReuse):
         self._model = PublicModel(self.n_classes).fit(queries, labels)
         self._fitted_on = known
         if self.reference is not None:
-            self.unsure = self._share_unsure(self.reference[:_PROBES])
+            self.unsure = self._share_unsure(self.reference[:_POINTS])
 
     def _share_unsure(self, points: IntegerMatrix) -> float:
         """Return the share of points that would be asked for, were they queries."""
@@ -285,6 +285,6 @@ class ConfidenceGate(AnswerReuse):
         return queries.astype(np.float64) / self.scale
 
 
-_PROBES = 500
+_POINTS = 500
 FLOOR = 25
 """One in so many queries on which the gate is sure is asked nevertheless."""

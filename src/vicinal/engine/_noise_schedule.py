@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vicinal.neighbours import Radius, Reference
+from vicinal.targets import NEIGHBORS_PER_NOISE
 
 # ----------------------------------------------------------------
 # Public planning: neighbours and noise from the plan and the public set, nothing private.
@@ -28,12 +29,6 @@ from vicinal.neighbours import Radius, Reference
 # of the data: where there are many directions, twice the neighbours are hardly further away.
 # docs/decisions/0008-automatic-plan.md has the measurements behind all constants.
 
-
-NEIGHBORS_PER_NOISE = 20
-"""k over the noise multiplier in units of the kernel weight, for each dimension of the data."""
-
-NUMBERS_PER_NOISE = 60
-"""The same for averages of numbers, where every bit of noise counts."""
 
 LEAST_DIMENSION = 15.0
 """Data of fewer dimensions are given as many neighbours as these."""

@@ -77,7 +77,8 @@ Network = TypeVar("Network")
 class FixedFeatures(TransformerMixin, BaseEstimator):
     """An extractor that needs no fit: the features of a row are a function of that row alone.
 
-    `edition` is raised whenever any feature changes in any bit.
+    `edition` is raised whenever any feature changes in any bit: a store refuses another one than
+    it was made with.
     """
 
     edition = 1

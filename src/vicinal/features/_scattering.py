@@ -257,12 +257,6 @@ class ScatteringFeatures(FixedImageFeatures):
     bit whichever others are passed. What does not: equality across machines and versions of
     numpy and scipy. Extract records and queries with one installation.
 
-    Attributes
-    ----------
-    edition : int
-        Which definition of the arithmetic this is; a store refuses another than it was made with.
-        1 averaged in the Fourier domain; 2 averages in space, and differs by 1e-6.
-
     Examples
     --------
     >>> import numpy as np
@@ -271,8 +265,6 @@ class ScatteringFeatures(FixedImageFeatures):
     >>> len(ScatteringFeatures().transform(images))
     2
     """
-
-    edition = 2
 
     def __init__(
         self,

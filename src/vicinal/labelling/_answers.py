@@ -86,16 +86,6 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
     ------
     StorageFailed
         If the file cannot be written.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import ReleasedLabels, load_answers, save_answers
-    >>> rows, labels, selected = np.array([4, 7]), np.array([0, 1]), np.array([True, False])
-    >>> answers = ReleasedLabels(rows, labels, None, selected, (0, 1), {"epsilon": 1.0})
-    >>> save_answers(answers, "answers.npz")
-    >>> load_answers("answers.npz").classes
-    (0, 1)
     """
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
@@ -189,16 +179,6 @@ def soft_labels(features: FloatMatrix, rows: Ints, labels: Ints, n_classes: int)
         Which of them were answered, and the positions of the answers; at least one.
     n_classes : int
         c.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import soft_labels
-    >>> features = np.random.default_rng(0).normal(size=(20, 3))
-    >>> rows = np.arange(10)
-    >>> labels = (features[:10, 0] > 0).astype(np.int64)
-    >>> soft_labels(features, rows, labels, n_classes=2).shape
-    (20, 2)
     """
     exact = np.asarray(features, dtype=np.float64)
     places = ReferenceNeighborhoods(exact)

@@ -60,13 +60,6 @@ class AskedRound:
     soft_labels : float32 (m, c) or None
         Beside a private model: how likely every class is for all public examples, asked about or
         not, by the model and by the votes so far.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import AskedRound
-    >>> AskedRound(np.array([5, 9, 1]), labels=np.array([2, 0]), margins=None).complete
-    False
     """
 
     questions: Ints
@@ -92,14 +85,6 @@ class JournalEntry:
         Rounds that were begun.
     state : dict of arrays
         See :data:`vicinal.labelling._labellers.State`. Private.
-
-    Examples
-    --------
-    >>> from vicinal.labelling import FileJournal, JournalEntry
-    >>> journal = FileJournal("run")
-    >>> journal.commit(JournalEntry("a run", rounds=(), state={}))
-    >>> journal.read().rounds
-    ()
     """
 
     run: str
@@ -114,14 +99,6 @@ class Journal(Protocol):
     ----------
     folder : Path
         Where the run keeps its students.
-
-    Examples
-    --------
-    >>> from vicinal.labelling import FileJournal, Journal, JournalEntry
-    >>> journal: Journal = FileJournal("run")
-    >>> journal.commit(JournalEntry("a run", rounds=(), state={}))
-    >>> journal.read().run
-    'a run'
     """
 
     folder: Path

@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32, Ints, Places
+from vicinal._parameters import AUTO
 from vicinal._progress import Begin
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.labelling._plan import Round
 from vicinal.linear import KERNEL_ARRAYS, KernelMap, ModelRule
-from vicinal.planning import AUTO, IndKNNSettings, ind_knn_guarantee
+from vicinal.planning import IndKNNPlan, ind_knn_guarantee
 from vicinal.predictors import (
     IndKNNClassifier,
     SpentBudget,
@@ -61,13 +62,6 @@ class Answered:
         The noisy lead of the best class, larger is surer; None where votes do not leave.
     soft_labels : float64 (q, c) or None
         Beside a private model, where votes leave: how likely every class is, by both together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import Answered
-    >>> Answered(labels=np.array([2, 0]), margins=np.array([31.5, 4.0])).labels
-    array([2, 0])
     """
 
     labels: Ints
@@ -180,7 +174,7 @@ class IndKNNLabeller:
             records_per_subject=records_per_subject, model_share=model_share,
             simulation_seed=simulation_seed,
         )  # fmt: skip
-        IndKNNSettings.of(self._classifier)  # refuses parameters before anything is asked
+        IndKNNPlan.of(self._classifier)  # refuses parameters before anything is asked
         self._labels, self._subjects = labels, subjects
         self._share = model_share
         self._votes = release == "votes"
@@ -263,10 +257,10 @@ class IndKNNLabeller:
 
     def guarantee(self) -> Guarantee:
         """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
-        settings = IndKNNSettings.of(self._classifier)
+        settings = IndKNNPlan.of(self._classifier)
         if self._settled is not None:
             share, why = self._settled
-            settings = settings.changed(model_share=share, settled_against_model=why)
+            settings = settings.changed(model_share=share, why_no_model=why)
         elif settings.may_train():  # not known yet; what is stated covers both
             share = settings.model_share or settings.model_rule.share
             settings = settings.changed(model_share=share)
@@ -303,19 +297,7 @@ class FeatureExtractor(Protocol):
 
 
 class StudentModel(FeatureExtractor, Protocol):
-    """What was learnt from released answers; may be published.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.labelling import StudentModel
-    >>> from vicinal.students import Recipe, train_student
-    >>> pool, rows = np.eye(8, dtype=np.float32), np.array([0, 5])
-    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
-    >>> student: StudentModel = train_student(pool, rows, ["a", "b"], ["a", "b"], recipe)
-    >>> student.predict_proba(pool).shape
-    (8, 2)
-    """
+    """What was learnt from released answers; may be published."""
 
     def predict_proba(self, examples: AnyArray, /) -> AnyArray:
         """Return the probability of every class, (n, c)."""
@@ -326,14 +308,7 @@ AnyStudent = TypeVar("AnyStudent", bound=StudentModel)
 
 
 class Learner(Protocol[AnyStudent]):
-    """Trains students, and keeps them.
-
-    Examples
-    --------
-    >>> from vicinal.labelling import Learner
-    >>> from vicinal.students import Recipe, StudentLearner
-    >>> learner: Learner = StudentLearner([0, 1], [Recipe(network="mlp", method="vat")])
-    """
+    """Trains students, and keeps them."""
 
     def learn(
         self,

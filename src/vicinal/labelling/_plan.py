@@ -203,15 +203,7 @@ _PRECISION = 1e-5
 
 
 def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
-    """Return a round's noise where the whole plan's is `sigma`; a single round's is just that.
-
-    Examples
-    --------
-    >>> from vicinal.labelling import LabellingPlan, Round, noise_of
-    >>> plan = LabellingPlan((Round(questions=300, share=1.0),))
-    >>> noise_of(plan.rounds[0], plan, sigma=25.0)
-    25.0
-    """
+    """Return a round's noise where the whole plan's is `sigma`; a single round's is just that."""
     return sigma * math.sqrt(part.questions / (part.share * plan.questions))
 
 
@@ -229,16 +221,6 @@ def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
     ------
     PrivacyRefused
         If no noise keeps it: something else of the plan, its screening say, is too dear.
-
-    Examples
-    --------
-    >>> from vicinal import account
-    >>> from vicinal.labelling import least_noise
-    >>> def cost(sigma):
-    ...     release = {"kind": "gaussian", "sigma": sigma, "count": 100}
-    ...     return account({"delta": 1e-5, "releases": [release]})["epsilon"]
-    >>> 30 < least_noise(cost, epsilon=1.0) < 45
-    True
     """
     target = _checks.real("epsilon", epsilon, above=0)
 

@@ -1,14 +1,9 @@
-from vicinal.ledger._memory import Account as Account
-from vicinal.ledger._memory import MemoryLedger as MemoryLedger
-from vicinal.ledger._memory import Register as Register
-
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.ledger._answers import DIGEST as DIGEST
 from vicinal.ledger._answers import PUT as PUT
 from vicinal.ledger._answers import AnswerBlock as AnswerBlock
 from vicinal.ledger._answers import AnswerLog as AnswerLog
-from vicinal.ledger._answers import KnownRequest as KnownRequest
 from vicinal.ledger._answers import ReuseEntry as ReuseEntry
 from vicinal.ledger._answers import StoredRequest as StoredRequest
 from vicinal.ledger._answers import bytes_of as bytes_of
@@ -25,11 +20,11 @@ from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
 from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
-from vicinal.ledger._chain import NO_HEAD as NO_HEAD
-from vicinal.ledger._chain import ChainLink as ChainLink
-from vicinal.ledger._chain import chain_faults as chain_faults
-from vicinal.ledger._chain import descends as descends
+from vicinal.ledger._database import NO_HEAD as NO_HEAD
+from vicinal.ledger._database import ChainLink as ChainLink
 from vicinal.ledger._database import Database as Database
+from vicinal.ledger._database import chain_faults as chain_faults
+from vicinal.ledger._database import descends as descends
 from vicinal.ledger._files import PRIVATE_FILE as PRIVATE_FILE
 from vicinal.ledger._files import PRIVATE_FOLDER as PRIVATE_FOLDER
 from vicinal.ledger._files import Lock as Lock
@@ -46,7 +41,10 @@ from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
 from vicinal.ledger._ledger import Standing as Standing
+from vicinal.ledger._memory import Account as Account
 from vicinal.ledger._memory import ForkSafeLock as ForkSafeLock
+from vicinal.ledger._memory import MemoryLedger as MemoryLedger
+from vicinal.ledger._memory import Register as Register
 from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard

@@ -26,9 +26,6 @@ DIGEST = 16
 PUT = "put"
 """The part of a model that says how many queries it has put to the private records."""
 
-KnownRequest = tuple[bytes, Places, Places]
-"""Body of a request, and block and place of each of its answers."""
-
 _KEPT = 64
 _AT_ONCE = 500
 """Names in one statement, below what any database takes."""
@@ -197,23 +194,22 @@ class AnswerLog:
             self._recent.popitem(last=False)
 
 
-def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, KnownRequest]:
-    """Return body, blocks and places of those requests that were answered before, by name."""
-    requests: dict[bytes, KnownRequest] = {}
+def stored_requests(database: Database, names: Sequence[bytes]) -> dict[bytes, StoredRequest]:
+    """Return those requests that were answered before, by name."""
+    requests: dict[bytes, StoredRequest] = {}
     distinct = list(dict.fromkeys(names))
     for start in range(0, len(distinct), _AT_ONCE):
         part = distinct[start : start + _AT_ONCE]
         chosen = f"name IN ({', '.join('?' * len(part))})"
         for name, body, seqs, places in database.rows(Tables.REQUESTS, chosen, part):
             where = (np.frombuffer(column, dtype="<i8") for column in (seqs, places))
-            requests[bytes(name)] = bytes(body), next(where), next(where)
+            requests[name] = StoredRequest(name, body, *where)
     return requests
 
 
 def write_parts(database: Database, audience: int, parts: Mapping[str, str]) -> None:
     """Write parts of an audience's model, inside a transaction."""
-    rows = [(audience, part, content) for part, content in parts.items()]
-    database.replace(Tables.MODELS, rows)
+    database.replace(Tables.MODELS, [(audience, *part) for part in parts.items()])
 
 
 def read_parts(database: Database, audience: int) -> dict[str, str]:

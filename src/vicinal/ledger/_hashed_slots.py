@@ -38,7 +38,6 @@ _PAGES = 32
 """Pages in memory at a time: some 8 MB as Python objects."""
 _FEW = 64
 """Look-ups in a page up to which its rows are searched; for more they are split into ids."""
-_AT_ONCE = 1 << 14
 
 
 class HashedSlotTable:
@@ -64,10 +63,9 @@ class HashedSlotTable:
         return (self._entries & _SLOT).astype(np.int32)
 
     def unused(self) -> Bools:
-        """Return which slots nobody has, bool (slots,), without a copy of all that are taken."""
+        """Return which slots nobody has, bool (slots,)."""
         unused = np.ones(self.size, dtype=np.bool_)
-        for start in range(0, len(self._entries), _AT_ONCE):
-            unused[self._entries[start : start + _AT_ONCE] & _SLOT] = False
+        unused[self.taken] = False
         return unused
 
     @property
@@ -94,11 +92,6 @@ class HashedSlotTable:
             held = self._held(at, [ids[place] for place in places.tolist()], turn)
             slots[places[held]] = at[held]
         return slots
-
-    def present(self, subjects: Iterable[SubjectId]) -> Slots:
-        """Return the slots of those of `subjects` that are here, each once, ascending."""
-        slots = self.find(subjects)
-        return np.unique(slots[slots != NOBODY])
 
     def holds(self, framed_ids: Sequence[bytes]) -> bool:
         """Tell whether all of these framed ids are those of subjects that are here."""

@@ -21,9 +21,8 @@ from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
-from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
-from vicinal.ledger._chain import Chain, attach
-from vicinal.ledger._database import Database
+from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, load_audiences
+from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._memory import Turn
@@ -130,8 +129,6 @@ class Ledger:
             self._broken = True
             raise
 
-    # ------------------------------------------------------------ commits
-
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
@@ -162,6 +159,10 @@ class Ledger:
                 self._enter(block)
             self.database.insert(Tables.REQUESTS, [request.row() for request in requests])
             self.database.put("clock", str(self.clock))
+
+    def _write_analyst(self, audience: Audience, name: str) -> None:
+        who = audience.analysts[name]
+        self.database.replace(Tables.ANALYSTS, [(audience.number, name, who.quota, who.used)])
 
     @contextmanager
     def release(self, audience: Audience) -> Iterator[None]:
@@ -231,10 +232,8 @@ class Ledger:
         For a ledger that does not know what was charged: an old backup.
         """
         for audience in self.audiences.values():
-            account = audience.account
-            remaining = account.remaining.copy()
-            account.remaining[:] = 0
-            account.note_charged_total(exact_sum(remaining))
+            audience.account.remaining[:] = 0
+            audience.account.recount()
             self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
@@ -250,7 +249,7 @@ class Ledger:
         with self._all_or_nothing():
             entry = audience.analysts.setdefault(analyst, Analyst(None, 0))
             entry.quota = quota
-            _write_analyst(self.database, audience, analyst)
+            self._write_analyst(audience, analyst)
 
     def write_proxies(self, audience: Audience, shares: UInts16) -> None:
         """Write how far public points are worn that are charged along, inside a transaction."""
@@ -274,9 +273,7 @@ class Ledger:
             write_parts(self.database, audience.number, {PUT: str(block.n_asked)})
         for analyst, queries in block.queries_of.items():
             audience.analysts.setdefault(analyst, Analyst(None, 0)).used += queries
-            _write_analyst(self.database, audience, analyst)
-
-    # ------------------------------------------------------------ who is here, and who left
+            self._write_analyst(audience, analyst)
 
     @property
     def size(self) -> int:
@@ -285,7 +282,8 @@ class Ledger:
 
     def slots(self, subjects: Iterable[SubjectId]) -> Slots:
         """Return the slots of those of `subjects` that are enrolled, each once."""
-        return self.slot_table.present(subjects)
+        slots = self.slot_table.find(subjects)
+        return np.unique(slots[slots != NOBODY])
 
     def enroll(self, subjects: Sequence[SubjectId]) -> Slots:
         """Return the slot of every subject, inside :meth:`change`.
@@ -391,7 +389,8 @@ class Ledger:
         with turn():  # where nobody left, nobody is hashed
             if not self.database.read("SELECT hash FROM departed LIMIT 1"):
                 return {}
-        hashes, least = [self.hash(subject) for subject in subjects], {}
+        hashes = [self.hash(subject) for subject in subjects]
+        least: dict[bytes, int] = {}
         for start in range(0, len(hashes), _AT_ONCE):
             some = hashes[start : start + _AT_ONCE]
             marks = ", ".join("?" * len(some))
@@ -448,8 +447,3 @@ def assign_initial_budgets(
             granted -= audience.initial_budget == UNITS
     audience.granted += granted
     audience.account.assign(slots, units, size)
-
-
-def _write_analyst(database: Database, audience: Audience, name: str) -> None:
-    analyst = audience.analysts[name]
-    database.replace(Tables.ANALYSTS, [(audience.number, name, analyst.quota, analyst.used)])

@@ -25,16 +25,7 @@ Turn = Callable[[], AbstractContextManager[object]]
 
 
 class Account(Protocol):
-    """Every subject's remaining units, by slot, for one interaction.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> account = MemoryLedger()
-    >>> _ = account.enroll([17])
-    >>> account.remaining.dtype  # units, which the mechanisms charge in place
-    dtype('int64')
-    """
+    """Every subject's remaining units, by slot, for one interaction."""
 
     @property
     def remaining(self) -> Units:
@@ -47,15 +38,7 @@ class Account(Protocol):
 
 
 class Register(Protocol):
-    """Which subject stands at which slot.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> register = MemoryLedger()
-    >>> bool((register.enroll([17, "A-9"]) == register.slots([17, "A-9"])).all())
-    True
-    """
+    """Which subject stands at which slot."""
 
     @property
     def size(self) -> int:
@@ -80,14 +63,6 @@ class MemoryLedger:
 
     A subject keeps its slot while it has records. One that leaves is forgotten but for a keyed
     hash of its id with what it had left, so that coming back does not refill its budget.
-
-    Examples
-    --------
-    >>> from vicinal.ledger import MemoryLedger
-    >>> ledger = MemoryLedger()
-    >>> slots = ledger.enroll([17, "A-9"])
-    >>> ledger.size
-    2
     """
 
     def __init__(self) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from typing import Self
 
 from vicinal import _checks
 from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
-from vicinal.ledger._chain import NO_HEAD
+from vicinal.ledger._database import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
 
@@ -35,12 +36,17 @@ FORMAT = 1
 
 _NAME = b"vicinal witness"
 _MAGIC = _NAME + bytes([FORMAT])
-_IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST = 16, 16, 8, 32, 8, 32
-_START = len(_MAGIC) + _IDENTITY + _EPOCH + _CLOCK + _HEAD + _COUNT + 2 * _DIGEST
+_EPOCH = 16
+_HEADER = struct.Struct(">16s16s16sQ32sQ32s")
+"""Format, identity, epoch, clock, head, number of entries, and their digest; its own follows."""
+_START = _HEADER.size + 32
+_ENTRY = struct.Struct(">c32sQ")
+"""Kind, an erased subject's keyed hash or the digest of an audience's name, and since when."""
 _ERASED, _AUDIENCE = b"e", b"a"
-_ENTRY = 1 + _DIGEST + _CLOCK
-"""Bytes of an entry: its kind, an erased subject's keyed hash or the digest of an audience's name,
-and since when."""
+_IN_USE = (
+    "Another process has a store with the witness {} open: a copy of this one, or what it was "
+    "restored to. Two could spend the same budgets. Close that one first."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +78,15 @@ class WitnessState:
             content = path.read_bytes()
         if content.startswith(_NAME) and len(content) > len(_NAME):
             _checks.file_format(path, content[len(_NAME)], FORMAT)
-        head, body = content[:_START], content[_START:]
-        parts = _cut(head, len(_MAGIC), _IDENTITY, _EPOCH, _CLOCK, _HEAD, _COUNT, _DIGEST, _DIGEST)
-        _, identity, epoch, clock, last, count, of_entries, own = parts
+        head, body = content[: _HEADER.size].ljust(_HEADER.size, b"\0"), content[_START:]
+        magic, identity, epoch, clock, last, count, of_entries = _HEADER.unpack(head)
         # What lies beyond the entries that the head counts was never counted: a crash cut it off.
-        size = int.from_bytes(count) * _ENTRY
-        state = cls(identity, epoch, int.from_bytes(clock), last).holding(body[:size])
+        entries = body[: count * _ENTRY.size]
+        state = cls(identity, epoch, clock, last).holding(entries)
         if (
-            not content.startswith(_MAGIC)
-            or own != hashlib.sha256(head[:-_DIGEST]).digest()
-            or len(state.entries) != size
+            magic != _MAGIC
+            or content[_HEADER.size : _START] != hashlib.sha256(head).digest()
+            or len(entries) != count * _ENTRY.size
             or state.of_entries != of_entries
         ):
             raise DamagedWitness(
@@ -92,9 +97,9 @@ class WitnessState:
 
     def header(self) -> bytes:
         """Return the head of the file; it fits into one sector of a disk, so it is never torn."""
-        count = (len(self.entries) // _ENTRY).to_bytes(_COUNT)
-        parts = (self.identity, self.epoch, self.clock.to_bytes(_CLOCK), self.head, count)
-        content = _MAGIC + b"".join(parts) + self.of_entries
+        count = len(self.entries) // _ENTRY.size
+        fields = (self.identity, self.epoch, self.clock, self.head, count, self.of_entries)
+        content = _HEADER.pack(_MAGIC, *fields)
         return content + hashlib.sha256(content).digest()
 
     def holding(self, entries: bytes) -> Self:
@@ -112,10 +117,10 @@ class WitnessState:
 
     def _listed(self, kind: bytes) -> Iterator[tuple[bytes, int]]:
         """Yield digest and clock of all entries of a kind; those of subjects can be very many."""
-        kinds = self.entries[::_ENTRY]
-        for at in (match.start() * _ENTRY for match in re.finditer(kind, kinds)):
-            _, digest, since = _cut(self.entries[at : at + _ENTRY], 1, _DIGEST, _CLOCK)
-            yield digest, int.from_bytes(since)
+        kinds = self.entries[:: _ENTRY.size]
+        for match in re.finditer(kind, kinds):
+            _, digest, since = _ENTRY.unpack_from(self.entries, match.start() * _ENTRY.size)
+            yield digest, since
 
 
 def default_witness_path(folder: Path) -> Path:
@@ -133,34 +138,43 @@ class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
     `path`: where it lies; best on another disk than the store, and in no backup of it. `identity`:
-    the store's id, 16 bytes; None takes the witness of any.
+    the store's id, 16 bytes.
 
     Raises StorageFailed if it cannot be read, is damaged, or belongs to another store. Raises
     PrivacyRefused if another process has it open: a copy of the same store.
     """
 
-    def __init__(self, path: Path, identity: bytes | None = None) -> None:
+    def __init__(self, path: Path, identity: bytes) -> None:
         self._path = path
         with guarded(path):
             self._descriptor = os.open(path, os.O_RDWR)
         try:
             locked(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)
-            if identity not in (None, self.state.identity):
+            if identity != self.state.identity:
                 raise StoreDamaged(f"{path} is the witness of another store.")
         except BaseException:
             os.close(self._descriptor)
             raise
 
     @classmethod
-    def create(
-        cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD, entries: bytes = b""
-    ) -> Self:
+    def create(cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD) -> Self:
         """Make the file, or make it anew, with a new epoch, and return it open."""
         guard = cls.__new__(cls)
-        guard._path = path
-        guard.state = WitnessState(identity, fresh_key(_EPOCH), clock, head).holding(entries)
-        guard._descriptor = _written(path, guard.state.header() + entries)
+        guard._path, fresh = path, path.with_name(path.name + ".new")
+        guard.state = WitnessState(identity, fresh_key(_EPOCH), clock, head)
+        with guarded(path):
+            guard._descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        try:
+            locked(guard._descriptor, path, _IN_USE.format(path))  # from its first moment
+            with guarded(path):
+                os.pwrite(guard._descriptor, guard.state.header(), 0)
+                os.fsync(guard._descriptor)
+                fresh.replace(path)
+                sync_folder(path.parent)
+        except BaseException:
+            os.close(guard._descriptor)
+            raise
         return guard
 
     def begin(self, clock: int, head: bytes) -> None:
@@ -174,7 +188,7 @@ class RollbackGuard:
         Raises StorageFailed if the store was opened elsewhere since: another epoch has begun.
         """
         with guarded(self._path):
-            present = os.pread(self._descriptor, _EPOCH, len(_MAGIC) + _IDENTITY)
+            present = os.pread(self._descriptor, _EPOCH, 32)
         if present != self.state.epoch:
             raise StorageFailed(
                 f"The store was opened elsewhere since, with the same witness {self._path}. This "
@@ -204,7 +218,7 @@ class RollbackGuard:
             os.close(self._descriptor)
 
     def _add(self, kind: bytes, digests: Iterable[bytes], clock: int) -> None:
-        content = b"".join(kind + digest + clock.to_bytes(_CLOCK) for digest in digests)
+        content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
             return
         with guarded(self._path):
@@ -217,35 +231,3 @@ class RollbackGuard:
         with guarded(self._path):
             os.pwrite(self._descriptor, state.header(), 0)
         self.state = state
-
-
-_IN_USE = (
-    "Another process has a store with the witness {} open: a copy of this one, or what it was "
-    "restored to. Two could spend the same budgets. Close that one first."
-)
-
-
-def _written(path: Path, content: bytes) -> int:
-    """Write a new file in the place of `path`, locked from its first moment; return it open."""
-    fresh = path.with_name(path.name + ".new")
-    with guarded(path):
-        descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
-    try:
-        locked(descriptor, path, _IN_USE.format(path))
-        with guarded(path):
-            os.pwrite(descriptor, content, 0)
-            os.fsync(descriptor)
-            fresh.replace(path)
-            sync_folder(path.parent)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _cut(content: bytes, *lengths: int) -> list[bytes]:
-    parts, start = [], 0
-    for length in lengths:
-        parts.append(content[start : start + length])
-        start += length
-    return parts

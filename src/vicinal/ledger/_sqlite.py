@@ -51,26 +51,22 @@ class SQLiteDatabase(Database):
             os.close(os.open(path, os.O_RDONLY | os.O_CREAT * create, PRIVATE_FILE))
             self._before = self._log_files() if reading else None
         self._connection = self._connected("ro" if reading else "rw")
-        if not reading:
-            self._prepare()
 
     def _connected(self, mode: str) -> sqlite3.Connection:
+        """Connect; to write, so that what is written is durable, and the files private."""
         with self._guarded():
-            return sqlite3.connect(
+            connection = sqlite3.connect(
                 f"file:{quote(str(self._path))}?mode={mode}",
                 uri=True,
                 isolation_level=None,
                 check_same_thread=False,
             )
-
-    def _prepare(self) -> None:
-        """Make what is written durable, and the files private."""
-        with self._guarded():
-            for setting in _SETTINGS:
-                self._connection.execute(f"PRAGMA {setting}")
+            for setting in _SETTINGS if mode == "rw" else ():
+                connection.execute(f"PRAGMA {setting}")
         with guarded(self._path):
-            for path in self.files:
+            for path in self.files if mode == "rw" else ():
                 path.chmod(PRIVATE_FILE)
+        return connection
 
     def _log_files(self) -> dict[Path, bytes | None]:
         """Return what reading may write: an empty log, and the log's index with its content.
@@ -107,7 +103,6 @@ class SQLiteDatabase(Database):
             self._connection.close()
             self._before = None
             self._connection = self._connected("rw")
-            self._prepare()
         self._pragma("wal_checkpoint(TRUNCATE)")
 
     def shorten_log(self) -> None:

@@ -36,9 +36,6 @@ _BETWEEN_IN_ORDER = f"{_BETWEEN} ORDER BY page, part"
 Row = tuple[bytes, bytes]
 """Slots, and the framed ids that stand there."""
 
-Page = tuple[Ints32, list[bytes]]
-"""The slots of a page that are not free, and the framed ids there without their last brackets."""
-
 WrittenPages = tuple[int, int, bool, list[tuple[int, int, bytes, bytes]]]
 """The first and the last of some consecutive pages, whether they had any rows, and their rows."""
 
@@ -173,7 +170,7 @@ def _packed(page: Mapping[int, bytes]) -> Iterator[Row]:
         start, before = stop, int(ends[stop - 1])
 
 
-def entries_of(rows: Sequence[Row]) -> Page:
-    """Return who stands at the slots of some rows."""
+def entries_of(rows: Sequence[Row]) -> tuple[Ints32, list[bytes]]:
+    """Return the slots of some rows, and the framed ids there without their last brackets."""
     slots = np.frombuffer(b"".join([slots for slots, _ in rows]), dtype="<i4").astype(np.int32)
     return slots, split_ids(b"".join([ids for _, ids in rows])) if len(slots) else []

@@ -38,6 +38,8 @@ WHOLE, BYTES = "WHOLE", "BYTES"
 FORMAT = 1
 """The format of all tables, of what stands in them, and of the digests over them."""
 
+ALL = "1 = 1"
+
 
 class Table:
     """A table: its name, its primary key, and the type of each column, in order.
@@ -69,17 +71,13 @@ class Table:
         """Return the primary key of a row."""
         return tuple(row[place] for place in self._places)
 
-    def selection(self, condition: str = "") -> str:
+    def selection(self, condition: str = ALL) -> str:
         """Return the statement that reads whole rows."""
-        return f"SELECT {', '.join(self.columns)} FROM {self.name}{_where(condition)}"  # noqa: S608 (constants)
+        return f"SELECT {', '.join(self.columns)} FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
-    def deletion(self, condition: str = "") -> str:
+    def deletion(self, condition: str = ALL) -> str:
         """Return the statement that deletes the rows that :meth:`selection` reads."""
-        return f"DELETE FROM {self.name}{_where(condition)}"  # noqa: S608 (constants)
-
-
-def _where(condition: str) -> str:
-    return f" WHERE {condition}" if condition else ""
+        return f"DELETE FROM {self.name} WHERE {condition}"  # noqa: S608 (constants)
 
 
 _WHOLE, _BYTES, _TEXT = "{WHOLE} NOT NULL", "{BYTES} NOT NULL", "TEXT NOT NULL"
@@ -130,5 +128,5 @@ class Tables:
     )
 
 
-TABLES: tuple[Table, ...] = tuple(one for one in vars(Tables).values() if isinstance(one, Table))
+TABLES: tuple[Table, ...] = tuple(one for one in Tables.__dict__.values() if isinstance(one, Table))
 """All of them."""

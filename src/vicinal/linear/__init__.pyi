@@ -17,7 +17,7 @@ from vicinal.linear._model_rule import has_components as has_components
 from vicinal.linear._private_model import LinearModel as LinearModel
 from vicinal.linear._private_model import ModelGate as ModelGate
 from vicinal.linear._private_model import PrivateModel as PrivateModel
+from vicinal.linear._private_model import TrainingBudget as TrainingBudget
+from vicinal.linear._private_model import fitting_share as fitting_share
 from vicinal.linear._private_model import release_cost as release_cost
-from vicinal.linear._private_model import resolved as resolved
 from vicinal.linear._private_model import train as train
-from vicinal.linear._private_model import without_model as without_model

@@ -53,14 +53,6 @@ class KernelMap:
         From likenesses to components, in steps of its column.
     shifts : int16 (D,)
         A step of column j is 2^shifts[j].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.linear._kernel_map import KernelMap
-    >>> kernel = KernelMap.of(np.random.default_rng(0).normal(size=(100, 30)), 40)
-    >>> kernel.width, kernel.components(kernel._landmarks[:2]).shape
-    (40, (2, 40))
     """
 
     def __init__(

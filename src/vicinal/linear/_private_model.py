@@ -32,7 +32,6 @@ from vicinal.mechanisms import (
     whole_weights,
 )
 from vicinal.neighbours import FLOAT32, THREADS, map_in_threads, unit_vectors
-from vicinal.planning import AnySettings, SharedSettings
 
 LOUD, LOUDEST = 0.06, 0.12
 """Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
@@ -192,55 +191,46 @@ class ModelGate:
         return np.asarray(queried)
 
 
-def resolved(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
-    """Return settings with a rule, and its share for the model where that is "auto"; public.
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingBudget:
+    """What a private model is trained with; public.
 
-    Where it gives none the settings say why, and need no number of records if that is not why.
+    - `n_records`: which means are taken by.
+    - `budget`: of every subject, in zCDP.
+    - `share`: the largest share of it that a subject pays for training.
+    - `trainings`: how many trainings share that evenly.
+    - `class_shares`, float64 (c,): declared, or equal.
+    - `subject_use`: what a subject is charged, over what each of its records would be.
+    - `rule`: how the model is trained and used.
     """
-    if settings.trained_share is not None:
-        return ruled(settings, n_features, n_public) if settings.trained_share else settings
-    if obstacle := settings.model_obstacle(n_public):
-        return without_model(settings, obstacle)
-    settings = ruled(settings, n_features, n_public)
-    if share := fitting_share(settings, n_features):
-        return settings.changed(model_share=share)
-    return without_model(
-        settings,
-        "with so few records of so many features, at this epsilon, it would be mostly noise",
-    )
+
+    n_records: int
+    budget: float
+    share: float
+    trainings: int
+    class_shares: Floats
+    subject_use: float
+    rule: ModelRule
 
 
-def without_model(settings: AnySettings, why: str) -> AnySettings:
-    """Return settings for which "auto" gives no model, and why."""
-    return settings.changed(model_share=0.0, settled_against_model=why)
-
-
-def ruled(settings: AnySettings, n_features: int, n_public: int) -> AnySettings:
-    """Return settings with the rule of a model of so many features and public rows."""
-    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    rule = _model_rule.chosen_rule(n_features, n_public, settings.n_records)
-    return settings.changed(settled_rule=rule)
-
-
-def fitting_share(settings: SharedSettings, n_features: int) -> float:
+def fitting_share(training: TrainingBudget, n_features: int) -> float:
     """Return the share of budgets for the model: the rule's, or 0 where noise would win.
 
     The noise on the mean gradient, were there 40 of them, over all weights of `n_features`, must
     be below :data:`LOUDEST` clipping bounds; from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
     """
-    assert settings.n_records is not None  # noqa: S101 (declared, or estimated before)
-    root = math.sqrt((n_features + 1) * len(settings.class_names))
-    for share, loudest in ((settings.model_rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
-        part = share * settings.spendable / settings.trainings
-        if PLAIN.noise(part) * root / settings.n_records <= loudest:
+    root = math.sqrt((n_features + 1) * len(training.class_shares))
+    for share, loudest in ((training.rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
+        part = share * training.budget / training.trainings
+        if PLAIN.noise(part) * root / training.n_records <= loudest:
             return share
     return 0.0
 
 
 def train(
-    settings: SharedSettings,
+    training: TrainingBudget,
     X: FloatMatrix,
-    people: SubjectTable,
+    table: SubjectTable,
     account: Account,
     public: FloatMatrix,
     noise: NoiseSource,
@@ -248,45 +238,41 @@ def train(
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
-    - `settings`: with a number of records, which means are taken by, and a share, the largest that
-      a subject can pay of its budget.
+    - `training`: what there is to pay with.
     - `X`, array (n, d): private features.
-    - `people`: labels and subjects of the records.
-    - `account`: where the budgets are: `people.remaining` is its own.
+    - `table`: labels and subjects of the records.
+    - `account`: where the budgets are: `table.remaining` is its own.
     - `public`, array (m, d): public rows.
     - `noise`, `slack`: where noise comes from, and what the grid costs.
     """
-    share, budget = settings.trained_share, settings.spendable
-    n_records = settings.n_records
-    assert share is not None  # noqa: S101 (narrows the type: resolved before)
-    assert n_records is not None  # noqa: S101 (the same)
-    n_classes = len(settings.class_names)
+    share, budget, n_records = training.share, training.budget, training.n_records
+    n_classes = len(training.class_shares)
     many = _model_rule.has_components(X.shape[1], len(public), n_records)
     features = ModelFeatures.planned(X.shape[1], public if many else None)
     plan = training_plan(features)
-    records = SubjectRows(features.rows(X), people.labels, people.slots, len(people.remaining))
-    part = share / settings.trainings
-    sigma = plan.noise(part * budget, settings.trainings)
+    records = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
+    part = share / training.trainings
+    sigma = plan.noise(part * budget, training.trainings)
     # A later training may find less than a part left, and may use all: nothing is reserved.
-    most = share if settings.trainings == 1 else 1.0
+    most = share if training.trainings == 1 else 1.0
     gradient = IndividualGradient(
         records, n_classes, features.unit, plan.clip, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
         rows = features.rows(public)
-        descent = Descent(features, settings.class_shares, rows, sigma * plan.clip / n_records)
+        descent = Descent(features, training.class_shares, rows, sigma * plan.clip / n_records)
         used = _descended(
-            gradient, sigma, people, account, rows, n_records, descent, settings.subject_use
+            gradient, sigma, table, account, rows, n_records, descent, training.subject_use
         )
         model = LinearModel(whole_weights(descent.finished()), features.kernel)
     used = np.minimum(used / budget, part)
-    return PrivateModel(model, public, used, settings.class_shares, settings.model_rule)
+    return PrivateModel(model, public, used, training.class_shares, training.rule)
 
 
 def _descended(
     gradient: IndividualGradient,
     sigma: float,
-    people: SubjectTable,
+    table: SubjectTable,
     account: Account,
     rows: IntegerRows,
     n_records: int,
@@ -301,7 +287,7 @@ def _descended(
         release = gradient.release(sigma)
         scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
         used += release_cost(scores, lengths / gradient.clip**2, release.noise)
-        sums, spent = release.collect(descent.weights, people.remaining)
+        sums, spent = release.collect(descent.weights, table.remaining)
         account.note_charged_total(spent)
         descent.step(release.publish(sums) * (gradient.clip / n_records))
     return used

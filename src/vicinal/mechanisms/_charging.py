@@ -26,15 +26,11 @@ from vicinal.mechanisms._charging_kernels import (
     charge_votes,
     charge_votes_of_several,
 )
-from vicinal.mechanisms._record_vectors import RecordVectors
-from vicinal.mechanisms._subject_table import SubjectTable
+from vicinal.mechanisms._subject_table import RecordVectors, SubjectTable
 from vicinal.neighbours import THREADS, NeighbourLists, map_in_threads
 
-_TILE = 1 << 15
-"""Rows whose labels, subjects and budgets fit a core's cache beside the hits."""
-
-_ALONE = 1 << 15
-"""Hits that one thread is through before others have woken up."""
+_TILE = 1 << 15  # rows whose labels, subjects and budgets fit a core's cache beside the hits
+_ALONE = 1 << 15  # hits that one thread is through before others have woken up
 
 
 def charge_neighbours(
@@ -64,12 +60,13 @@ def charge_neighbours(
         sums, scratch = np.zeros((len(neighbours), width), dtype=np.int64), Scratch.of(width)
         hits = NeighbourArrays(part, neighbours.rows, neighbours.similarities)
         charges = kernel(hits, targets, budgets, weights, prices, *share, scratch, sums)
-        scratch.check_clean()
+        scratch.check_clean()  # before the sum is used: an uncharged remainder would be in it
         return charges, sums
 
     parts = [bounds[cut[0] : cut[-1] + 2] for cut in _cuts(len(bounds) - 1, threads)]
     results = map_in_threads(lambda part: charged(single, part), parts)
     if any(left_out for (_, _, left_out), _ in results):
+        # By remainder of the slot: subjects that came together go to different threads.
         shares = [(number, threads) for number in range(threads)]
         results += map_in_threads(lambda share: charged(several, bounds, share), shares)
     spent = sum((int(charges[0]) << 24) + int(charges[1]) for charges, _ in results)
@@ -77,7 +74,6 @@ def charge_neighbours(
 
 
 def _cuts(tiles: int, threads: int) -> list[Ints]:
-    """Return the tiles of each thread: consecutive ones, at least one."""
     return np.array_split(np.arange(tiles), min(tiles, threads))
 
 
@@ -96,7 +92,7 @@ def tile_bounds(neighbours: NeighbourLists, size: int, threads: int) -> Steps:
 @compiled
 def _ascending(starts, rows):  # type: ignore[no-untyped-def]
     """Tell whether the rows of every query ascend."""
-    ascending = True
+    ascending = True  # without an early exit the comparisons fill vectors
     for j in range(len(starts) - 1):
         for hit in range(starts[j] + 1, starts[j + 1]):
             ascending &= rows[hit - 1] < rows[hit]

@@ -17,22 +17,18 @@ from vicinal._arrays import Bools, Floats, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal._prefetch import prefetch
 from vicinal.accounting import MAX_NORM, afford, charge, label_afford, label_charge
-from vicinal.mechanisms._record_vectors import towards_zero
-from vicinal.mechanisms._sorting import sort_ascending
+from vicinal.mechanisms._subject_table import towards_zero
 from vicinal.neighbours import LEVELS
 
-LOW = (1 << 24) - 1
-"""What of a charge is summed by itself, so that sums of charges cannot overflow."""
+LOW = (1 << 24) - 1  # what of a charge is summed by itself, so that sums of charges cannot overflow
 
-EVERYBODY = (0, 1)
-"""The share of subjects that leaves nobody out, see :func:`charge_vectors_of_several`."""
+# The share of subjects that leaves no subject out, see :func:`charge_vectors_of_several`.
+ALL_SUBJECTS = (0, 1)
 
+# Hits between the hint that a subject's numbers are wanted and their use. With many records most of
+# a walk is waiting for memory, and hints make it a third. They change no number. They stand in the
+# loops, because handing arrays to a function costs more than they save.
 _AHEAD = 12
-"""Hits between the hint that a subject's numbers are wanted and their use.
-
-With many records most of a walk is waiting for memory, and hints make it a third. They change no
-number. They stand in the loops, because handing arrays to a function costs more than they save.
-"""
 
 
 class NeighbourArrays(NamedTuple):
@@ -55,7 +51,7 @@ class SubjectArrays(NamedTuple):
 
 
 class VectorArrays(NamedTuple):
-    """The arrays of :class:`vicinal.mechanisms._record_vectors.RecordVectors`."""
+    """The arrays of :class:`vicinal.mechanisms._subject_table.RecordVectors`."""
 
     starts: Ints
     coordinates: Ints32
@@ -88,7 +84,7 @@ class Scratch(NamedTuple):
 
     - `vector`, int64 (c,): the contribution; `moved`, bool (c,): its coordinates that were touched.
       Both are zero whenever a kernel begins or ends a subject: what is left in them would be added
-      to the next subject's contribution, uncharged or charged to somebody else.
+      to the next subject's contribution, uncharged or charged to another.
     - `touched`, int64 (c,): the first of them name the coordinates; what stands behind is old.
     """
 
@@ -135,11 +131,13 @@ def charge_votes(hits, labels, subjects, kernel, prices, _scratch, votes):  # ty
             stop = bounds[tile + 1, j]
             for hit in range(bounds[tile, j], stop):
                 if hit + 2 * _AHEAD < stop:
+                    # A row's slot is asked for first: only then it is known whose budget comes.
                     prefetch(rows[hit + 2 * _AHEAD], slots, labels)
                     prefetch(slots[rows[hit + _AHEAD]], records, remaining)
                 row = np.uint32(rows[hit])  # unsigned: nothing is counted from the end
                 slot = np.uint32(slots[row])
                 if records[slot] > 1:
+                    # Its other records may lie in any tile: all of them are charged at once, later.
                     several += 1
                     continue
                 weight = min(weights[_level(similarities[hit], origin, shift)], longest)
@@ -164,6 +162,7 @@ def charge_votes_of_several(  # type: ignore[no-untyped-def]
     slots, records, remaining = subjects
     weights, origin, shift = kernel
     vector, _, every = scratch
+    # Classes are few: all of them are looked at, and none is noted as touched.
     every[:] = np.arange(len(every))
     high, low = 0, 0
     for j in range(bounds.shape[1]):
@@ -248,7 +247,8 @@ def charge_vectors_of_several(  # type: ignore[no-untyped-def]
             for hit in order[first:last]:
                 weight = weights[_level(similarities[hit], origin, shift)]
                 size = _add_record(vectors, rows[hit], weight, vector, moved, touched, size)
-            # The order of a subject's records must not matter.
+            # `scale_down` adds up in floating point, where order shows; that of a subject's records
+            # can be set by other subjects' erasures (votes.md, "Order").
             sort_ascending(touched[:size])
             slot = slots[rows[order[first]]]
             cost = scale_down(vector, touched[:size], remaining[slot], price)
@@ -291,7 +291,7 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
     remaining = max(remaining, 0)  # below 0 no contribution but 0 is short enough
     moved = 0
     only = 0
-    squares = 0.0
+    squares = 0.0  # whole ones could wrap around before the vector is cut (votes.md, "Products")
     for c in touched:
         if vector[c] != 0:
             moved += 1
@@ -300,38 +300,36 @@ def scale_down(vector, touched, remaining, price):  # type: ignore[no-untyped-de
     if moved == 0:
         return 0
     if moved == 1:
-        norm = _afford_one(min(abs(vector[only]), longest), remaining, price)
+        norm = min(abs(vector[only]), longest)
+        if price.label_only:
+            rate, cells, shares = price.rate, price.table_scale, price.price_table
+            norm = label_afford(norm, remaining, rate, cells, shares)
+            cost = label_charge(norm, rate, cells, shares)
+        else:
+            norm = afford(norm, remaining, price.rate)
+            cost = charge(norm * norm, price.rate)
         vector[only] = norm if vector[only] > 0 else -norm
-        return _charge_one(norm, price)
+        return cost
     shrink = 1.0
     if squares >= float(longest) * float(longest):
+        # The root, the quotient and sums of up to 1,000 squares lose less than 1e-12. Without the
+        # margin the vector could come out longer than the scale, for which no slack is proven.
         shrink = float(longest) / math.sqrt(squares) * (1 - 1e-12)
     square = _shrunk(vector, touched, shrink)
-    while square > longest * longest:  # a sum of very many squares is not known so well
+    # A floating sum of a million squares is known to 1e-10 only: the whole one decides, and 1e-9
+    # is enough for that. Every entry that is left loses at least a step, so the loop ends.
+    while square > longest * longest:
         square = _shrunk(vector, touched, 1 - 1e-9)
     cost = charge(square, price.rate)
+    # The charge goes with the square; the margin is for the root's own rounding.
     if cost > remaining:
         shrink = math.sqrt(remaining / cost) * (1 - 1e-12)
         cost = charge(_shrunk(vector, touched, shrink), price.rate)
+    # Beyond 2^62 units the charge is given as 2^62, so that the root does not shrink enough, and
+    # it is rounded up. What a thousandth too much costs the answer is less than its noise.
     while cost > remaining:
         cost = charge(_shrunk(vector, touched, 0.999), price.rate)
     return cost
-
-
-@compiled
-def _charge_one(norm, price):  # type: ignore[no-untyped-def]
-    """Return the charge of moving one coordinate by `norm` steps."""
-    if price.label_only:
-        return label_charge(norm, price.rate, price.table_scale, price.price_table)
-    return charge(norm * norm, price.rate)
-
-
-@compiled
-def _afford_one(norm, remaining, price):  # type: ignore[no-untyped-def]
-    """Return the largest whole norm <= `norm` that `remaining` units pay for."""
-    if price.label_only:
-        return label_afford(norm, remaining, price.rate, price.table_scale, price.price_table)
-    return afford(norm, remaining, price.rate)
 
 
 @compiled
@@ -339,7 +337,7 @@ def _shrunk(vector, touched, factor):  # type: ignore[no-untyped-def]
     """Multiply in place, rounding towards zero; return the squared norm of the result."""
     square = 0
     for c in touched:
-        if factor < 1.0:
+        if factor < 1.0:  # a product with 1.0 would round entries beyond 2^53
             vector[c] = int(vector[c] * factor)
         square += vector[c] * vector[c]
     return square
@@ -351,7 +349,7 @@ def _add_record(vectors, row, weight, vector, moved, touched, size):  # type: ig
     starts, coordinates, values = vectors
     for entry in range(starts[row], starts[row + 1]):
         c = coordinates[entry]
-        if not moved[c]:
+        if not moved[c]:  # not `vector[c] == 0`: opposite records may add up to 0
             moved[c] = True
             touched[size] = c
             size += 1
@@ -370,7 +368,6 @@ def _move_to(sums, vector, moved, touched):  # type: ignore[no-untyped-def]
 
 @compiled
 def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
-    """Return the level of one similarity, as ``Kernel.levels`` defines it."""
     return min(max((np.int64(similarity) + origin) >> shift, 0), LEVELS - 1)
 
 
@@ -378,7 +375,8 @@ def _level(similarity, origin, shift):  # type: ignore[no-untyped-def]
 def hits_by_subject(start, stop, rows, slots, records, share):  # type: ignore[no-untyped-def]
     """Return the hits of subjects with several records, those in `share`, grouped by subject."""
     number, shares = share
-    keys = np.empty(stop - start, dtype=np.int64)  # slot, then hit: 31 bits each
+    # Slot, then hit, 31 bits each: one sort of numbers groups by subject and keeps hits in order.
+    keys = np.empty(stop - start, dtype=np.int64)
     size = 0
     for hit in range(start, stop):
         slot = slots[rows[hit]]
@@ -408,6 +406,57 @@ def differing(one, other, first):  # type: ignore[no-untyped-def]
     places = np.empty(len(one) + 1, dtype=np.int32)  # memory for what is written, no more
     at = 0
     for i in range(len(one)):
-        places[at] = first + i
+        places[at] = first + i  # written first, kept or not: no branch is foreseen wrongly
         at += one[i] != other[i]
     return places[:at].copy()
+
+
+@compiled
+def sort_ascending(values):  # type: ignore[no-untyped-def]
+    """Sort all of `values`, int64 (n,), in place.
+
+    Neighbouring runs that ascend are merged until there is one, so sorted values are read once.
+    The memory for merging is taken here and is as long as `values`: a caller's longer buffer would
+    let entries beyond `values` in, which belong to another subject.
+    """
+    if _ascending_end(values, 0) == len(values):
+        return
+    source, target = values, np.empty(len(values), dtype=np.int64)
+    while _ascending_end(source, 0) < len(source):
+        first = 0
+        while first < len(source):
+            middle = _ascending_end(source, first)
+            last = _ascending_end(source, middle)
+            _merge(source, first, middle, last, target)
+            first = last
+        source, target = target, source
+    values[:] = source
+
+
+@compiled
+def _ascending_end(values, first):  # type: ignore[no-untyped-def]
+    """Return where the values that ascend from `first` on end."""
+    if first >= len(values):
+        return len(values)
+    last = first + 1
+    while last < len(values) and values[last - 1] <= values[last]:
+        last += 1
+    return last
+
+
+@compiled
+def _merge(source, first, middle, last, target):  # type: ignore[no-untyped-def]
+    """Merge two sorted runs of `source` into the same places of `target`."""
+    one, other, to = first, middle, first
+    while one < middle and other < last:
+        left = source[one] <= source[other]
+        target[to] = min(source[one], source[other])  # without a branch: no order is foreseen
+        one += left
+        other += not left
+        to += 1
+    while one < middle:
+        target[to] = source[one]
+        one, to = one + 1, to + 1
+    while other < last:
+        target[to] = source[other]
+        other, to = other + 1, to + 1

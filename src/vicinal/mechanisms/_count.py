@@ -10,18 +10,22 @@ import math
 import numpy as np
 
 from vicinal._arrays import Bools, Floats, Ints
-from vicinal.accounting import grid_slack, unit_rate
-from vicinal.mechanisms._counting_kernels import charge_counts, charge_sizes
+from vicinal._compiled import compiled
+from vicinal.accounting import charge, grid_slack, unit_rate
+from vicinal.mechanisms._charging_kernels import (
+    ALL_SUBJECTS,
+    LOW,
+    hits_by_subject,
+    longest_norm,
+    run_end,
+)
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.neighbours import NeighbourLists
 from vicinal.noise import NoiseSource
 
-SIZE_SHARE = 0.0005
-"""Share of its budget that one record pays for being counted once, at the start."""
-
-SIZE_RECORDS = 10
-"""Records that one subject counts for at most in the estimate of the size."""
+SIZE_SHARE = 0.0005  # share of its budget that one record pays for being counted once, at the start
+SIZE_RECORDS = 10  # records that one subject counts for at most in the estimate of the size
 
 
 class NoisyCount:
@@ -29,13 +33,6 @@ class NoisyCount:
 
     A subject with m records inside the radius adds m and is charged m^2 / (2 sigma^2); one that
     cannot afford its charge takes no part in the query at all, neither here nor in the vote.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyCount, VoteGrid, randomness
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> count = NoisyCount(20.0, 0.5, VoteGrid(1 << 22), randomness(), slack)
-    >>> count.price(queries=10)
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class NoisyCount:
         return grid_slack(self.scale)
 
     def price(self, queries: int) -> None:
-        """Meter the grid's cost of so many counts, once, before anybody is charged for them."""
+        """Meter the grid's cost of so many counts, once, before any subject is charged for them."""
         self._slack.charge([self.scale] * queries, 1)
 
     def contribute_and_charge(
@@ -92,14 +89,7 @@ class NoisyCount:
 
 
 def size_noise(budget: float) -> float:
-    """Return the noise scale, in records, of the estimate of the size.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import size_noise
-    >>> size_noise(0.1) > size_noise(1.0)
-    True
-    """
+    """Return the noise scale, in records, of the estimate of the size."""
     return 1 / math.sqrt(2 * SIZE_SHARE * budget)
 
 
@@ -114,28 +104,6 @@ def noisy_size(
 
     A subject counts for min(records, 10) and pays the square of that. Returns the noisy size,
     which is public, and all charges in units, which are private.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import (
-    ...     DeltaSlackAccountant,
-    ...     SubjectTable,
-    ...     VoteGrid,
-    ...     noisy_size,
-    ...     randomness,
-    ... )
-    >>> n = 1000
-    >>> subjects = SubjectTable(
-    ...     targets=np.zeros(n, np.int32),
-    ...     slots=np.arange(n, dtype=np.int32),
-    ...     records=np.ones(n, np.int32),
-    ...     remaining=np.full(n, 1 << 40),
-    ... )
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> size, charges = noisy_size(subjects, 0.05, VoteGrid(1 << 22), randomness(1), slack)
-    >>> 800 < size < 1200, charges > 0
-    (True, True)
     """
     scale = grid.scale(size_noise(budget))
     rate = unit_rate(scale, budget)
@@ -145,3 +113,63 @@ def noisy_size(
     )
     estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
     return estimate, (int(high) << 24) + int(low)
+
+
+@compiled
+def charge_counts(  # type: ignore[no-untyped-def]
+    starts, rows, slots, records, remaining, steps, scale, rate, counts, part
+):
+    """Count every subject that can pay for it; mark its hits in `part`.
+
+    See :class:`vicinal.mechanisms._count.NoisyCount`. Returns charges as :func:`charge_votes`.
+    """
+    high, low = 0, 0
+    longest = longest_norm(scale)
+    cost = charge(min(steps, longest) ** 2, rate)
+    for j in range(len(starts) - 1):
+        several = 0
+        for hit in range(starts[j], starts[j + 1]):
+            slot = slots[rows[hit]]
+            if records[slot] > 1:
+                several += 1
+                continue
+            if steps <= longest and cost <= remaining[slot]:
+                remaining[slot] -= cost
+                counts[j] += steps
+                high, low = high + (cost >> 24), low + (cost & LOW)
+                part[hit] = True
+        if several == 0:
+            continue
+        order = hits_by_subject(starts[j], starts[j + 1], rows, slots, records, ALL_SUBJECTS)
+        first = 0
+        while first < several:
+            last = run_end(order, first, rows, slots)
+            slot = slots[rows[order[first]]]
+            contribution = (last - first) * steps
+            whole_cost = charge(min(contribution, longest) ** 2, rate)
+            if contribution <= longest and whole_cost <= remaining[slot]:
+                remaining[slot] -= whole_cost
+                counts[j] += contribution
+                high, low = high + (whole_cost >> 24), low + (whole_cost & LOW)
+                for hit in order[first:last]:
+                    part[hit] = True
+            first = last
+    return high, low
+
+
+@compiled
+def charge_sizes(records, most, remaining, steps, scale, rate):  # type: ignore[no-untyped-def]
+    """Count min(records, most) of every subject that can pay for it.
+
+    See :func:`vicinal.mechanisms._count.noisy_size`. Returns (count in steps, high, low).
+    """
+    total, high, low = 0, 0, 0
+    longest = longest_norm(scale)
+    for slot in range(len(records)):
+        contribution = min(records[slot], most) * steps
+        cost = charge(min(contribution, longest) ** 2, rate)
+        if contribution <= longest and cost <= remaining[slot]:
+            remaining[slot] -= cost
+            total += contribution
+            high, low = high + (cost >> 24), low + (cost & LOW)
+    return total, high, low

@@ -19,27 +19,23 @@ from vicinal import _checks
 from vicinal._arrays import Bools, Floats, Floats32, Ints, Ints32
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._sampling import BernoulliSource
-from vicinal.mechanisms._screening import FINEST
+from vicinal.mechanisms._planned_releases import FINEST, ReleaseCounter
+from vicinal.mechanisms._randomness import BernoulliSource
 from vicinal.noise import NoiseSource
 
-MOST_SUBJECTS = 1 << 24
-"""With more subjects a sum of clipped gradients could overflow."""
+MOST_SUBJECTS = 1 << 24  # with more subjects a sum of clipped gradients could overflow
 
+# Steps in a clipping bound, at most: sums of MOST_SUBJECTS of them fit into int64.
 _MOST_STEPS = 1 << 38
-"""Steps in a clipping bound, at most: sums of MOST_SUBJECTS of them fit into int64."""
 
+# Whole numbers below this are exact in float64, and so are their sums in any order.
 _EXACT = 1 << 53
-"""Whole numbers below this are exact in float64, and so are their sums in any order."""
 
-WEIGHT_STEPS = 1 << 18
-"""Grid of the public weights: scores of integer rows are exact."""
+WEIGHT_STEPS = 1 << 18  # grid of the public weights: scores of integer rows are exact
 
 _LARGEST_WEIGHT = 1 << 30
 
-_INSIDE = 1 - 1e-9
-"""Keeps the roundings of the clipping below the bound."""
+_INSIDE = 1 - 1e-9  # keeps the roundings of the clipping below the bound
 
 
 class SubjectRows:
@@ -71,7 +67,6 @@ class SubjectRows:
         self.norms = np.sqrt(np.einsum("ij,ij->i", self.rows, self.rows, dtype=np.int64))
 
     def __len__(self) -> int:
-        """Return the number of subjects. Private."""
         return len(self.starts) - 1
 
 
@@ -138,6 +133,7 @@ class NoisyGradient:
         sums = np.zeros((self.records.rows.shape[1], self.n_classes), dtype=np.int64)
         counts = np.diff(self.records.starts)
         single = self.records.starts[:-1][batch & (counts == 1)]
+        # So few at a time that sums of their whole numbers are exact in float64, in any order.
         chunk = max(1, min(_EXACT // self.steps, 1 << 14))
         for start in range(0, len(single), chunk):
             self._add_single(single[start : start + chunk], integer_weights, sums)
@@ -179,7 +175,7 @@ def gradient_grid(sigma: float) -> tuple[int, int]:
 @compiled
 def softmax_residuals(scores, label, per_score):  # type: ignore[no-untyped-def]
     """Turn the scores of one record into derivatives of its loss, in place."""
-    top = scores.max()
+    top = scores.max()  # taken off, so that no exponential overflows
     total = 0.0
     for c in range(len(scores)):
         scores[c] = np.exp((scores[c] - top) * per_score)

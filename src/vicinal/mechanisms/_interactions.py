@@ -34,8 +34,7 @@ from vicinal._compiled import compiled
 from vicinal.errors import PrivacyRefused
 from vicinal.noise import fresh_key
 
-PUBLIC = "public"
-"""What `interactions` is for records that need no protection."""
+PUBLIC = "public"  # what `interactions` is for records that need no protection
 
 _LONG_ID = 64
 

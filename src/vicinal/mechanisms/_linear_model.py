@@ -29,16 +29,16 @@ Floats = npt.NDArray[np.float64]
 Steps = npt.NDArray[np.int64]
 Units = npt.NDArray[np.int64]
 
+# Steps in a clipping bound, at most: so many contributions together fit into int32.
 _FINEST = (1 << 31) // MOST_TOGETHER
-"""Steps in a clipping bound, at most: so many contributions together fit into int32."""
 
 _CHUNK = 1024  # rows that both products find in a core's cache
 _LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 products reach 2^30
-_FINEST_WEIGHT = 18
+_FINEST_WEIGHT = 18  # weights are stored with the model in steps of 2^-18, not finer
 _GROUP = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
-_INSIDE = 1 - 1e-9
-_MOST_INT16 = 32767.0
+_INSIDE = 1 - 1e-9  # more than (c d + 8) 2^-53, what norms and quotients lose by rounding
+_MOST_INT16 = 32767.0  # a norm: so is every entry
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
 
 
@@ -91,7 +91,7 @@ class IndividualGradient:
     def release(self, noise: float) -> GradientRelease:
         """Return one release at a noise scale of `noise` clipping bounds; public.
 
-        Raises PrivacyRefused before anybody is charged, if the grid's cost does not fit.
+        Raises PrivacyRefused before any subject is charged, if the grid's cost does not fit.
         """
         noise_steps = _checks.real("noise", noise, above=0) * self.steps
         scale = max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
@@ -203,8 +203,8 @@ def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
     """Return weights in whole steps, int16, and the step: as fine as exact scores allow; public."""
     largest = max(float(np.abs(weights).max(initial=0.0)), 2.0**-100)
     norm = largest * math.sqrt(float(np.square(weights / largest).sum(axis=0).max(initial=0.0)))
-    room = _LARGEST_WEIGHTS - math.sqrt(len(weights))  # rounding makes columns longer
-    most = min(_MOST_INT16 / largest, room / norm if norm else math.inf)
+    longest = _LARGEST_WEIGHTS - math.sqrt(len(weights))  # rounding makes columns longer
+    most = min(_MOST_INT16 / largest, longest / norm if norm else math.inf)
     step = 2.0 ** -min(_FINEST_WEIGHT, math.floor(math.log2(most)))
     return np.rint(weights / step).astype(np.int16), step
 
@@ -232,13 +232,17 @@ def charge_rows(  # type: ignore[no-untyped-def]
     """
     high, low = 0, 0
     n_classes, together = scores.shape[1], MOST_TOGETHER
+    # Class by class, so that inner loops run over records and fill vectors.
     residuals = np.empty((n_classes, together))
-    sizes, costs, room = np.empty(together), np.empty(together), np.empty(together, np.int64)
+    sizes, costs, powers = np.empty(together), np.empty(together), np.empty(together, np.int64)
     for first in range(0, len(scores), together):
         count = min(together, len(scores) - first)
-        _residuals(scores[first : first + count], labels[first:], per_score, residuals, room, sizes)
+        _residuals(
+            scores[first : first + count], labels[first:], per_score, residuals, powers, sizes
+        )
         _clip(residuals, squares[first : first + count], factor, bound, sizes, costs)
         for i in range(count):
+            # Exact: |e|^2 is a whole number below 2^30, and |x|^2 |e|^2 is below 2^50.
             cost = charge(np.int64(costs[i]) * squares[first + i], rate)
             slot = slots[first + i]
             allowed = max(remaining[slot] - reserve, 0)
@@ -282,12 +286,19 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
 
 @compiled
 def _exponentials(scores, top, per_score, power, results):  # type: ignore[no-untyped-def]
-    """Write exp((scores - top) * per_score), each good to 2e-10; `power` is room to work in."""
+    """Write exp((scores - top) * per_score), each good to 2e-10; `power` is scratch.
+
+    Not np.exp: compiled, that is one call a number, or one of a vector library, whose last numbers
+    of a column differ in the last bit from the others: a contribution would follow from where its
+    record stands. These are the same operations for every record (linear_model.md, "Other
+    records"), and the compiler fills vectors with them.
+    """
     two = power.view(np.float64)
     for i in range(len(scores)):
+        # exp(-700) is a normal double; an exponent below -1022 would run into the sign bit.
         x = max(np.float64(scores[i] - top[i]) * per_score, -700.0)
         twos = np.rint(x * _LOG2_E)
-        power[i] = (np.int64(twos) + 1023) << 52
+        power[i] = (np.int64(twos) + 1023) << 52  # the bits of the double 2^twos
         results[i] = x - twos * _LN_2
     for i in range(len(scores)):
         x = results[i]
@@ -300,8 +311,10 @@ def _exponentials(scores, top, per_score, power, results):  # type: ignore[no-un
 def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-untyped-def]
     """Shorten columns to `factor` times, to `bound` and to int16, as whole numbers.
 
-    `costs` become their squared norms; `sizes` is room to work in.
+    `costs` become their squared norms; `sizes` is scratch.
     """
+    # In this order: the bound is on what is summed, after every rounding but truncation, which
+    # cannot lengthen (linear_model.md, "No rounding makes v longer than the bound").
     sizes[:] = 0.0
     costs[:] = 0.0
     for c in range(len(residuals)):
@@ -309,6 +322,7 @@ def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-u
             sizes[i] += residuals[c, i] * residuals[c, i]
     for i in range(len(squares)):
         largest = min(bound / math.sqrt(np.float64(squares[i])), _MOST_INT16)
+        # 1e-300 stands for the residuals of a record that is fitted perfectly: zeros stay zeros.
         sizes[i] = min(factor, largest / max(math.sqrt(sizes[i]), 1e-300)) * _INSIDE
     for c in range(len(residuals)):
         for i in range(len(squares)):
@@ -319,6 +333,7 @@ def _clip(residuals, squares, factor, bound, sizes, costs):  # type: ignore[no-u
 @compiled
 def _within(vector, allowed, cost, square, rate):  # type: ignore[no-untyped-def]
     """Shrink whole numbers until they cost at most `allowed`; return their charge."""
+    # The loop is for charges that are given as 2^62, and ends: 0.999 takes a step off every entry.
     cost = _shrunk(vector, math.sqrt(allowed / cost) * _INSIDE, square, rate)
     while cost > allowed:
         cost = _shrunk(vector, 0.999, square, rate)
@@ -364,7 +379,7 @@ def add_charged(  # type: ignore[no-untyped-def]
 @compiled
 def _shrunk(vector, factor, square, rate):  # type: ignore[no-untyped-def]
     """Multiply in place, rounding towards zero; return the charge of `square` times its norm^2."""
-    total = 0
+    total = 0  # whole, below 2^62: the charge is that of the very numbers that are summed
     for c in range(len(vector)):
         vector[c] = np.trunc(vector[c] * factor)
         total += int(vector[c]) * int(vector[c])

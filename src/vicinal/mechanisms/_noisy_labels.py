@@ -1,46 +1,70 @@
-"""Only the class of the most noisy votes leaves. Proof notes: votes.md, label_only.md."""
+"""Only the class of the most noisy votes, or of the largest score, leaves.
+
+Proof notes: votes.md, "Labels alone" and "Labels by scores"; ../accounting/label_only.md.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._arrays import Floats, Steps
 from vicinal.accounting import LINE_GRID, ChargeTable
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._class_scores import ClassScores
 from vicinal.mechanisms._votes import BlockRelease, VoteGrid, VoteMechanism
 from vicinal.neighbours import Kernel
 from vicinal.noise import NoiseSource
 
 
+class ClassScores:
+    """One function for each class, linear between the values of a table.
+
+    In floating point, too, more votes never give a lower score: every step of the way is monotone,
+    and what is between two values of the table stays between them. The price of a label needs it.
+
+    - `table`, array (c, m): scores at `low`, `low + step`, ..., not decreasing along a row, finite,
+      m >= 2. Below the first they stay; beyond the last they go on as between the last two.
+    - `low`, `step`: where the table begins, in noise scales, and how far its values lie apart.
+    - `pull`: noisy votes v of noise s are looked up at v / s - pull * s: one public number a query.
+
+    Raises InvalidInput if a row decreases or is not finite.
+    """
+
+    def __init__(self, table: npt.ArrayLike, low: float, step: float, pull: float) -> None:
+        values = np.asarray(table, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] < 2 or not np.isfinite(values).all():
+            raise InvalidInput("The 'table' parameter must hold finite scores, (c, m), m >= 2.")
+        if (np.diff(values, axis=1) < 0).any():
+            raise InvalidInput("The 'table' parameter must hold scores that never decrease.")
+        self._table, self._low, self._step, self._pull = values, low, step, pull
+        self._classes = np.arange(len(values))
+
+    def __call__(self, votes: npt.ArrayLike, noise: npt.ArrayLike, unit: float = 1.0) -> Floats:
+        """Return the scores of noisy votes, float64 (q, c).
+
+        `votes`, (q, c): noisy votes, in steps of `unit` of them. `noise`, (q,): standard deviation
+        of their noise, in the same steps. `unit`: steps in a vote.
+        """
+        scale = np.asarray(noise, dtype=np.float64)[:, None]
+        place = np.asarray(votes, dtype=np.float64) / scale - self._pull * (scale / unit)
+        place = np.maximum((place - self._low) / self._step, 0.0)
+        last = self._table.shape[1] - 2
+        cell = np.minimum(place, last).astype(np.int64)
+        start, end = self._table[self._classes, cell], self._table[self._classes, cell + 1]
+        scores = start + (end - start) * (place - cell)
+        return np.asarray(np.where(cell < last, np.minimum(scores, end), scores))
+
+
 class NoisyLabels(VoteMechanism):
     """Only the class with the most noisy votes leaves, which costs a share of what votes cost.
 
-    Parameters
-    ----------
-    table : ChargeTable
-        Shares of the price, at one Renyi order, and the budget. It needs no slack for the grid.
-        The others are the attributes of :class:`VoteMechanism`.
-    scores : ClassScores, optional
-        The class of the largest score leaves instead. Public.
+    - `table`: shares of the price, at one Renyi order, and the budget. It needs no slack for the
+      grid. The others are the attributes of :class:`VoteMechanism`.
+    - `scores`, optional: the class of the largest score leaves instead. Public.
 
-    Raises
-    ------
-    InvalidInput
-        If there are scores, and the price holds for the number of classes only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> labels.places(np.array([[5, 900, 7]]), np.array([1 << 22]))
-    array([1])
+    Raises InvalidInput if there are scores, and the price holds for the number of classes only.
     """
 
     label_only = True
@@ -62,16 +86,13 @@ class NoisyLabels(VoteMechanism):
         self._scores = scores
 
     def slack(self, noise: float) -> float:  # noqa: ARG002 (the table has room for the grid)
-        """Return 0."""
         return 0.0
 
     def release(self, noise: Floats) -> LabelRelease:
         """Return the release of one block of queries, see :meth:`VoteMechanism.release`.
 
-        Raises
-        ------
-        InvalidInput
-            If a noise scale is below the 2^22 steps that the proof of the price needs.
+        Raises InvalidInput if a noise scale is below the 2^22 steps that the proof of the price
+        needs.
         """
         scales, rates = self._prices(noise)
         if len(scales) and scales.min() < LINE_GRID:
@@ -87,20 +108,7 @@ class NoisyLabels(VoteMechanism):
 
 @dataclass(frozen=True, slots=True)
 class LabelRelease(BlockRelease):
-    """A release of labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.accounting._label_only import charge_table, label_budget
-    >>> from vicinal.mechanisms import NoisyLabels, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> prices = charge_table(label_budget(1.0, 1e-5, classes=3), 3)
-    >>> labels = NoisyLabels(Cosine(), 64, 3, prices, VoteGrid(1 << 22), randomness(1))
-    >>> votes = np.array([[0, 0, 10**10]])
-    >>> labels.release(np.array([30.0])).publish(votes)  # one query, noise of 30 records
-    array([2])
-    """
+    """A release of labels."""
 
     mechanism: NoisyLabels
 

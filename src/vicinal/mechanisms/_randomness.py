@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 
 from vicinal import _checks
-from vicinal.noise import NoiseSource, SimulatedNoise, SystemNoise, fresh_key
+from vicinal._arrays import Bools, Places
+from vicinal.noise import (
+    NoiseSource,
+    SimulatedNoise,
+    SystemNoise,
+    bernoulli,
+    fresh_key,
+    poisson_sample,
+)
 
 __all__ = ["fresh_key", "public_draws", "randomness"]
 
@@ -39,3 +49,50 @@ def public_draws(seed: int | None = None) -> np.random.Generator:  # noqa: TID25
     checked = None if seed is None else _checks.integer("seed", seed, least=0)
     start = int.from_bytes(fresh_key()) if checked is None else checked
     return np.random.default_rng(start)  # noqa: TID251 (public draws protect nobody)
+
+
+class BernoulliSource(ABC):
+    """Draws independent bits; only a source whose `exact` is True carries a guarantee."""
+
+    exact: bool
+    ordered: bool = True
+    """Whether draws depend on the order of calls; if not, threads may draw side by side."""
+
+    @abstractmethod
+    def bernoulli(self, probability: float, size: int) -> Bools:
+        """Return `size` draws, bool (size,), each true with at most `probability`, 0 to 1."""
+
+    def sample(self, probability: float, size: int) -> Places:
+        """Return the positions of those draws of `size` that are true, int64 ascending."""
+        return np.flatnonzero(self.bernoulli(probability, size))
+
+
+class SystemBernoulli(BernoulliSource):
+    """Draws from the system's entropy, see :func:`vicinal.noise._bernoulli`."""
+
+    exact = True
+    ordered = False
+
+    def bernoulli(self, probability: float, size: int) -> Bools:
+        return bernoulli(probability, size)
+
+    def sample(self, probability: float, size: int) -> Places:
+        return poisson_sample(probability, size)
+
+
+class SimulatedBernoulli(BernoulliSource):
+    """Repeatable draws for experiments, carrying no guarantee."""
+
+    exact = False
+
+    def __init__(self, seed: int) -> None:
+        seed = _checks.integer("seed", seed, least=0)
+        self._generator = np.random.default_rng(seed)  # noqa: TID251 (a simulation protects nobody)
+
+    def bernoulli(self, probability: float, size: int) -> Bools:
+        return np.asarray(self._generator.random(size) < probability)
+
+
+def bernoulli_source(simulation_seed: int | None = None) -> BernoulliSource:
+    """Return draws from system entropy, or repeatable ones if a seed is given."""
+    return SystemBernoulli() if simulation_seed is None else SimulatedBernoulli(simulation_seed)

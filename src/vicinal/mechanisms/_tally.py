@@ -1,4 +1,4 @@
-"""Noisy histograms of what people bring along, once, charged to each by what it adds.
+"""Noisy histograms of what subjects bring along, once, charged to each by what it adds.
 
 Proof note: tally.md. Source: individual filter of Feldman & Zrnic 2021.
 """
@@ -17,30 +17,19 @@ from vicinal.accounting import UNITS, charge, grid_slack, unit_rate
 from vicinal.mechanisms._votes import DeltaSlackAccountant, VoteGrid
 from vicinal.noise import NoiseSource
 
-_PLANNED = 20
-"""Tallies that the grid is planned for."""
+_PLANNED = 20  # tallies that the grid is planned for
 
-_INSIDE = 1 - 1e-9
+_INSIDE = 1 - 1e-9  # for the rounding of the root; the loop around it decides
 
 
 @dataclass(frozen=True, slots=True)
 class TallyPlan:
     """Sizes and price of a tally; public.
 
-    Attributes
-    ----------
-    sizes : tuple of int
-        Cells of each table.
-    share : float
-        Part of a full budget that a subject pays at most, 0 < share <= 1.
-    budget, delta : float
-        The zCDP that a full budget stands for, and the delta that the grid may use a share of.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import TallyPlan
-    >>> TallyPlan(sizes=(3, 4), share=0.1, budget=0.5, delta=1e-5).share
-    0.1
+    - `sizes`: cells of each table.
+    - `share`: part of a full budget that a subject pays at most, 0 < share <= 1.
+    - `budget`, `delta`: the zCDP that a full budget stands for, and the delta that the grid may use
+      a share of.
     """
 
     sizes: tuple[int, ...]
@@ -53,41 +42,23 @@ class NoisyTally:
     """How many subjects fall into every cell of some tables, each subject weighing one a table.
 
     Contribution: each of a subject's m rows adds 1 / m to one cell of every table, rounded down to
-    whole steps; all of it is scaled down to what the subject can still pay. Made before anybody is
-    charged; one object is one release. Sums of several shards add up before noise is added, once.
+    whole steps; all of it is scaled down to what the subject can still pay. Made before any subject
+    is charged; one object is one release. Sums of several shards add up before noise is added,
+    once.
 
-    Parameters
-    ----------
-    plan : TallyPlan
-        What is counted, and what it may cost.
-    noise : NoiseSource
-        Where noise comes from.
-    slack : DeltaSlackAccountant
-        Meters what the grid costs.
+    - `plan`: what is counted, and what it may cost.
+    - `noise`: where noise comes from.
+    - `slack`: meters what the grid costs.
 
-    Attributes
-    ----------
-    scale : int
-        Noise scale in grid steps. Public.
+    - `scale`: noise scale in grid steps. Public.
 
-    Raises
-    ------
-    PrivacyRefused
-        If the grid's cost does not fit.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
-    >>> plan = TallyPlan(sizes=(2, 3), share=0.1, budget=0.5, delta=1e-5)
-    >>> tally = NoisyTally(plan, randomness(1), DeltaSlackAccountant(1e-5, needed=True))
-    >>> tally.noise > 0
-    True
+    Raises PrivacyRefused if the grid's cost does not fit.
     """
 
     def __init__(self, plan: TallyPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> None:
         share = _checks.real("share", plan.share, above=0, most=1)
         tables, cells = len(plan.sizes), sum(plan.sizes)
+        # Rounded up: less noise would be paid for by more than the share.
         sigma = max(1.0, math.sqrt(tables / (2 * share * plan.budget)) * (1 + 1e-12))
         self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
         self.scale = self._grid.scale(sigma)
@@ -101,21 +72,16 @@ class NoisyTally:
         """Standard deviation of the noise of a cell, in subjects. Public."""
         return self.scale / self._grid.steps
 
-    def collect(self, cells: Steps, people: Steps, remaining: Units) -> Steps:
-        """Charge everybody for what they add, and return the sum, int64 (all cells,); private.
+    def collect(self, cells: Steps, slots: Steps, remaining: Units) -> Steps:
+        """Charge every subject for what it adds, and return the sum, int64 (all cells,); private.
 
-        Parameters
-        ----------
-        cells : int64 (rows, tables)
-            The cell of every row in every table, from 0.
-        people : int64 (rows,)
-            Whose each row is: a place in `remaining`.
-        remaining : int64 (subjects,)
-            Units left; charged in place.
+        - `cells`, int64 (rows, tables): the cell of every row in every table, from 0.
+        - `slots`, int64 (rows,): whose each row is: a place in `remaining`.
+        - `remaining`, int64 (subjects,): units left; charged in place.
         """
         flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        owners = np.repeat(people, len(self._sizes))
-        weight = _weights(self._grid.steps, people, len(remaining))[owners]
+        owners = np.repeat(slots, len(self._sizes))
+        weight = _weights(self._grid.steps, slots, len(remaining))[owners]
         size = sum(self._sizes)
         places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
         values = np.zeros(len(places), dtype=np.int64)
@@ -150,6 +116,6 @@ class NoisyTally:
         return int(charge(int(np.square(mine).sum()), self._rate))
 
 
-def _weights(steps: int, people: Steps, size: int) -> Steps:
+def _weights(steps: int, slots: Steps, size: int) -> Steps:
     """Return what each row of every subject weighs, int64 (size,): together at most `steps`."""
-    return steps // np.maximum(np.bincount(people, minlength=size), 1)
+    return steps // np.maximum(np.bincount(slots, minlength=size), 1)

@@ -14,12 +14,9 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32
 from vicinal._checks import SubjectId
-from vicinal.mechanisms._noisy_max import NoisyMax
-from vicinal.mechanisms._release_counter import ReleaseCounter
-from vicinal.mechanisms._screening import NoisyThreshold
+from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold, ReleaseCounter
 
-FALLBACK = 0
-"""The class that a teacher votes for when it cannot tell: public, and the same for all."""
+FALLBACK = 0  # the class that a teacher votes for when it cannot tell: public, and the same for all
 
 
 _BLOCK = 1000

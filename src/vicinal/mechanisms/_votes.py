@@ -29,30 +29,12 @@ _WHOLE_PRICE = np.ones(1)
 class VoteMechanism(ABC):
     """What the releases of one classifier share: kernel, classes, grid and noise, all public.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        Its table of values, rounded down to whole steps, gives the weights.
-    n_classes : int
-        The number of coordinates: classes, or the width of the records' vectors.
-    grid : VoteGrid
-        The grid on which votes and noise live.
-    noise : NoiseSource
-        Where noise comes from.
-    budget : float
-        The zCDP that a subject's full budget stands for.
-    label_only : bool
-        Whether labels leave, or votes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1 << 22), randomness(), slack)
-    >>> votes.slack(noise=30.0) < 1e-10  # a part of delta, for one answer
-    True
+    - `kernel`: its table of values, rounded down to whole steps, gives the weights.
+    - `n_classes`: the number of coordinates: classes, or the width of the records' vectors.
+    - `grid`: the grid on which votes and noise live.
+    - `noise`: where noise comes from.
+    - `budget`: the zCDP that a subject's full budget stands for.
+    - `label_only`: whether labels leave, or votes.
     """
 
     label_only: bool
@@ -71,16 +53,15 @@ class VoteMechanism(ABC):
         self.grid = grid
         self.noise = noise
         self.budget = budget
+        # Rounded down: what is added is what is charged, so rounding costs accuracy alone.
         self.weights = np.floor(kernel.table(n_features) * grid.steps).astype(np.int64)
 
     @abstractmethod
     def release(self, noise: Floats) -> BlockRelease:
         """Return the release of one block of queries.
 
-        Parameters
-        ----------
-        noise : float64 (q,)
-            The noise scale of every query in votes, fixed by public things alone.
+        - `noise`, float64 (q,): the noise scale of every query in votes, fixed by public things
+          alone.
         """
 
     @abstractmethod
@@ -98,20 +79,8 @@ class VoteMechanism(ABC):
 class NoisyVotes(VoteMechanism):
     """All noisy votes leave; a subject pays for the length of what it contributed.
 
-    Parameters
-    ----------
-    slack : DeltaSlackAccountant
-        Meters what the grid costs; refuses a release before anybody is charged for it. The others
-        are the attributes of :class:`VoteMechanism`.
-
-    Examples
-    --------
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 10, 0.05, VoteGrid(1024), randomness(), slack)
-    >>> votes.label_only
-    False
+    - `slack`: meters what the grid costs; refuses a release before any subject is charged for it.
+      The others are the attributes of :class:`VoteMechanism`.
     """
 
     label_only = False
@@ -130,11 +99,9 @@ class NoisyVotes(VoteMechanism):
         self._slack = slack
 
     def slack(self, noise: float) -> float:
-        """Return the grid's cost of one release, see :meth:`VoteMechanism.slack`."""
         return self.n_classes * grid_slack(self.grid.scale(noise))
 
     def release(self, noise: Floats) -> VoteRelease:
-        """Return the release of one block of queries, see :meth:`VoteMechanism.release`."""
         scales, rates = self._prices(noise)
         self._slack.charge(scales.tolist(), self.n_classes)
         return VoteRelease(self, scales, rates, np.zeros(len(scales)), _WHOLE_PRICE)
@@ -208,33 +175,18 @@ class BlockRelease(ABC):
 
 @dataclass(frozen=True, slots=True)
 class VoteRelease(BlockRelease):
-    """A release of noisy votes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.mechanisms import DeltaSlackAccountant, NoisyVotes, VoteGrid, randomness
-    >>> from vicinal.neighbours import Cosine
-    >>> slack = DeltaSlackAccountant(1e-5, needed=True)
-    >>> votes = NoisyVotes(Cosine(), 64, 3, 0.05, VoteGrid(1 << 22), randomness(), slack)
-    >>> release = votes.release(np.array([30.0]))  # one query, noise of 30 records
-    >>> release.publish(np.zeros((1, 3), np.int64)).shape
-    (1, 3)
-    """
+    """A release of noisy votes."""
 
     def publish(self, votes: Steps) -> Floats:
-        """Return noisy votes, float64 (q, c), in units of a unit vote."""
         return self._noisy(votes) / self.mechanism.grid.steps
 
 
-FINE = 1 << 22
-"""Noise scales are at least this many grid steps."""
+FINE = 1 << 22  # noise scales are at least this many grid steps
 
+# Steps in a unit contribution are at most this many: squared norms stay inside int64.
 FINEST = 1 << 29
-"""Steps in a unit contribution are at most this many: squared norms stay inside int64."""
 
-SLACK_SHARE = 0.01
-"""Share of delta that the grid may use up in a GDP guarantee."""
+SLACK_SHARE = 0.01  # share of delta that the grid may use up in a GDP guarantee
 
 _ROUNDING = 1e-9
 
@@ -258,7 +210,7 @@ class VoteGrid:
     steps: int
 
     def __post_init__(self) -> None:
-        """Refuse a grid on which squares of contributions could pass int64."""
+        # Beyond 2^29 a kernel weight of 1 could be squared past int64, and the charge wrap around.
         steps = _checks.integer("steps", self.steps, least=1, most=FINEST)
         if steps & (steps - 1):
             raise InvalidInput(f"The 'steps' parameter must be a power of two. Got {steps}.")
@@ -345,6 +297,7 @@ class DeltaSlackAccountant:
         """Add the slack of releases at `scales`, before any of them is made."""
         slack_of = {scale: grid_slack(scale) for scale in set(scales)}
         more = coordinates * math.fsum(slack_of[scale] for scale in scales)
+        # Rounded up: a long sum of small parts must not fall behind what was released.
         total = math.nextafter(self._spent + more, math.inf)
         if total > self._limit:
             self.check(math.inf)

@@ -1,29 +1,136 @@
 """What every index promises, the search that all share, the rows they keep, and exact search.
 
 Threads take consecutive records and meet them with the whole block of queries, so the n x Q matrix
-never exists. Memory grows in blocks: adding copies nothing, erasing wipes physically.
+never exists. Memory grows in blocks: adding copies nothing, and what is erased is wiped.
 """
 
 from __future__ import annotations
 
+import math
+import mmap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints, Ints32, Places
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import _scan
-from vicinal.neighbours._growable_array import GrowableArray
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import Hits, NeighbourLists, Pairs, joined_hits, widened
 from vicinal.neighbours.engines import HitBudget, QueryBlock, ScanEngine, ScanRecords, engine_for
 
-MOST_HITS = 1 << 24
-"""Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order."""
 
-_FARTHEST = 1 << 40
-"""Beyond this, either way, a threshold means everybody or nobody."""
+class GrowableArray:
+    """Rows of one width (None: plain numbers) and type, in blocks of `block` rows."""
+
+    def __init__(self, width: int | None, dtype: npt.DTypeLike, block: int) -> None:
+        self._tail = () if width is None else (width,)
+        self._dtype = np.dtype(dtype)
+        self._block = block
+        self._used = 0
+        self.blocks: list[AnyArray] = []
+
+    def __deepcopy__(self, _: object) -> Self:
+        """Copy the rows that are in use: the rest of a block takes no memory until it is."""
+        copied = type(self)(self._tail[0] if self._tail else None, self._dtype, self._block)
+        for first in range(0, self._used, self._block):
+            copied.write(first, self.blocks[first // self._block][: self._used - first])
+        return copied
+
+    def reserve(self, start: int, stop: int) -> None:
+        """Have memory for the rows from `start` to before `stop`; they stay what they are.
+
+        Others may read, write and cut rows meanwhile: nothing is written here.
+        """
+        self._make_room(stop)
+        for first in range(start // self._block * self._block, stop, self._block):
+            for block in self.blocks[first // self._block : first // self._block + 1]:
+                _touch(block, max(0, start - first), min(self._block, stop - first))
+
+    def _make_room(self, stop: int) -> None:
+        while len(self.blocks) * self._block < stop:
+            self.blocks.append(_zeros((self._block, *self._tail), self._dtype))
+
+    def write(self, start: int, values: AnyArray) -> None:
+        """Write consecutive rows from position `start` on, making room as needed."""
+        stop = start + len(values)
+        self._make_room(stop)
+        self._used = max(self._used, stop)
+        at = start
+        while at < stop:
+            number, first = divmod(at, self._block)
+            some = values[at - start : at - start + self._block - first]
+            self.blocks[number][first : first + len(some)] = some
+            at += len(some)
+
+    def take(self, positions: Places) -> AnyArray:
+        """Return a copy of the rows at `positions`."""
+        out = np.empty((len(positions), *self._tail), dtype=self._dtype)
+        for chosen, block, places in self._where(positions):
+            out[chosen] = block[places]
+        return out
+
+    def put(self, positions: Places, values: AnyArray) -> None:
+        """Overwrite the rows at `positions`."""
+        for chosen, block, places in self._where(positions):
+            block[places] = values[chosen]
+
+    def cut(self, size: int, used: int) -> None:
+        """Wipe the rows from position `size` to `used`, and give back blocks that are empty.
+
+        Rows from `used` on have never been written, or were wiped before.
+        """
+        for number, block in enumerate(self.blocks[size // self._block :], size // self._block):
+            first = number * self._block
+            block[max(0, size - first) : max(0, used - first)] = 0
+        del self.blocks[-(-size // self._block) :]
+        self._used = min(self._used, size)
+
+    def _where(self, positions: Places) -> Iterator[tuple[Places, AnyArray, Places]]:
+        """Yield for every block that is met: which of `positions`, the block, places in it."""
+        numbers = positions // self._block
+        for number in np.unique(numbers).tolist():
+            chosen = np.flatnonzero(numbers == number)
+            yield chosen, self.blocks[number], positions[chosen] - number * self._block
+
+
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
+    """Return zeros of whose pages only those are there that are written.
+
+    An allocator fills memory that it has had before, megabytes for each small data set.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if not size or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(shape, dtype)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(pages, dtype).reshape(shape)
+
+
+_POPULATE_WRITE = 23  # Linux's MADV_POPULATE_WRITE, which Python has no name for
+_TOUCHED = 1 << 20  # bytes that the system is asked for at a time, as the interpreter waits
+
+
+def _touch(block: AnyArray, first: int, stop: int) -> None:
+    """Have the pages of some rows there, where the system can do it; a write needs them later."""
+    pages = getattr(getattr(block.base, "base", None), "obj", None)
+    if sys.platform != "linux" or not isinstance(pages, mmap.mmap):
+        return
+    row = block.nbytes // len(block)
+    start = first * row // mmap.PAGESIZE * mmap.PAGESIZE
+    with suppress(OSError):
+        for at in range(start, stop * row, _TOUCHED):
+            pages.madvise(_POPULATE_WRITE, at, min(_TOUCHED, stop * row - at))
+
+
+# Hits held at a time by :meth:`Index.parts`: at most some 350 MB while they are put in order.
+MOST_HITS = 1 << 24
+
+_FARTHEST = 1 << 40  # beyond this, either way, a threshold means every record or none
 
 Thresholds = Ints
 
@@ -41,10 +148,10 @@ class Index(ABC):
 
     and of nothing else: not of other records, their number, their order, or earlier queries. The
     individual accounting stands on it: a record is charged for what *it* contributed, which is its
-    whole influence only if its presence changes nobody else's selection (ZZGW23, Theorem 3.2). An
-    exhaustive scan meets the condition, and so do hashing with public hyperplanes and inverted
-    lists around centroids learnt from public data. Graphs (HNSW), k-means over the private
-    records, kd-trees and "the k nearest" do not: there, one person's presence moves other people's
+    whole influence only if its presence changes no other record's selection (ZZGW23, Theorem 3.2).
+    An exhaustive scan meets the condition, and so do hashing with public hyperplanes and inverted
+    lists around centroids learnt from public data. Graphs (HNSW), k-means over the private records,
+    kd-trees and "the k nearest" do not: there, one subject's presence moves other subjects'
     neighbours. A recall below 1 costs accuracy, never privacy.
 
     ``tests/congruence/test_indexes.py`` holds every index against this and catches two that break
@@ -117,7 +224,7 @@ class Index(ABC):
 
     @abstractmethod
     def _scan(
-        self, queries: IntegerMatrix, block: QueryBlock, room: HitBudget
+        self, queries: IntegerMatrix, block: QueryBlock, allowed: HitBudget
     ) -> list[Hits] | None:
         """Return the hits among all candidates in parts, or None if there is not enough room."""
 
@@ -154,8 +261,8 @@ class Index(ABC):
         start, step = 0, len(queries)
         while start < len(queries):
             stop = min(start + step, len(queries))
-            room = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
-            lists = self._search(queries[start:stop], thresholds[start:stop], room)
+            allowed = HitBudget(most if stop - start > 1 else np.iinfo(np.int64).max)
+            lists = self._search(queries[start:stop], thresholds[start:stop], allowed)
             if lists is None:
                 step = -(-(stop - start) // 2)
                 continue
@@ -163,14 +270,14 @@ class Index(ABC):
             start = stop
 
     def _search(
-        self, queries: IntegerMatrix, thresholds: Thresholds, room: HitBudget
+        self, queries: IntegerMatrix, thresholds: Thresholds, allowed: HitBudget
     ) -> NeighbourLists | None:
         own = self.kernel.offsets(queries)
         floors = np.clip(thresholds, -_FARTHEST, _FARTHEST) + own.astype(np.int64)
         rows = widened(queries, self.stride)
         block = self.engine.prepare(rows, floors, self.kernel.product_factor)
         with self.engine.threads():
-            parts = self._scan(queries, block, room)
+            parts = self._scan(queries, block, allowed)
         return None if parts is None else joined_hits(parts, own)
 
     def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
@@ -196,16 +303,14 @@ class Index(ABC):
             )
 
 
-TILE = 1 << 15
-"""Records that a thread takes at a time, at most."""
+TILE = 1 << 15  # records that a thread takes at a time, at most
 
 _LEAST = 1024
-_TASKS = 4
-"""Tasks for every thread, so that none waits long for another."""
+_TASKS = 4  # tasks for every thread, so that none waits long for another
 
 
+# Bytes of records, times queries, that one thread is through about as soon as several.
 _ALONE = 1 << 25
-"""Bytes of records, times queries, that one thread is through about as soon as several."""
 
 
 class RowIndex(Index):
@@ -220,7 +325,6 @@ class RowIndex(Index):
 
     @property
     def stride(self) -> int:
-        """The width of a stored row."""
         return self.store.stride
 
     @property
@@ -229,17 +333,14 @@ class RowIndex(Index):
         return self.store.features
 
     def reserve(self, more: int) -> None:
-        """Have memory for so many more records."""
         self.store.reserve(more)
 
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
-        """Append records given as integer features, (m, d)."""
         self._check_integers("integers", integers)
         size = len(self.store)
         self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
 
     def remove(self, rows: Ints, movers: Ints) -> None:
-        """Erase `rows` physically: records at `movers` fill the holes, the tail is zeroed."""
         new_size = len(self.store) - len(rows)
         self.store.remove(rows[rows < new_size], movers, new_size, names=False)
 
@@ -275,12 +376,12 @@ class ExactIndex(RowIndex):
 
     def _scan(
         self,
-        queries: IntegerMatrix,  # noqa: ARG002 (everybody is a candidate)
+        queries: IntegerMatrix,  # noqa: ARG002 (every record is a candidate)
         block: QueryBlock,
-        room: HitBudget,
+        allowed: HitBudget,
     ) -> list[Hits] | None:
         def scan(records: ScanRecords) -> Hits | None:
-            return self.engine.scan(block, records, room) if room else None
+            return self.engine.scan(block, records, allowed) if allowed else None
 
         tasks = list(self.store.parts(self._rows(len(block))))
         parts = _scan.map_in_threads(scan, tasks)
@@ -311,8 +412,7 @@ class ExactIndex(RowIndex):
         return min(self._tile, max(share, _LEAST))
 
 
-BLOCK_BYTES = 1 << 25
-"""Memory taken at a time; pages of it that hold nothing yet are not touched."""
+BLOCK_BYTES = 1 << 25  # memory taken at a time; pages of it that hold nothing yet are not touched
 
 
 class FeatureRows:
@@ -334,7 +434,6 @@ class FeatureRows:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return self._size
 
     @property

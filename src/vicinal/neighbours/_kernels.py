@@ -17,7 +17,7 @@ Integer features: why a kernel value cannot depend on who else is in the data.
 
 A floating-point matrix product adds up in an order that depends on the shape of the whole matrix,
 so removing one row can change the last bit of *other* rows' products, and a record at the rim of
-a radius flips because of somebody else. Here features are integers of norm at most 4095. By
+a radius flips because of another. Here features are integers of norm at most 4095. By
 Cauchy-Schwarz every partial sum of an inner product, in any order, is at most 4095^2 < 2^24 in
 size: float32 holds every such integer exactly, and so does int32. Any float32 product and any
 integer product gives the exact result, bit for bit, beside any others, on any machine.
@@ -53,19 +53,17 @@ from vicinal.errors import InvalidInput
 INTEGER_NORM = 4095
 """Largest Euclidean norm of an integer feature vector."""
 
-MAX_FEATURES = 1 << 20
-"""Beyond this many features, rounding would leave too little of the norm."""
+MAX_FEATURES = 1 << 20  # beyond this many features, rounding would leave too little of the norm
 
+# Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned.
 INT8_LIMIT = 127
-"""Largest size of an int8 coordinate; -128 is not used, so that a sign can be turned."""
 
+# Integer features as they are stored: int8, or float32 that holds integers.
 IntegerMatrix = AnyArray
-"""Integer features as they are stored: int8, or float32 that holds integers."""
 
 _Factor = Callable[[Floats, Floats], Floats]
 
-_CHUNK = 1 << 15
-"""Numbers that are scaled and rounded together: they stay in a core's cache."""
+_CHUNK = 1 << 15  # numbers that are scaled and rounded together: they stay in a core's cache
 
 _SAMPLED = 8192
 _CANDIDATES = 32
@@ -75,25 +73,14 @@ _CANDIDATES = 32
 class Precision:
     """How vectors become integers; public, and fixed before the first record is encoded.
 
-    Attributes
-    ----------
-    norm : int
-        N, the largest Euclidean norm of an encoded vector.
-    limit : int
-        Largest size of a coordinate; larger ones are clipped to it.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours import Precision
-    >>> Precision().dtype, Precision(norm=300, limit=127).dtype
-    (<class 'numpy.float32'>, <class 'numpy.int8'>)
+    - `norm`: N, the largest Euclidean norm of an encoded vector.
+    - `limit`: largest size of a coordinate; larger ones are clipped to it.
     """
 
     norm: int = INTEGER_NORM
     limit: int = INTEGER_NORM
 
     def __post_init__(self) -> None:
-        """Refuse what products would not be exact for."""
         _checks.integer("norm", self.norm, least=1, most=INTEGER_NORM)
         _checks.integer("limit", self.limit, least=1, most=INTEGER_NORM)
 
@@ -126,24 +113,12 @@ def int8_precision(public: FloatMatrix, bound: float | None = None) -> Precision
     A long unit vector has fine steps but loses its largest coordinates to clipping; the length
     with the smallest mean squared relative error on `public` is taken.
 
-    Parameters
-    ----------
-    public : float (m, d)
-        Public rows, not yet encoded, of the kind that will be encoded; the first 8192 are used.
-    bound : float, optional
-        The public bound on norms of the RBF kernel; without it rows are scaled to unit length.
+    - `public`, float (m, d): public rows, not yet encoded, of the kind that will be encoded; the
+      first 8192 are used.
+    - `bound`, optional: the public bound on norms of the RBF kernel; without it rows are scaled to
+      unit length.
 
-    Raises
-    ------
-    InvalidInput
-        If there are no rows, or more features than :class:`Precision` takes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import int8_precision
-    >>> int8_precision(np.random.default_rng(0).normal(size=(100, 64))).limit
-    127
+    Raises InvalidInput if there are no rows, or more features than :class:`Precision` takes.
     """
     if len(public) == 0:
         raise InvalidInput("The 'public' parameter must hold at least one row. Got none.")
@@ -171,18 +146,16 @@ def _bending(rows: Floats, length: float) -> float:
 def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatrix:
     """Return rows scaled to one length and rounded to integers, (n, d).
 
-    A row of zeros has no direction and stays zeros: it is nobody's neighbour but by noise.
+    A row of zeros has no direction and stays zeros: it is no query's neighbour but by noise.
     """
     return _rounded(X, _unit, precision)
 
 
 def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
-    """Scale every row to length one."""
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
 
 def _within(bound: float) -> _Factor:
-    """Scale rows to units of `bound`, longer ones to length one."""
     return lambda peaks, norms: peaks / np.maximum(peaks * norms, bound)
 
 
@@ -211,8 +184,7 @@ def _scaled(X: FloatMatrix, factor: _Factor, length: float) -> Floats:
     return rows
 
 
-LEVELS = 1 << 16
-"""Number of levels of similarity that a kernel value can depend on."""
+LEVELS = 1 << 16  # number of levels of similarity that a kernel value can depend on
 
 KernelTable = Floats
 
@@ -297,24 +269,19 @@ class Cosine(Kernel):
         self.level_shift = _shift_to_levels(precision.norm**2)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return unit vectors rounded to integers."""
         return unit_vectors(X, self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return zeros: the similarity is the product itself."""
         return np.zeros(len(integers), dtype=np.int32)
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the cosine of integer products, between 0 and 1."""
         return np.clip(similarity / self.precision.scale(n_features) ** 2, 0.0, 1.0)
 
     def squared_distance(self, similarity: Ints, n_features: int) -> Floats:
-        """Return squared distances of unit vectors."""
         squares = 2.0 * (self.precision.scale(n_features) ** 2 - similarity)
         return np.asarray(np.maximum(squares, 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the integer product of a cosine, which may be negative here."""
         value = _checks.real("radius", value, least=-1, most=1)
         return math.ceil(value * self.precision.scale(n_features) ** 2)
 
@@ -353,11 +320,9 @@ class RBF(Kernel):
         self.level_shift = _shift_to_levels(self.level_origin - 1)
 
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return rows in units of the bound as integers, longer ones pulled back to it."""
         return _rounded(X, _within(self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
-        """Return squared norms, exact: each is at most 4095^2 < 2^24."""
         wide = np.float32 if integers.dtype == np.float32 else np.int32
         return np.asarray(np.einsum("ij,ij->i", integers, integers, dtype=wide), dtype=np.int32)
 
@@ -370,7 +335,6 @@ class RBF(Kernel):
         return (self.unit(n_features) / self.bandwidth) ** 2
 
     def value(self, similarity: Floats, n_features: int) -> KernelTable:
-        """Return the kernel value of negative squared integer distances."""
         return np.exp(np.minimum(similarity, 0.0) * self._exponent(n_features))
 
     def squared_distance(
@@ -378,11 +342,9 @@ class RBF(Kernel):
         similarity: Ints,
         n_features: int,  # noqa: ARG002 (the same for any)
     ) -> Floats:
-        """Return what similarities are the negatives of."""
         return np.asarray(np.maximum(-similarity.astype(np.float64), 1.0))
 
     def similarity_at(self, value: float, n_features: int) -> int:
-        """Return the negative squared integer distance at which the kernel takes `value`."""
         value = _checks.real("radius", value, above=0, most=1)
         lowest = -((2 * self.precision.norm) ** 2)
         return max(lowest, math.ceil(math.log(value) / self._exponent(n_features)))

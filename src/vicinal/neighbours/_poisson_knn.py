@@ -1,13 +1,14 @@
 """The k nearest subjects of a Poisson sample, without a draw and a distance for every record.
 
-*Who is in the sample* can be drawn first, and nobody else looked at: gaps between them are drawn,
-so it costs a draw and a distance for each of them. That is best for small samples of many records.
+*Who is in the sample* can be drawn first, and no other record looked at: gaps between them are
+drawn, so it costs a draw and a distance for each of them. That is best for small samples of many
+records.
 
 *Who is near* can be found first: take any set of candidates that holds all records up to some
-distance, draw for them alone, and stop if k are in the sample; nobody further away can be among the
-k. Only if there are fewer is it drawn for the others, too. The set must be fixed before the draws;
-how it is found changes no law. It is found by a radius, at a rank among some of the records. That
-is best for large samples.
+distance, draw for them alone, and stop if k are in the sample; no record further away can be among
+the k. Only if there are fewer is it drawn for the others, too. The set must be fixed before the
+draws; how it is found changes no law. It is found by a radius, at a rank among some of the records.
+That is best for large samples.
 
 *Order.* A smaller integer distance comes first, then a smaller row. It is a strict order of all
 records; without one of them, the others keep theirs. So with one subject more or less, one record
@@ -25,32 +26,22 @@ from vicinal._arrays import Bools, Ints, Ints32, Places
 from vicinal._compiled import compiled
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
-from vicinal.neighbours._radius import Reference
+from vicinal.neighbours._radius import Reference, select_largest
 from vicinal.neighbours._scan import NeighbourLists
-from vicinal.neighbours._selection import select_largest
 
-NOBODY = -1
-"""Stands in a row of chosen records where the sample held fewer than k subjects."""
+NO_RECORD = -1  # stands in a row of chosen records where the sample held fewer than k subjects
 
 Chosen = Ints32
 
-_PROBES = 1024
-"""Records whose distances tell where the radius must lie."""
+_PROBES = 1024  # records whose distances tell where the radius must lie
+_MARGIN = 3.0  # standard deviations by which heads, and the rank of a radius, are planned too large
+_MOST_SHARE = 0.8  # beyond this share of all records a radius saves nothing
+_DEAR = 2  # what a record of a sample that is drawn first costs, in candidates inside a radius
 
-_MARGIN = 3.0
-"""Standard deviations by which heads, and the rank of a radius, are planned too large."""
-
-_MOST_SHARE = 0.8
-"""Beyond this share of all records a radius saves nothing."""
-
-_DEAR = 2
-"""What a record of a sample that is drawn first costs, in candidates inside a radius."""
-
+# From so many keys on it is sooner to count them by similarity, in so many bins.
 _MANY, _BINS = 512, 1024
-"""From so many keys on it is sooner to count them by similarity, in so many bins."""
 
-_EVERYBODY = -(1 << 40)
-"""A radius that all records lie inside."""
+_NO_LIMIT = -(1 << 40)  # a radius that all records lie inside
 
 
 def candidates(k: int, gamma: float) -> float:
@@ -89,7 +80,6 @@ class PoissonKNN:
         self._probes = Reference(kernel, probes) if len(probes) else None
 
     def __len__(self) -> int:
-        """Return the number of records. Private."""
         return len(self.slots)
 
     def candidates(self, queries: IntegerMatrix) -> NeighbourLists:
@@ -98,7 +88,7 @@ class PoissonKNN:
 
     def all_records(self, queries: IntegerMatrix) -> NeighbourLists:
         """Return all records as candidates of every query, rows ascending."""
-        return self._index.search(queries, np.full(len(queries), _EVERYBODY, dtype=np.int64))
+        return self._index.search(queries, np.full(len(queries), _NO_LIMIT, dtype=np.int64))
 
     def of_sample(self, queries: IntegerMatrix, sample: Places) -> Chosen:
         """Return the rows of the k nearest of samples that were drawn first, int32 (q, k).
@@ -116,9 +106,9 @@ class PoissonKNN:
 
         Candidates come from :meth:`candidates` or :meth:`all_records`; `sample`, int64 ascending,
         are the hits that are in it, and a subject goes by its first hit. Rows are in no order;
-        :data:`NOBODY` where the sample holds fewer.
+        :data:`NO_RECORD` where the sample holds fewer.
         """
-        chosen = np.full((len(candidates), self.k), NOBODY, dtype=np.int32)
+        chosen = np.full((len(candidates), self.k), NO_RECORD, dtype=np.int32)
         lists = (candidates.starts, candidates.rows, candidates.similarities)
         if self._several:
             sampled = np.zeros(len(candidates.rows), dtype=np.bool_)
@@ -130,7 +120,7 @@ class PoissonKNN:
         return chosen
 
     def _radii(self, queries: IntegerMatrix) -> Ints:
-        no_limit = np.full(len(queries), _EVERYBODY, dtype=np.int64)
+        no_limit = np.full(len(queries), _NO_LIMIT, dtype=np.int64)
         if self._probes is None or self.n_expected > _MOST_SHARE * len(self):
             return no_limit
         expected = self.n_expected / len(self) * len(self._probes)
@@ -208,7 +198,6 @@ def _first_subjects(  # type: ignore[no-untyped-def]
 
 @compiled
 def _key(similarity, row):  # type: ignore[no-untyped-def]
-    """Return what orders records: a larger similarity first, then a smaller row."""
     return (np.int64(similarity) << 32) | (0x7FFFFFFF - np.int64(row))
 
 

@@ -16,7 +16,6 @@ from vicinal.errors import InvalidInput
 from vicinal.neighbours._index import ExactIndex
 from vicinal.neighbours._kernels import IntegerMatrix, Kernel
 from vicinal.neighbours._scan import NeighbourLists
-from vicinal.neighbours._selection import insert, select_largest
 
 LEAST_COUNT = 30.0
 """A count below this is taken as this, so that noise scales stay bounded (ZZGW23, Alg. 3)."""
@@ -24,12 +23,11 @@ LEAST_COUNT = 30.0
 _CHUNK = 256
 _MOST_PAIRS = 1 << 22
 _SAMPLED = 16
+# Up to so many largest values are kept in order while others pass; more are selected of all.
 _FEW = 64
-"""Up to so many largest values are kept in order while others pass; more are selected of all."""
 
 _LARGE = 1000
-_FEW_PAIRS = 1 << 13
-"""Up to so many similarities are looked at sooner than a second search is made."""
+_FEW_PAIRS = 1 << 13  # up to so many similarities are looked at sooner than a second search is made
 
 _PROBES = 1000
 _UNUSUAL = 0.05
@@ -61,7 +59,6 @@ class Reference:
         self.points = points
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return len(self.points)
 
     @cached_property
@@ -123,7 +120,7 @@ class Reference:
         step = max(1, min(_CHUNK, _MOST_PAIRS // max(1, len(self))))
         for start in range(0, len(queries), step):
             chunk = queries[start : start + step]
-            # Everybody reaches this threshold, in the order of the points.
+            # Every point reaches this threshold, in the order of the points.
             yield self._index.search(chunk, np.full(len(chunk), -(1 << 40)))
 
 
@@ -153,24 +150,11 @@ class Radius(ABC):
 class FixedRadius(Radius):
     """One kernel value tau for all queries (ZZGW23, Algorithm 3).
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The kernel that `tau` is a value of.
-    tau : float
-        Records whose kernel value is at least this take part.
-    n_features : int
-        Number of features.
-    reference, n_records
-        A public reference and the public size; needed for :meth:`expected` only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Cosine, FixedRadius
-    >>> radius = FixedRadius(Cosine(), tau=0.5, n_features=3)
-    >>> len(np.unique(radius.thresholds(Cosine().encode(np.eye(3)))))  # one for all queries
-    1
+    - `kernel`: the kernel that `tau` is a value of.
+    - `tau`: records whose kernel value is at least this take part.
+    - `n_features`: number of features.
+    - `reference`, `n_records`: A public reference and the public size; needed for :meth:`expected`
+      only.
     """
 
     def __init__(
@@ -186,11 +170,9 @@ class FixedRadius(Radius):
         self._n_records = n_records
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the same similarity for every query."""
         return np.full(len(queries), self._similarity, dtype=np.int64)
 
     def expected(self, queries: IntegerMatrix) -> Floats:
-        """Return the reference's share inside the radius, scaled to the number of records."""
         if self._reference is None:
             raise InvalidInput(
                 "A public count with a fixed radius needs a public reference set. Pass 'public' "
@@ -211,23 +193,9 @@ class AdaptiveRadius(Radius):
     n)): about k of n private records then take part in every query, and nothing private decides
     it.
 
-    Parameters
-    ----------
-    reference : Reference
-        The public set R.
-    n_neighbors : int
-        k, the number of private neighbours to expect.
-    n_records : int
-        n, the public estimate of the number of private records.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import AdaptiveRadius, Cosine, Reference
-    >>> public = Cosine().encode(np.random.default_rng(0).normal(size=(100, 8)))
-    >>> radius = AdaptiveRadius(Reference(Cosine(), public), n_neighbors=50, n_records=1000)
-    >>> radius.thresholds(public[:2]).shape, radius.covers(public[:2])
-    ((2,), True)
+    - `reference`: the public set R.
+    - `n_neighbors`: k, the number of private neighbours to expect.
+    - `n_records`: n, the public estimate of the number of private records.
     """
 
     def __init__(self, reference: Reference, n_neighbors: int, n_records: int) -> None:
@@ -238,7 +206,6 @@ class AdaptiveRadius(Radius):
         self._reference = reference
 
     def thresholds(self, queries: IntegerMatrix) -> Ints:
-        """Return the rank-th largest similarity of each query to the reference."""
         return self._reference.largest(queries, self.rank)
 
     def covers(self, queries: IntegerMatrix) -> bool:
@@ -259,7 +226,6 @@ class AdaptiveRadius(Radius):
         return self._reference.largest(self._reference.points[:_PROBES], rank)
 
     def expected(self, queries: IntegerMatrix) -> Floats:
-        """Return `n_neighbors` for every query."""
         return np.full(len(queries), float(self._count))
 
 
@@ -293,4 +259,46 @@ def _replace_least(ascending, value):  # type: ignore[no-untyped-def]
     while at + 1 < len(ascending) and ascending[at + 1] < value:
         ascending[at] = ascending[at + 1]
         at += 1
+    ascending[at] = value
+
+
+@compiled
+def select_largest(values, count):  # type: ignore[no-untyped-def]
+    """Move the `count` largest of some integers to their end, in place; 1 <= count <= their number.
+
+    The least of them stands first there. Hoare's selection about the median of three.
+    """
+    place = len(values) - count
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = _median(values[low], values[(low + high) // 2], values[high])
+        first, last = low, high
+        while first <= last:
+            while values[first] < pivot:
+                first += 1
+            while values[last] > pivot:
+                last -= 1
+            if first <= last:
+                values[first], values[last] = values[last], values[first]
+                first, last = first + 1, last - 1
+        if place <= last:
+            high = last
+        elif place >= first:
+            low = first
+        else:
+            return
+
+
+@compiled
+def _median(one, two, three):  # type: ignore[no-untyped-def]
+    return max(min(one, two), min(max(one, two), three))
+
+
+@compiled
+def insert(ascending, size, value):  # type: ignore[no-untyped-def]
+    """Put a value in its place among the first `size`, which ascend, and take up one place more."""
+    at = size
+    while at > 0 and ascending[at - 1] > value:
+        ascending[at] = ascending[at - 1]
+        at -= 1
     ascending[at] = value

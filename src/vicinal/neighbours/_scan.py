@@ -25,30 +25,18 @@ from vicinal.neighbours._kernels import IntegerMatrix
 
 Floors = Ints
 
+# Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query.
 Hits = tuple[Ints, Ints32, Ints32]
-"""Counts (q,), names (hits,) and similarities (hits,) before the query's own offset, by query."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScanRecords:
     """Records to be scanned; a view of an index's own memory, never a copy.
 
-    Attributes
-    ----------
-    features : int8 or float32 (n, stride)
-        Integer features, C-contiguous, zeros beyond the features that there are.
-    offsets : int32 (n,)
-        What each record takes off its similarity; at least 0.
-    row_ids : int32 (n,)
-        The number by which each record is known outside.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours.engines import ScanRecords
-    >>> offsets, row_ids = np.zeros(2, np.int32), np.arange(2, dtype=np.int32)
-    >>> ScanRecords(np.eye(2, dtype=np.float32), offsets, row_ids).row_ids
-    array([0, 1], dtype=int32)
+    - `features`, int8 or float32 (n, stride): integer features, C-contiguous, zeros beyond the
+      features that there are.
+    - `offsets`, int32 (n,): what each record takes off its similarity; at least 0.
+    - `row_ids`, int32 (n,): the number by which each record is known outside.
     """
 
     features: IntegerMatrix
@@ -56,11 +44,9 @@ class ScanRecords:
     row_ids: Ints32
 
     def __len__(self) -> int:
-        """Return the number of records."""
         return len(self.row_ids)
 
     def __getitem__(self, part: slice) -> ScanRecords:
-        """Return consecutive records."""
         return ScanRecords(self.features[part], self.offsets[part], self.row_ids[part])
 
 
@@ -68,23 +54,9 @@ class ScanRecords:
 class QueryBlock:
     """A block of queries, made ready for one engine; good for any number of scans.
 
-    Attributes
-    ----------
-    floors : int64 (q,)
-        ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
-    factor : int
-        The kernel's product factor, at least 1.
-    packed : object
-        The queries' integers as the engine wants them.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import engine_for
-    >>> queries = 100 * np.eye(4, dtype=np.float32)
-    >>> engine_for(Precision(), "float32").prepare(queries, np.full(4, 5000), 1).floors
-    array([5000, 5000, 5000, 5000])
+    - `floors`, int64 (q,): ``factor * <x, q_j> - offset(x)`` must reach ``floors[j]``.
+    - `factor`: the kernel's product factor, at least 1.
+    - `packed`: the queries' integers as the engine wants them.
     """
 
     floors: Floors
@@ -92,7 +64,6 @@ class QueryBlock:
     packed: Any
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.floors)
 
 
@@ -101,18 +72,12 @@ class HitBudget:
 
     The count is taken without a lock, between tiles, by compiled code of several threads. It can
     lag behind by a few tiles; it bounds memory and decides nothing else.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours.engines import HitBudget
-    >>> room = HitBudget(1 << 20)
     """
 
     def __init__(self, hits: int) -> None:
         self.remaining = np.array([hits], dtype=np.int64)
 
     def __bool__(self) -> bool:
-        """Tell whether nothing has been given up for lack of room."""
         return bool(self.remaining[0] >= 0)
 
 
@@ -147,18 +112,6 @@ class ScanEngine(ABC):
     All engines return the same hits, bit for bit, because every product of integer features is
     exact whatever computes it (:mod:`vicinal.neighbours._kernels`). An engine knows
     nothing of labels, budgets or noise, and takes no decision from what it sees.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import HitBudget, ScanRecords, engine_for
-    >>> rows = 100 * np.eye(4, dtype=np.float32)
-    >>> records = ScanRecords(rows, np.zeros(4, np.int32), np.arange(4, dtype=np.int32))
-    >>> engine = engine_for(Precision(), "float32")
-    >>> block = engine.prepare(rows[:1], floors=np.array([5000]), factor=1)
-    >>> engine.scan(block, records, HitBudget(100)) is not None
-    True
     """
 
     name: str
@@ -175,7 +128,7 @@ class ScanEngine(ABC):
         """Return a block of the queries at `chosen`, int64 ascending, of the same factor."""
 
     @abstractmethod
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         """Return the hits of every query in the records' order, or None if they need more room.
 
         Safe to call from several threads at a time; it holds no lock of the interpreter while it
@@ -187,13 +140,13 @@ class ScanEngine(ABC):
         return nullcontext()
 
     def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
         """Scan only the records at the positions `chosen`, int32 ascending."""
         some = ScanRecords(
             records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
         )
-        return self.scan(block, some, room)
+        return self.scan(block, some, allowed)
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
         """Write ``factor * <x, q> - offset(x)`` of every pair with one of `pairs.records`.
@@ -245,7 +198,6 @@ class NeighbourLists:
     similarities: Ints32
 
     def __len__(self) -> int:
-        """Return the number of queries."""
         return len(self.starts) - 1
 
     def of(self, first: int, stop: int) -> NeighbourLists:
@@ -338,9 +290,9 @@ def fill_holes(rows: Ints, size: int) -> Ints:
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Threads that a search may use: the processors that this process may run on, by its affinity and by
+# the quota of its container.
 THREADS = int(cpu_count())
-"""Threads that a search may use: the processors that this process may run on, by its affinity and
-by the quota of its container."""
 
 
 def map_in_threads(function: Callable[[T], R], tasks: Sequence[T]) -> list[R]:

@@ -15,8 +15,8 @@ from vicinal.noise._uniform_bits import MARK, NEXT, BitBuffer, next_bit, next_bi
 _SEED_BYTES = 64
 _MOST_STREAM = 1 << 16
 
+# Binary digits compared for 64 coins at once; two of the 64 are then still open on average.
 _HEAD = 5
-"""Binary digits compared for 64 coins at once; two of the 64 are then still open on average."""
 
 _LOWEST_OF_BYTES = np.uint64(0x0101_0101_0101_0101)
 
@@ -26,12 +26,6 @@ def bernoulli_probability(probability: float) -> float:
 
     It equals `probability` from 2^-12 upwards and is below it by less than 2^-64 elsewhere. It is
     a double, so that the accounting can be told exactly what is tossed.
-
-    Examples
-    --------
-    >>> from vicinal.noise import bernoulli_probability
-    >>> bernoulli_probability(0.3) == 0.3, 0.0 < bernoulli_probability(1e-5) <= 1e-5
-    (True, True)
     """
     probability = _checks.real("probability", probability, least=0, most=1)
     return float(int(probability * 2.0**64)) / 2.0**64
@@ -45,12 +39,6 @@ def bernoulli(probability: float, size: int) -> Bools:
     costs less. A coin compares the digits of a uniform real with those of its probability until
     they differ. Bits come from SHAKE-256, keyed afresh by 512 bits of system entropy for every
     call and every 64 KiB of stream.
-
-    Examples
-    --------
-    >>> from vicinal.noise import bernoulli
-    >>> bernoulli(1.0, 3), bernoulli(0.0, 2)
-    (array([ True,  True,  True]), array([False, False]))
     """
     numerator = int(_checks.real("probability", probability, least=0, most=1) * 2.0**64)
     size = _checks.integer("size", size, least=0)

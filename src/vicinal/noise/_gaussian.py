@@ -18,15 +18,13 @@ from vicinal._compiled import compiled
 from vicinal.noise._gaussian_exact import DIGITS, strip_ends
 from vicinal.noise._uniform_bits import END, MARK, NEXT, OutOfBits, Undecided
 
-MARGIN = 2.0**-40
-"""Doubles tell a coin's probability to 2^-46, see gaussian.md."""
+MARGIN = 2.0**-40  # doubles tell a coin's probability to 2^-46, see gaussian.md
 
 UNDECIDED = -1
 
 _ENDS = np.array(strip_ends(DIGITS), dtype=np.int64)
 _ALL = (1 << DIGITS) - 1
-_LONGEST = 64
-"""Bits that are looked at together; fewer left, and the buffer is asked for more."""
+_LONGEST = 64  # bits that are looked at together; fewer left, and the buffer is asked for more
 
 
 @compiled

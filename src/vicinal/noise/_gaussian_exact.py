@@ -14,8 +14,8 @@ from typing import Any
 
 from vicinal.noise._uniform_bits import MARK, NEXT, next_bit, next_bits
 
+# Random binary digits that are compared first, and at a time where those do not decide.
 DIGITS, FURTHER = 20, 32
-"""Random binary digits that are compared first, and at a time where those do not decide."""
 
 _GUARD = 64
 

@@ -1,9 +1,9 @@
-"""A Poisson sample without a draw for everybody: exact gaps between those who are in it.
+"""A Poisson sample without a draw for every subject: exact gaps between those who are in it.
 
 Each of n takes part with probability p, independently. How many are passed over before the next
 one is geometric: at least m with probability (1 - p)^m. A uniform real below (1 - p)^m says so for
 every m at once. Its first 32 digits are compared with those of the powers, worked out in whole
-numbers; where they agree with one, more digits are read. Nobody is remembered:
+numbers; where they agree with one, more digits are read. No subject is remembered:
 after the longest gap of the table the next one starts anew.
 """
 
@@ -20,16 +20,12 @@ from vicinal._compiled import compiled
 from vicinal.noise._bernoulli import secure_stream
 from vicinal.noise._uniform_bits import END, MARK, NEXT, BitBuffer, Undecided, next_bits
 
-DIGITS = 32
-"""Binary digits of a draw; half a word of the stream."""
+DIGITS = 32  # binary digits of a draw; half a word of the stream
 
 _MASK = np.uint64((1 << DIGITS) - 1)
 
-_LONGEST = 1024
-"""The longest gap that one draw tells."""
-
-_GUIDE = 10
-"""Binary digits of a draw that the search among powers starts from."""
+_LONGEST = 1024  # the longest gap that one draw tells
+_GUIDE = 10  # binary digits of a draw that the search among powers starts from
 
 _MOST_STREAM = 1 << 16
 
@@ -38,28 +34,22 @@ def poisson_sample(probability: float, size: int) -> Places:
     """Return who of `size` takes part, each independently: positions, int64, ascending.
 
     The law is that of :func:`vicinal.noise.bernoulli`: each with probability exactly
-    ``bernoulli_probability(probability)``. It costs a draw for everybody who takes part.
-
-    Examples
-    --------
-    >>> from vicinal.noise import poisson_sample
-    >>> poisson_sample(1.0, 3), poisson_sample(0.0, 2)
-    (array([0, 1, 2]), array([], dtype=int64))
+    ``bernoulli_probability(probability)``. It costs a draw for every subject that takes part.
     """
     numerator = int(_checks.real("probability", probability, least=0, most=1) * 2.0**64)
     size = _checks.integer("size", size, least=0)
     if numerator in {0, 1 << 64}:
         return np.arange(size if numerator else 0)
     expected = size * probability
-    room = int(expected + 4 * math.sqrt(expected)) + 16
+    capacity = int(expected + 4 * math.sqrt(expected)) + 16
     source = BitBuffer(
-        secure_stream, min(DIGITS // 8 * (room + size // _LONGEST) // 8 * 8 + 8, _MOST_STREAM)
+        secure_stream, min(DIGITS // 8 * (capacity + size // _LONGEST) // 8 * 8 + 8, _MOST_STREAM)
     )
     state = np.array([0, size], dtype=np.int64)
     parameter = (*_powers(numerator), state, np.uint64(numerator))
     parts = []
     while state[0] < size:
-        out = np.full(room, size, dtype=np.int64)
+        out = np.full(capacity, size, dtype=np.int64)
         source.fill(_fill, out, parameter, exactly=_exactly)
         parts.append(out[: np.searchsorted(out, size)])
     return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype=np.int64), *parts])
@@ -84,7 +74,7 @@ def _powers(numerator: int) -> tuple[UInts64, Ints]:
 
 @compiled
 def _fill(words, place, out, done, parameter):  # type: ignore[no-untyped-def]
-    """Fill `out` with positions from `done[0]` on, until it is full or nobody is left.
+    """Fill `out` with positions from `done[0]` on, until it is full or none is left.
 
     `parameter`: the two tables of :func:`_powers`; the next position and the number of all, int64
     (2,); and the probability's numerator.

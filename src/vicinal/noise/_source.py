@@ -25,8 +25,7 @@ from vicinal.noise._uniform_bits import BitBuffer
 
 __all__ = ["MAX_SCALE", "NoiseSource", "SimulatedNoise", "checked"]
 
-MAX_SCALE = 1 << 40
-"""Largest noise scale in grid steps; a million scales stay inside int64."""
+MAX_SCALE = 1 << 40  # largest noise scale in grid steps; a million scales stay inside int64
 
 
 class NoiseSource(ABC):
@@ -62,15 +61,7 @@ def checked(scale: object, size: object) -> tuple[int, int]:
 
 
 class SimulatedNoise(NoiseSource):
-    """Repeatable noise for experiments: rounded reals from a seed, carrying no guarantee.
-
-    Examples
-    --------
-    >>> from vicinal.noise import SimulatedNoise
-    >>> first, again = (SimulatedNoise(1).discrete_gaussian(9, size=4) for _ in range(2))
-    >>> bool((first == again).all())
-    True
-    """
+    """Repeatable noise for experiments: rounded reals from a seed, carrying no guarantee."""
 
     exact = False
 
@@ -78,16 +69,12 @@ class SimulatedNoise(NoiseSource):
         self._generator = np.random.default_rng(_checks.integer("seed", seed, least=0))
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return rounded normal draws, the same for the same seed and the same calls."""
         scale, size = checked(scale, size)
         return np.rint(self._generator.standard_normal(size) * scale).astype(np.int64)
 
 
-ENTROPY_BLOCK = 1 << 15
-"""Bytes asked of the operating system at a time: some two thousand draws."""
-
-SCALES_READY = 256
-"""Scales for which draws are kept ready; the one unused for longest goes."""
+ENTROPY_BLOCK = 1 << 15  # bytes asked of the operating system at a time: some two thousand draws
+SCALES_READY = 256  # scales for which draws are kept ready; the one unused for longest goes
 
 
 class SystemNoise(NoiseSource):
@@ -100,13 +87,6 @@ class SystemNoise(NoiseSource):
     Threads may share a source: one lock guards bits and draws. A forked child starts with neither,
     and so does a copy or an unpickled source: no two of them ever hand out the same draw. What
     copies a whole running machine (a snapshot that is resumed twice) copies the draws, too.
-
-    Examples
-    --------
-    >>> from vicinal.noise import SystemNoise
-    >>> noise = SystemNoise()
-    >>> noise.exact, noise.discrete_gaussian(scale=1024, size=3).dtype
-    (True, dtype('int64'))
     """
 
     exact = True
@@ -116,7 +96,6 @@ class SystemNoise(NoiseSource):
         _SOURCES.add(self)
 
     def discrete_gaussian(self, scale: int, size: int) -> Ints:
-        """Return exact draws."""
         scale, size = checked(scale, size)
         with self._lock:
             pool = self._pools.pop(scale, None) or PresampledNoise(partial(self._draw, scale))
@@ -126,7 +105,6 @@ class SystemNoise(NoiseSource):
             return pool.take(size)
 
     def __reduce__(self) -> tuple[type[SystemNoise], tuple[()]]:
-        """Copy the source without its bits and draws."""
         return type(self), ()
 
     def _start_afresh(self) -> None:
@@ -153,14 +131,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-BATCH = 64
-"""Draws are made in multiples of this."""
+BATCH = 64  # draws are made in multiples of this
+RESERVE = 1024  # what is made ahead grows with what was asked for so far, up to this
 
-RESERVE = 1024
-"""What is made ahead grows with what was asked for so far, up to this."""
-
+# A call for more than this draws for itself, and nothing is kept ready for another like it.
 MOST_AHEAD = 1 << 16
-"""A call for more than this draws for itself, and nothing is kept ready for another like it."""
 
 
 class PresampledNoise:
@@ -198,12 +173,5 @@ class PresampledNoise:
 
 
 def fresh_key(size: int = 32) -> bytes:
-    """Return `size` unpredictable bytes.
-
-    Examples
-    --------
-    >>> from vicinal.noise import fresh_key
-    >>> len(fresh_key()), fresh_key() != fresh_key()
-    (32, True)
-    """
+    """Return `size` unpredictable bytes."""
     return os.urandom(size)

@@ -1,6 +1,5 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.planning._class_settings import IndKNNSettings as IndKNNSettings
 from vicinal.planning._engine_factory import PlannedEngine as PlannedEngine
 from vicinal.planning._engine_factory import PublicFacts as PublicFacts
 from vicinal.planning._engine_factory import engine_on as engine_on
@@ -12,37 +11,20 @@ from vicinal.planning._guarantee_text import ind_knn_guarantee as ind_knn_guaran
 from vicinal.planning._index_options import CENTROIDS as CENTROIDS
 from vicinal.planning._index_options import first_index as first_index
 from vicinal.planning._index_options import options_of as options_of
-from vicinal.planning._parameter_checks import AUTO as AUTO
-from vicinal.planning._parameter_checks import SEED as SEED
-from vicinal.planning._parameter_checks import Check as Check
-from vicinal.planning._parameter_checks import Choice as Choice
-from vicinal.planning._parameter_checks import Integer as Integer
-from vicinal.planning._parameter_checks import InteractionCount as InteractionCount
-from vicinal.planning._parameter_checks import Real as Real
-from vicinal.planning._parameter_checks import Unless as Unless
-from vicinal.planning._parameter_checks import listed as listed
-from vicinal.planning._parameter_checks import number_or_text as number_or_text
 from vicinal.planning._parameter_tables import GATE as GATE
-from vicinal.planning._parameter_tables import LOG as LOG
 from vicinal.planning._parameter_tables import NEIGHBORS as NEIGHBORS
+from vicinal.planning._parameter_tables import PARAMETERS as PARAMETERS
 from vicinal.planning._parameter_tables import PRIVATE as PRIVATE
 from vicinal.planning._parameter_tables import (
     IndKNNClassifierParameters as IndKNNClassifierParameters,
 )
 from vicinal.planning._parameter_tables import IndKNNParameters as IndKNNParameters
+from vicinal.planning._parameter_tables import InteractionCount as InteractionCount
 from vicinal.planning._parameter_tables import MultiLabelParameters as MultiLabelParameters
 from vicinal.planning._parameter_tables import RegressorParameters as RegressorParameters
-from vicinal.planning._parameters import REQUIRED as REQUIRED
-from vicinal.planning._parameters import Auto as Auto
-from vicinal.planning._parameters import ClassesParameter as ClassesParameter
-from vicinal.planning._parameters import Given as Given
-from vicinal.planning._parameters import Settings as Settings
-from vicinal.planning._parameters import declared as declared
-from vicinal.planning._parameters import documented as documented
-from vicinal.planning._parameters import parameter as parameter
-from vicinal.planning._parameters import table as table
+from vicinal.planning._plan import IndKNNPlan as IndKNNPlan
 from vicinal.planning._plan_choice import PlanChoice as PlanChoice
-from vicinal.planning._plan_choice import PlanRequest as PlanRequest
+from vicinal.planning._plan_choice import with_model_by_rule as with_model_by_rule
 from vicinal.planning._plan_guarantee import Plan as Plan
 from vicinal.planning._plan_guarantee import affordable_noise as affordable_noise
 from vicinal.planning._plan_guarantee import guarantee_of as guarantee_of
@@ -52,10 +34,3 @@ from vicinal.planning._plan_guarantee import summed as summed
 from vicinal.planning._plan_simulation import SimulationResult as SimulationResult
 from vicinal.planning._plan_simulation import SimulationSetup as SimulationSetup
 from vicinal.planning._plan_simulation import simulate as simulate
-from vicinal.planning._shared_settings import AnySettings as AnySettings
-from vicinal.planning._shared_settings import SharedSettings as SharedSettings
-from vicinal.planning._vector_plan import ExpectedError as ExpectedError
-from vicinal.planning._vector_plan import VectorPlanRequest as VectorPlanRequest
-from vicinal.planning._vector_plan import expected_errors as expected_errors
-from vicinal.planning._vector_settings import MultiLabelSettings as MultiLabelSettings
-from vicinal.planning._vector_settings import RegressorSettings as RegressorSettings

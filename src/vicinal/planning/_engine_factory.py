@@ -28,12 +28,11 @@ from vicinal.engine import (
     Shard,
     SharedShard,
     count_noise,
-    fitting_neighbors,
     planned_multiplier,
     reference_usage,
 )
 from vicinal.ledger import Account, MemoryLedger
-from vicinal.linear import ModelGate, PrivateModel, resolved, train
+from vicinal.linear import ModelGate, PrivateModel, train
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     Interaction,
@@ -64,7 +63,7 @@ from vicinal.neighbours import (
 )
 from vicinal.planning._index_options import CENTROIDS, first_index, options_of
 from vicinal.planning._parameter_tables import GATE, NEIGHBORS
-from vicinal.planning._shared_settings import AnySettings, SharedSettings
+from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 
 
@@ -75,7 +74,7 @@ class PlannedEngine:
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
-    settings: SharedSettings
+    settings: IndKNNPlan
 
     @property
     def model(self) -> PrivateModel | None:
@@ -85,7 +84,7 @@ class PlannedEngine:
 
 
 def plan_engine(
-    settings: SharedSettings,
+    settings: IndKNNPlan,
     X: FloatMatrix,
     targets: RecordTargets,
     subjects: Sequence[SubjectId],
@@ -107,7 +106,7 @@ def plan_engine(
             settings, X, table, ledger, public, noise, slack, interaction
         )
     else:
-        settings = resolved(settings, X.shape[1], n_public)
+        settings = settings.settled(X.shape[1], n_public)
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
         kernel = kernel_for(settings, public)
@@ -118,7 +117,7 @@ def plan_engine(
 
 
 def settled_model(
-    settings: AnySettings,
+    settings: IndKNNPlan,
     X: FloatMatrix,
     subjects: SubjectTable,
     account: Account,
@@ -126,7 +125,7 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-) -> tuple[AnySettings, PrivateModel | None]:
+) -> tuple[IndKNNPlan, PrivateModel | None]:
     """Return settings with size and share settled, and the model that the subjects have paid for.
 
     `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
@@ -136,16 +135,16 @@ def settled_model(
     if settings.n_records is None:
         size = _estimated_size(settings, subjects, account, noise, slack, interaction)
         settings = settings.changed(n_records=size)
-    settings = resolved(settings, X.shape[1], len(public))
-    if not settings.trained_share:
+    settings = settings.settled(X.shape[1], len(public))
+    if not settings.model_share:
         return settings, None
     if interaction is not None:
         interaction.release()
-    model = train(settings, X, subjects, account, public, noise, slack)
+    model = train(settings.training, X, subjects, account, public, noise, slack)
     return settings, model
 
 
-def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccountant:
+def slack_meter(settings: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = settings.accounting == "gdp" and not settings.label_only
     return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
@@ -154,7 +153,7 @@ def slack_meter(settings: SharedSettings, spent: float = 0.0) -> DeltaSlackAccou
 def engine_on(
     shard: Shard | SharedShard,
     kernel: Kernel,
-    settings: SharedSettings,
+    settings: IndKNNPlan,
     n_features: int,
     public: FloatMatrix | None,
     slack: DeltaSlackAccountant,
@@ -170,7 +169,7 @@ def engine_on(
     )
     budget_share = 1.0
     if model is not None:
-        budget_share -= min(model.typical_use * settings.trainings, settings.trained_share or 0.0)
+        budget_share -= min(model.typical_use * settings.trainings, settings.model_share or 0.0)
     facts = PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
     k, radius = facts.radius()
     if settings.index["kind"] == CENTROIDS:
@@ -203,7 +202,7 @@ def engine_on(
 class PublicFacts:
     """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
 
-    settings: SharedSettings
+    settings: IndKNNPlan
     kernel: Kernel
     n_features: int
     n_records: int
@@ -223,14 +222,8 @@ class PublicFacts:
             fixed = settings.min_similarity, self.n_features, self.reference, n_records
             return None, FixedRadius(self.kernel, *fixed)
         least = math.ceil(n_records / len(self.points))
-        k = settings.n_neighbors or fitting_neighbors(
-            self.points,
-            n_records,
-            settings.n_asked,
-            self.budget_share * settings.affordable(),
-            settings.n_groups,
-            settings.neighbors_per_noise,
-        )
+        budget = self.budget_share * settings.affordable()
+        k = settings.n_neighbors or settings.neighbors(n_records, self.points, budget)
         if k < least:
             warnings.warn(
                 f"The public reference is too small to tell a radius of {k} neighbours; taking "
@@ -256,7 +249,7 @@ class PublicFacts:
             count,
             lambda shift: budget_share * settings.affordable(shift),
         )
-        if settings.reuse == GATE:
+        if settings.reuse_predictions == GATE:
             unit = multiplier**2 / settings.n_asked * GATE_HEADROOM / HEADROOM
             return GatedNoiseSchedule(unit, settings.n_queries)
         return NoiseSchedule(multiplier)
@@ -276,7 +269,7 @@ class PublicFacts:
         self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> VoteMechanism:
         """Return what makes answers, on a grid that fits the least noise scale."""
-        settings, width = self.settings, self.settings.n_coordinates
+        settings, width = self.settings, self.settings.target.n_coordinates
         grid = VoteGrid.fitting(least, settings.n_queries, width, settings.grid_delta)
         sizes = self.kernel, self.n_features, width
         if settings.label_only:
@@ -287,16 +280,16 @@ class PublicFacts:
     def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
         """Return what earlier answers do for later ones."""
         settings, kernel, n_features = self.settings, self.kernel, self.n_features
-        if settings.reuse == GATE:
+        if settings.reuse_predictions == GATE:
             points = None if self.reference is None else self.reference.points
             return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-        if settings.reuse == NEIGHBORS:
+        if settings.reuse_predictions == NEIGHBORS:
             block = 1 if settings.sequential else BLOCK
             return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
         return NoReuse()
 
 
-def kernel_for(settings: SharedSettings, public: FloatMatrix | None) -> Kernel:
+def kernel_for(settings: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     settings.check_kernel(has_public=public is not None)
     if settings.kernel == "cosine":
@@ -319,7 +312,7 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
 
 
 def _estimated_size(
-    settings: SharedSettings,
+    settings: IndKNNPlan,
     subjects: SubjectTable,
     account: Account,
     noise: NoiseSource,
@@ -336,7 +329,7 @@ def _estimated_size(
     return max(1, round(estimate))
 
 
-def _count(settings: SharedSettings, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+def _count(settings: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
     budget = settings.spendable
     sigma = count_noise(settings.n_queries, budget)
     grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vicinal.accounting import Guarantee
-from vicinal.planning._shared_settings import SharedSettings
+from vicinal.planning._plan import IndKNNPlan
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
@@ -43,11 +43,11 @@ _MODEL = (
 )
 
 
-def _model_words(settings: SharedSettings) -> tuple[str, ...]:
+def _model_words(settings: IndKNNPlan) -> tuple[str, ...]:
     """Say what a private model keeps, or why "auto" trained none."""
     if settings.why_no_model:
         return (f"that no private model was trained, as {settings.why_no_model}",)
-    if not settings.trained_share:
+    if not settings.model_share:
         return ()
     if settings.trainings == 1:
         return (_MODEL,)
@@ -59,7 +59,7 @@ def _model_words(settings: SharedSettings) -> tuple[str, ...]:
     )
 
 
-def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
+def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
     """Return the guarantee of an Ind-KNN estimator over all its answers since ``fit``."""
     void = settings.simulation_seed is not None or settings.interactions == 0
     size = (
@@ -80,7 +80,7 @@ def ind_knn_guarantee(settings: SharedSettings) -> Guarantee:
         ),
         public=(
             "the queries",
-            *settings.public_facts,
+            *settings.target.public_facts,
             "the public reference set",
             "all parameters",
             size,

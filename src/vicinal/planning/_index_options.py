@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from vicinal import _checks
+from vicinal._parameters import Check, Choice
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, IndexFactory
-from vicinal.planning._parameter_checks import Check, Choice
 
 EXACT = "exact"
 LSH = "lsh"

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray
-from vicinal.accounting import METHODS
-from vicinal.planning._index_options import EXACT, IndexOptions
-from vicinal.planning._parameter_checks import (
+from vicinal._parameters import (
     AUTO,
     SEED,
+    Auto,
     Check,
     Choice,
-    ClassNames,
+    Given,
     Integer,
-    InteractionCount,
     Real,
     Unless,
+    listed,
+    number_or_text,
+    parameter,
+    table,
 )
-from vicinal.planning._parameters import Auto, ClassesParameter, Given, parameter, table
-from vicinal.targets import BoundsOfTargets, ClassNumbers, TargetBounds
+from vicinal.accounting import METHODS
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import interactions
+from vicinal.planning._index_options import EXACT, IndexOptions
+from vicinal.targets import (
+    CLASSES,
+    LABELS,
+    NUMBERS,
+    ClassesParameter,
+    LabelSetsParameters,
+    NumbersParameters,
+)
 
 ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
@@ -31,8 +43,6 @@ NO_REUSE = "none"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
-LOG = "log"
-LINEAR = "linear"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +60,59 @@ class Reuse(Check):
     def __call__(self, name: str, value: object) -> str:
         """Return a word."""
         return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionCount(Check):
+    """How many interactions share the budget, or "public", which is 0."""
+
+    type_name = 'int or "public"'
+    refused: ClassVar[tuple[object, ...]] = (0, -1, 10**6 + 1, 1.5, "some", None, True)
+
+    def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
+        """Return the number, 0 for public records."""
+        return interactions(value)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNumbers(Check):
+    """A positive number for every class, in the order of `classes`, or a word in their place.
+
+    `word`: the word, which is left as it is.
+    """
+
+    word: str | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The type."""
+        word = "" if self.word is None else f', or "{self.word}"'
+        return f"sequence of float{word}, optional"
+
+    refused: ClassVar[tuple[object, ...]] = (
+        [],
+        [1.0, 0.0],
+        [0.5, math.nan],
+        [0.5, math.inf],
+        [[0.5, 0.5]],
+        "another",
+        0.5,
+    )
+
+    def parsed(self, text: str) -> list[float | str] | str:
+        """Return the word, or the numbers of a list."""
+        return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
+
+    def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
+        """Return the numbers as a tuple, or the word, or None."""
+        if value is None or (isinstance(value, str) and value == self.word):
+            return value
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        numbers = tuple(_checks.real(name, each, above=0) for each in value)
+        if not numbers:
+            raise InvalidInput(f"The {name!r} parameter must hold a number for every class.")
+        return numbers
 
 
 @table
@@ -157,8 +220,8 @@ class IndKNNParameters:
 
 
 @table
-class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
-    """What the classifier takes besides."""
+class VotingParameters(IndKNNParameters):
+    """What an estimator takes besides whose records vote for classes."""
 
     release: str = parameter(
         Choice(("votes", "label")),
@@ -212,63 +275,23 @@ class IndKNNClassifierParameters(IndKNNParameters, ClassesParameter):
 
 
 @table
-class _Bounds:
-    bounds: Given[Sequence[float] | Mapping[str, Sequence[float]], TargetBounds] = parameter(
-        BoundsOfTargets(),
-        kw_only=False,
-        doc="""(low, high) between which the numbers lie: public, and an input, never read off the
-        private numbers. What lies beyond is cut to them. For several targets a mapping of their
-        names to such pairs; the columns of `y` follow its order. A target in (0, 1) may be a yes or
-        no.""",
-    )
+class IndKNNClassifierParameters(VotingParameters, ClassesParameter):
+    """What the classifier takes."""
 
 
 @table
-class RegressorParameters(IndKNNParameters, _Bounds):
+class RegressorParameters(IndKNNParameters, NumbersParameters):
     """What the regressor takes."""
 
-    scale: str = parameter(
-        Choice((LINEAR, LOG)),
-        default=LINEAR,
-        doc="""How numbers are averaged. "log" averages logarithms, for numbers with heavy tails;
-        answers are geometric means.""",
-    )
-    typical_range: Given[
-        Sequence[float] | Mapping[str, Sequence[float]] | None, TargetBounds | None
-    ] = parameter(
-        Unless(None, BoundsOfTargets()),
-        default=None,
-        doc="""(low, high) inside the bounds, between which most numbers lie; for several targets a
-        mapping, as `bounds`. Public, and an input. Noise is planned for numbers in it, so a narrow
-        one gives less noise. Numbers beyond it are not cut; their subjects pay more for an answer,
-        and take part in fewer. Declared wrongly it costs accuracy, never privacy. None: the
-        bounds.""",
-    )
-    n_thresholds: int | None = parameter(
-        Unless(None, Integer(least=2, most=1000)),
-        default=None,
-        doc="""J: each record tells on which side of J public thresholds its number lies, rather
-        than the number, which is what quantiles and histograms are made of. Means then are rounded
-        to (high - low) / J within a record, and no noisier.""",
-    )
-
 
 @table
-class _Labels:
-    labels: Given[Iterable[Any], AnyArray] = parameter(
-        ClassNames(), kw_only=False, doc="The names of all labels. Public, and an input."
-    )
-
-
-@table
-class MultiLabelParameters(IndKNNParameters, _Labels):
+class MultiLabelParameters(IndKNNParameters, LabelSetsParameters):
     """What the classifier of several labels takes."""
 
-    tau: float | None = parameter(
-        Unless(None, Real(above=0, most=1e6)),
-        default=None,
-        doc="""A record's 0/1 vector is cut to length sqrt(tau) and divided by it (the
-        tau-approximation of Zhu et al. 2020): for labels of which a record has few. Without it a
-        record tells of every label whether it is there or not, which is better where most records
-        have several.""",
-    )
+
+PARAMETERS: dict[str, type[IndKNNParameters]] = {
+    CLASSES: IndKNNClassifierParameters,
+    NUMBERS: RegressorParameters,
+    LABELS: MultiLabelParameters,
+}
+"""What an estimator takes, by what records carry."""

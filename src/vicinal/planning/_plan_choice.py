@@ -7,26 +7,23 @@ It is the very planning that ``IndKNNClassifier.fit`` does
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
-from vicinal import _checks
+import numpy as np
+
+from vicinal._parameters import AUTO
 from vicinal.engine import (
     GATE_HEADROOM,
     HEADROOM,
     TYPICAL_SPREAD,
     ReferenceUsage,
-    expected_neighbors,
-    fitting_neighbors,
     planned_multiplier,
     reference_usage,
 )
-from vicinal.linear import OF_COMPONENTS, PLAIN, has_components, resolved
 from vicinal.neighbours import AdaptiveRadius, Reference
-from vicinal.planning._class_settings import IndKNNSettings
-from vicinal.planning._parameter_checks import AUTO
-from vicinal.planning._parameter_tables import GATE
-from vicinal.predictors import IndKNNClassifier
+from vicinal.planning._plan import IndKNNPlan
+from vicinal.targets import ExpectedError, VectorTarget
 
 _UNKNOWN = "without public points its features are not known; fit decides"
 
@@ -34,84 +31,22 @@ LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """What is asked of a plan; everything in it is public.
+def with_model_by_rule(plan: IndKNNPlan) -> IndKNNPlan:
+    """Return a plan with the share that "auto" gives a private model, or why it gives none.
 
-    - `n_records`, `n_queries`, `n_classes`: declared size of the private data, answers wanted,
-      classes.
-    - `epsilon`, `delta`: the guarantee.
-    - `release`: what leaves, "votes" or "label".
-    - `gate`: whether a model of earlier answers gives those that it is sure of.
-    - `model_share`: the share of a budget that trains a private model, which answers where it is
-      sure; or "auto".
-    - `records_per_subject`: declared mean number of records of a subject.
-    - `no_model`: why "auto" gave no private model; "" where it did, or was not asked.
-    - `n_features`, `n_public`: features of a record and public rows, by which a private model's
-      rule goes; 0 where there are no public rows.
+    Without public points it plans for none.
     """
-
-    n_records: int
-    n_queries: int
-    epsilon: float
-    delta: float
-    n_classes: int
-    release: str = "votes"
-    gate: bool = False
-    model_share: float | str = 0.0
-    records_per_subject: float = 1.0
-    no_model: str = ""
-    n_features: int = 0
-    n_public: int = 0
-
-    def on(self, reference: Reference | None) -> Self:
-        """Return the same with these public points, without which nothing is known of features."""
-        if reference is None:
-            return self
-        n_public, n_features = reference.points.shape
-        return replace(self, n_features=n_features, n_public=n_public)
-
-    def with_model_by_rule(self) -> Self:
-        """Return the same with the share that "auto" gives a private model, or why it gives none.
-
-        Without public points it plans for none.
-        """
-        settings = replace(self, model_share=AUTO).settings()
-        why = settings.why_no_model if self.n_public else _UNKNOWN
-        return replace(self, model_share=settings.trained_share or 0.0, no_model=why)
-
-    @property
-    def model_by_rule(self) -> float:
-        """The share that "auto" gives a private model where labels leave; 0 for none."""
-        wish = replace(self, release="label", gate=False, model_share=AUTO)
-        return wish.settings().trained_share or 0.0
-
-    @property
-    def model_steps(self) -> int:
-        """How many noisy gradients train a private model."""
-        many = has_components(self.n_features, self.n_public, self.n_records)
-        return (OF_COMPONENTS if many else PLAIN).steps
-
-    def settings(self) -> IndKNNSettings:
-        """Return the classifier's checked settings; raise InvalidInput for what it refuses."""
-        classes = range(_checks.integer("classes", self.n_classes, least=2))
-        settings = IndKNNSettings.of(
-            IndKNNClassifier(
-                classes, self.epsilon, self.delta, self.n_queries,
-                release=self.release, reuse_predictions=GATE if self.gate else False,
-                model_share=self.model_share,
-                n_records=_checks.integer("records", self.n_records, least=1),
-                records_per_subject=self.records_per_subject,
-            )
-        )  # fmt: skip
-        return resolved(settings, self.n_features, self.n_public)
+    planned = plan.replanned(model_share=AUTO)
+    if planned.model_share or plan.n_public:
+        return planned
+    return planned.without_model(_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanChoice:
-    """A plan: what was requested, and what public facts make of it.
+    """What public facts make of a plan.
 
-    - `request`: what it is for.
+    - `plan`: of a declared number of records.
     - `n_neighbors`: k, records expected to take part in a question.
     - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
     - `n_asked`: questions expected to be put to private records.
@@ -120,7 +55,7 @@ class PlanChoice:
     - `usage`: how records are expected to be used, as measured on public points or assumed.
     """
 
-    request: PlanRequest
+    plan: IndKNNPlan
     n_neighbors: int
     multiplier: float
     n_asked: int
@@ -130,7 +65,7 @@ class PlanChoice:
     @classmethod
     def of(
         cls,
-        request: PlanRequest,
+        plan: IndKNNPlan,
         reference: Reference | None = None,
         n_neighbors: int | None = None,
         budget_share: float | None = None,
@@ -140,31 +75,29 @@ class PlanChoice:
         Beside a private model the plan is for what training is known to leave of a budget, or
         for the least that it leaves. ``fit`` plans for what it would have left public points.
 
-        - `request`: what the plan is for.
+        - `plan`: with a number of records.
         - `reference`: public points.
         - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
         - `budget_share`: the share of a budget that training leaves.
-
-        Raises InvalidInput naming the first requested value that a classifier would refuse.
         """
-        settings, n = request.settings(), request.n_records
+        n = plan.size
 
         def affordable(shift: float = 0.0) -> float:
-            known = 1 - (settings.trained_share or 0.0) if budget_share is None else budget_share
-            return known * settings.affordable(shift)
+            known = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
+            return known * plan.affordable(shift)
 
         points = n if reference is None else len(reference)
-        k = n_neighbors or _neighbors(settings, n, reference, affordable())
+        k = n_neighbors or plan.neighbors(n, reference, affordable())
         k = max(k, math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = planned_multiplier(usage, n, settings.n_asked, k, affordable)
-        if request.gate:
+        multiplier = planned_multiplier(usage, n, plan.n_asked, k, affordable)
+        if plan.gated:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(request, k, multiplier, settings.n_asked, affordable(shift), usage)
+        return cls(plan, k, multiplier, plan.n_asked, affordable(shift), usage)
 
     @property
     def noise(self) -> float:
@@ -179,20 +112,20 @@ class PlanChoice:
     @property
     def participations(self) -> float:
         """How many questions a record is expected to take part in."""
-        return self.n_asked * self.n_neighbors / self.request.n_records
+        return self.n_asked * self.n_neighbors / self.plan.size
 
     @property
     def lasts(self) -> int:
         """How many questions a busy record lasts for, if they fall as the public points do."""
-        busy = self.usage.spread * self.n_neighbors / self.request.n_records
+        busy = self.usage.spread * self.n_neighbors / self.plan.size
         return math.floor(1 / (busy * self.cost))
 
+    def expected_errors(self) -> list[ExpectedError]:
+        """Return what the noise does to typical answers that are averages, from public facts.
 
-def _neighbors(
-    settings: IndKNNSettings, n_records: int, reference: Reference | None, budget: float
-) -> int:
-    plan = n_records, settings.n_asked, budget, settings.n_groups
-    more = settings.neighbors_per_noise
-    if reference is None:
-        return expected_neighbors(*plan, n_records, per_noise=more)
-    return fitting_neighbors(reference, *plan, more)
+        How unlike each other neighbours are, and how unlike the query, comes on top.
+        """
+        target = self.plan.target
+        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        weight = self.n_neighbors * math.sqrt(self.usage.weight)
+        return target.expected_errors(weight, np.array([self.noise]))

@@ -7,7 +7,7 @@ saw its label. What training would have cost a point is what it costs there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from vicinal.linear import (
 )
 from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import Cosine, IntegerMatrix, Reference, int8_precision
-from vicinal.planning._plan_choice import PlanRequest
+from vicinal.planning._plan import IndKNNPlan
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,33 +47,32 @@ class PlayedModel:
     rule: ModelRule
 
 
-def played_model(
-    points: IntegerMatrix, labels: Places, wish: PlanRequest, seed: int
-) -> PlayedModel:
+def played_model(points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int) -> PlayedModel:
     """Return what a model would make of labelled public points (m, d), were they n records.
 
     - `points`, array (m, d): public integer points.
     - `labels`, int64 (m,): their classes.
-    - `wish`: with a share for the model.
+    - `plan`: with a share for the model.
     - `seed`: of the noise, and of the halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
     numbers = np.asarray(points, dtype=np.float32)
-    wish = replace(wish, n_features=numbers.shape[1], n_public=len(numbers))
-    many = has_components(numbers.shape[1], len(numbers), wish.n_records)
+    plan = plan.changed(n_features=numbers.shape[1], n_public=len(numbers)).replanned()
+    n_classes = plan.target.n_coordinates
+    many = has_components(numbers.shape[1], len(numbers), plan.size)
     features = ModelFeatures.planned(numbers.shape[1], numbers if many else None)
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
-    rows = np.empty((len(points), points.shape[1] + wish.n_classes), dtype=np.float32)
-    prior, sure = np.empty((len(points), wish.n_classes)), np.empty(len(points), dtype=np.bool_)
+    rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
+    prior, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
     uses = []
     for part in (first, ~first):
-        model = _trained(numbers[~part], labels[~part], numbers[part], features, wish, generator)
+        model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
         rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
         sure[part] = model.sure(prior[part])
         uses.append(model.typical_use)
     kernel, left = Cosine(int8_precision(rows)), 1.0 - float(np.mean(uses))
     reference = Reference(kernel, kernel.encode(rows))
-    return PlayedModel(reference, prior, sure, left, wish.settings().model_rule)
+    return PlayedModel(reference, prior, sure, left, plan.model_rule)
 
 
 def _trained(
@@ -81,30 +80,29 @@ def _trained(
     labels: Places,
     others: Floats32,
     features: ModelFeatures,
-    wish: PlanRequest,
+    plan: IndKNNPlan,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
-    settings, plan = wish.settings(), training_plan(features)
-    share = settings.trained_share or 0.0
+    training, followed = plan.training, training_plan(features)
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = plan.noise(share * settings.spendable)
-    noise = sigma * plan.clip / wish.n_records
-    lengths = np.square(probes).sum(axis=1) / (features.unit * plan.clip) ** 2
-    descent = Descent(features, settings.class_shares, known, noise)
+    sigma = followed.noise(training.share * training.budget)
+    noise = sigma * followed.clip / training.n_records
+    lengths = np.square(probes).sum(axis=1) / (features.unit * followed.clip) ** 2
+    descent = Descent(features, training.class_shares, known, noise)
     used = np.zeros(len(probes))
-    for _ in range(plan.steps):
+    for _ in range(followed.steps):
         weights = descent.weights
         used += release_cost(
             scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
         )
-        gradient = _mean_gradient(unit, labels, weights, plan.clip)
+        gradient = _mean_gradient(unit, labels, weights, followed.clip)
         descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
     weights = descent.finished()
-    used = np.minimum(used / settings.spendable, share)
+    used = np.minimum(used / training.budget, training.share)
     model = LinearModel(whole_weights(weights), features.kernel)
-    return PrivateModel(model, others, used, settings.class_shares, settings.model_rule)
+    return PrivateModel(model, others, used, training.class_shares, training.rule)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:

@@ -38,7 +38,8 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.planning._plan_choice import PlanChoice, PlanRequest
+from vicinal.planning._plan import IndKNNPlan
+from vicinal.planning._plan_choice import PlanChoice
 from vicinal.planning._plan_model import PlayedModel, played_model
 
 STAND_INS = 25
@@ -107,9 +108,9 @@ class SimulationSetup:
     real: bool
     model: PlayedModel | None = None
 
-    def beside_model(self, wish: PlanRequest, seed: int) -> SimulationSetup:
+    def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
         """Return the points beside the model of a plan with one; their labels must be real."""
-        model = played_model(self.reference.points, self.labels, wish, seed)
+        model = played_model(self.reference.points, self.labels, plan, seed)
         return replace(self, reference=model.reference, model=model)
 
     @classmethod
@@ -162,11 +163,11 @@ class _Run:
     ) -> None:
         size = len(stage.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
-        n_queries = min(choice.request.n_queries, size, most or size)
+        n_queries = min(choice.plan.n_queries, size, most or size)
         self.queries = generator.permutation(size)[:n_queries]
         self._stage, self._choice, self._generator = stage, choice, generator
         self._near = _public_voters(stage.reference, choice)
-        self._each = choice.request.n_queries / n_queries
+        self._each = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
@@ -281,7 +282,7 @@ class _Voters:
 def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     """Return the other points around every point."""
     size, k = len(reference), choice.n_neighbors
-    rank = k * size / choice.request.n_records
+    rank = k * size / choice.plan.size
     voters = min(size - 1, max(STAND_INS, round(rank)))
     near = _around(reference, voters)
     queries = np.repeat(np.arange(size), np.diff(near.starts))
@@ -304,11 +305,11 @@ def _habits(
     stage: SimulationSetup, choice: PlanChoice, n_queries: int
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
-    if not choice.request.gate:
+    if not choice.plan.gated:
         return NoReuse(), NoiseSchedule(choice.multiplier)
     kernel = stage.reference.kernel
     scale = kernel.precision.scale(stage.reference.points.shape[1])
-    unit = choice.multiplier**2 / choice.n_asked * (choice.request.n_queries / n_queries)
+    unit = choice.multiplier**2 / choice.n_asked * (choice.plan.n_queries / n_queries)
     return ConfidenceGate(scale, stage.n_classes, stage.reference.points), GatedNoiseSchedule(
         unit, n_queries
     )

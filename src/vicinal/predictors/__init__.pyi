@@ -7,6 +7,7 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.predictors._claims import OneOfSeveralFits as OneOfSeveralFits
 from vicinal.predictors._claims import release as release
+from vicinal.predictors._estimators import estimator_for as estimator_for
 from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
 from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters
 from vicinal.predictors._fixed_plan import AnsweringSettings as AnsweringSettings
@@ -23,8 +24,6 @@ from vicinal.predictors._inputs import check_subjects_given as check_subjects_gi
 from vicinal.predictors._inputs import checked_features as checked_features
 from vicinal.predictors._inputs import checked_reference as checked_reference
 from vicinal.predictors._inputs import checked_subjects as checked_subjects
-from vicinal.predictors._inputs import label_sets as label_sets
-from vicinal.predictors._inputs import labels as labels
 from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
 from vicinal.predictors._reembedding import SpentBudget as SpentBudget
 from vicinal.predictors._reembedding import TrainedModel as TrainedModel

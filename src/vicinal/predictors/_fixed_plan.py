@@ -14,6 +14,19 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats, Ints
+from vicinal._parameters import (
+    AUTO,
+    SEED,
+    Auto,
+    Choice,
+    Given,
+    Integer,
+    Real,
+    Settings,
+    Unless,
+    parameter,
+    table,
+)
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import ForkSafeLock
@@ -24,27 +37,11 @@ from vicinal.mechanisms import (
     bernoulli_source,
     randomness,
 )
-from vicinal.planning import (
-    AUTO,
-    SEED,
-    Auto,
-    Choice,
-    ClassesParameter,
-    Given,
-    Integer,
-    InteractionCount,
-    Plan,
-    Real,
-    Settings,
-    Unless,
-    guarantee_of,
-    parameter,
-    several,
-    table,
-)
+from vicinal.planning import InteractionCount, Plan, guarantee_of, several
 from vicinal.predictors import _claims as claims
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._guarantee_display import GuaranteeDisplay
+from vicinal.targets import ClassesParameter, labels
 
 ABSTAIN = -1
 """The answer, with integer classes, to a query that was not answered; else it is None."""
@@ -167,7 +164,7 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class of every record, int32 (n,)."""
-        return inputs.labels(y, size, self.classes)
+        return labels(y, size, self.classes)
 
     def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
         """Return the plan of all interactions that share the guarantee."""

@@ -16,16 +16,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
+from vicinal._parameters import documented
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import (
-    GATE,
-    NEIGHBORS,
-    IndKNNClassifierParameters,
-    IndKNNSettings,
-    PlannedEngine,
-    documented,
-)
+from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, IndKNNPlan, PlannedEngine
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
@@ -35,9 +29,7 @@ ABSTAIN = -1
 
 
 @documented
-class IndKNNClassifier(
-    ClassifierMixin, IndKNNEstimator[IndKNNSettings], IndKNNClassifierParameters
-):
+class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParameters):
     r"""Answers queries from private records; every subject has a budget of its own.
 
     The neighbours of a query vote with their kernel weight; a subject is charged exactly for what
@@ -85,8 +77,6 @@ class IndKNNClassifier(
     >>> clf.erase([17])  # one record went, and its subject's budget stays spent
     1
     """
-
-    _plans = IndKNNSettings
 
     @classmethod
     def zhu2023(
@@ -137,10 +127,10 @@ class IndKNNClassifier(
         )  # fmt: skip
 
     def _install(
-        self, assembled: PlannedEngine, settings: IndKNNSettings, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         super()._install(assembled, settings, records)
-        self.classes_ = settings.classes
+        self.classes_ = settings.class_names
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self
 
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
@@ -18,8 +18,8 @@ from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     GATE,
     IndKNNParameters,
+    IndKNNPlan,
     PlannedEngine,
-    SharedSettings,
     ind_knn_guarantee,
     plan_engine,
 )
@@ -32,17 +32,13 @@ _LOOKED_AT = 256
 """Queries that are compared with the public reference, to warn where they are unlike it."""
 
 
-Plans = TypeVar("Plans", bound=SharedSettings)
-
-
-class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
+class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
     """Answers queries from private records; every subject has a budget of its own.
 
-    A subclass says of what class its settings are, and what it makes of the noisy sums that leave.
+    A subclass says what it makes of the noisy sums that leave.
     """
 
-    _plans: type[Plans]
-    _settings: Plans
+    _settings: IndKNNPlan
 
     def fit(
         self,
@@ -86,29 +82,29 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         subjects: npt.ArrayLike | None,
         public: npt.ArrayLike | None,
     ) -> None:
-        settings = self._plans.of(self)
+        settings = IndKNNPlan.of(self)
         records = inputs.records(self, X, subjects, public)
-        targets = settings.targets(y, len(records))
+        targets = settings.target.encode(y, len(records))
         claimed = claims.claim(self, settings, records, targets)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
-        if settings.trained_share is None:
+        if settings.model_share is None:
             settled = assembled.settings
             settings = settings.changed(
-                model_share=settled.trained_share, settled_against_model=settled.why_no_model
+                model_share=settled.model_share, why_no_model=settled.why_no_model
             )
         self._install(assembled, settings, records)
         self.n_answers_ = 0
 
     def _install(
-        self, assembled: PlannedEngine, settings: Plans, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
         self._model = assembled.model
-        self.model_share_ = (settings.trained_share or 0.0) if self._model else 0.0
+        self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
         # Behind a gate or beside a model, noise is set such that budgets last.
-        lasting = settings.reuse == GATE or assembled.model is not None
+        lasting = settings.reuse_predictions == GATE or assembled.model is not None
         self._planned_answers = None if lasting else settings.n_queries
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
@@ -128,7 +124,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters, Generic[Plans]):
         """
         check_is_fitted(self)
         X = inputs.checked_features(self, X)
-        targets = self._settings.targets(y, len(X))
+        targets = self._settings.target.encode(y, len(X))
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)

@@ -7,18 +7,16 @@ end up in a log.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints32
+from vicinal._arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import Interaction
 
@@ -108,53 +106,10 @@ def checked_features(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
         )
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(_without_values(str(error))) from None
+        raise InvalidInput(_checks.without_values(str(error))) from None
     except TypeError as error:
-        raise TypeError(_without_values(str(error))) from None
+        raise TypeError(_checks.without_values(str(error))) from None
     return np.asarray(checked)
-
-
-def labels(y: npt.ArrayLike | None, size: int, classes: AnyArray) -> Ints32:
-    """Return the class index of every label, int32 (n,)."""
-    if y is None:
-        raise InvalidInput(
-            "The 'y' parameter must hold one label for each record: fit requires y to be passed, "
-            "but the target y is None."
-        )
-    column = _column(y)
-    if _not_names(column):
-        raise InvalidInput(
-            "The 'y' parameter must hold integers or strings. Unknown label type: other objects."
-        )
-    if len(column) != size:
-        raise InvalidInput(
-            "The 'y' parameter must hold one label for each record. It has another length than X."
-        )
-    return _checks.label_indices(column, classes)
-
-
-def _column(y: npt.ArrayLike) -> AnyArray:
-    """Return labels as an array (n,), without scikit-learn where they are one already."""
-    if type(y) is np.ndarray and y.ndim == 1 and y.dtype.kind in "biuU":
-        return y
-    from sklearn.utils.validation import column_or_1d
-
-    try:
-        return np.asarray(column_or_1d(y, warn=True))
-    except ValueError as error:
-        raise InvalidInput(f"The 'y' parameter: {_without_values(str(error))}") from None
-
-
-def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
-    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
-    table = np.asarray(y)
-    plain = table.shape == shape and table.dtype.kind in "biuf"
-    if not plain or not np.isin(table, (0, 1)).all():
-        raise InvalidInput(
-            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
-            "a column for each label."
-        )
-    return table.astype(np.bool_)
 
 
 def checked_subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
@@ -207,24 +162,3 @@ def refuse_same_memory(X: object, public: object) -> None:
             "The 'public' parameter must not be a part of the private records, for it is not "
             "protected. Take reference points from another source."
         )
-
-
-def _not_names(column: AnyArray) -> bool:
-    """Tell whether a column holds anything but integers, whole floats, and strings."""
-    if column.dtype.kind == "f":
-        return not (column % 1 == 0).all()
-    if column.dtype.kind == "O":
-        return not all(isinstance(label, str | Integral) for label in column)
-    return column.dtype.kind not in "iubU"
-
-
-def _without_values(message: str) -> str:
-    """Return the first line of a message, cut before it quotes a value of the data."""
-    first = message.split("\n", 1)[0]
-    if conversion := re.match(r"could not convert \w+ to \w+", first):
-        return f"The features must be numbers: {conversion[0]}."
-    if "got 1D array" in message:
-        return first.rstrip(":") + ". Reshape your data to (n, d)."
-    if "got scalar array" in message:
-        return first.rstrip(":") + ". Pass an array of shape (n, d)."
-    return first

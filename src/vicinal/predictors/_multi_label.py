@@ -12,16 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import Floats, Ints
-from vicinal.planning import MultiLabelParameters, MultiLabelSettings, PlannedEngine, documented
+from vicinal._parameters import documented
+from vicinal.planning import IndKNNPlan, MultiLabelParameters, PlannedEngine
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
-from vicinal.targets import LabelAnswers, NeighborhoodSummary, NoisyEstimate
+from vicinal.targets import LabelAnswers, LabelSets, NeighborhoodSummary, NoisyEstimate
 
 
 @documented
-class IndKNNMultiLabelClassifier(
-    ClassifierMixin, IndKNNEstimator[MultiLabelSettings], MultiLabelParameters
-):
+class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator, MultiLabelParameters):
     r"""Tells which of several labels a query has; every subject has a budget of its own.
 
     A record near a query adds its kernel weight, and its weight times its vector of labels, whose
@@ -51,7 +50,11 @@ class IndKNNMultiLabelClassifier(
     (20, 2)
     """
 
-    _plans = MultiLabelSettings
+    @property
+    def _target(self) -> LabelSets:
+        target = self._settings.target
+        assert isinstance(target, LabelSets)  # noqa: S101 (narrows the type)
+        return target
 
     def __sklearn_tags__(self) -> Tags:
         """Labels are columns of 0 and 1."""
@@ -63,10 +66,10 @@ class IndKNNMultiLabelClassifier(
         return tags
 
     def _install(
-        self, assembled: PlannedEngine, settings: MultiLabelSettings, records: inputs.FitInputs
+        self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         super()._install(assembled, settings, records)
-        self.classes_ = self._settings.labels
+        self.classes_ = self._target.labels
 
     def predict(
         self,
@@ -128,5 +131,5 @@ class IndKNNMultiLabelClassifier(
         around = self._surroundings(X) if _checks.boolean("trend", trend) else None
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        sets = LabelAnswers.of(self._settings, answers.votes, answers.noise)
+        sets = self._target.answers(answers.votes, answers.noise)
         return sets if around is None else sets.along_trend(around)

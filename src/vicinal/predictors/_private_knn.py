@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Bools
+from vicinal._parameters import documented
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import documented, priced
+from vicinal.planning import priced
 from vicinal.predictors._fixed_plan import FixedPlanClassifier
 from vicinal.predictors._private_knn_parameters import PrivateKNNParameters, PrivateKNNSettings
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, FloatMatrix
+from vicinal._parameters import AUTO, Auto, Choice, Integer, Real, Unless, parameter, table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
     FINEST,
@@ -22,20 +23,7 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.planning import (
-    AUTO,
-    Auto,
-    Choice,
-    Integer,
-    Plan,
-    Real,
-    Unless,
-    affordable_noise,
-    parameter,
-    summed,
-    table,
-)
-from vicinal.predictors import _inputs as inputs
+from vicinal.planning import Plan, affordable_noise, summed
 from vicinal.predictors._fixed_plan import (
     AnsweringParameters,
     AnsweringSettings,
@@ -44,6 +32,7 @@ from vicinal.predictors._fixed_plan import (
     check_one_noise,
 )
 from vicinal.predictors._inputs import FitInputs
+from vicinal.targets import label_sets, labels
 
 _FEW_FEATURES = 64
 """Up to here products are cheap, and the fine grid is taken."""
@@ -168,8 +157,8 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         """Return the class of every record, int32 (n,), or its attributes, bool (n, c)."""
         if self.tau is None:
-            return inputs.labels(y, size, self.classes)
-        return inputs.label_sets(y, (size, len(self.classes)))
+            return labels(y, size, self.classes)
+        return label_sets(y, (size, len(self.classes)))
 
     def encoding(self, targets: AnyArray) -> VoteEncoding:
         """Return what the records vote for, given their :meth:`targets`."""

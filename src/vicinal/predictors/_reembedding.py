@@ -25,10 +25,11 @@ from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
 from vicinal.linear import KernelMap, LinearModel, ModelFeatures, ModelRule, PrivateModel
 from vicinal.mechanisms import NoisyVotes
-from vicinal.planning import IndKNNSettings, engine_on, kernel_for, slack_meter
+from vicinal.planning import IndKNNPlan, engine_on, kernel_for, slack_meter
 from vicinal.predictors import _claims as claims
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn import IndKNNClassifier
+from vicinal.targets import labels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +61,7 @@ class TrainedModel:
         share, weights = classifier.model_share_, model.model.weights
         return cls(share, weights, model.used, gate.n_asked, model.model.kernel, model.rule)
 
-    def on(self, public: FloatMatrix | None, settings: IndKNNSettings) -> PrivateModel:
+    def on(self, public: FloatMatrix | None, settings: IndKNNPlan) -> PrivateModel:
         """Return the model itself, on the public rows that it was trained beside.
 
         Raises InvalidInput if they are other rows.
@@ -198,10 +199,8 @@ def resume(
     """
     with inputs.unchanged_if_refused(classifier):
         claims.OneOfSeveralFits(resumed=True).join(classifier)
-        settings = _settings(classifier, IndKNNSettings.of(classifier), n_queries, share)
-        settings = settings.changed(
-            n_records=spent.n_records, settled_against_model=spent.why_no_model
-        )
+        settings = _settings(classifier, IndKNNPlan.of(classifier), n_queries, share)
+        settings = settings.changed(n_records=spent.n_records, why_no_model=spent.why_no_model)
         if spent.model is not None:
             settings = settings.changed(
                 model_share=spent.model.share, settled_rule=spent.model.rule
@@ -221,15 +220,15 @@ def resume(
         classifier.n_answers_ = spent.answers
         arrays = (X, y, subjects, public)
         _embed(classifier, settings, ledger, arrays, spent.slack, spent.model)
-        planned = IndKNNSettings.of(classifier).changed(
-            model_share=settings.model_share, settled_against_model=spent.why_no_model
+        planned = IndKNNPlan.of(classifier).changed(
+            model_share=settings.model_share, why_no_model=spent.why_no_model
         )
         _plan_on(classifier, planned, settings.n_queries)
 
 
 def _settings(
-    classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int, share: float
-) -> IndKNNSettings:
+    classifier: IndKNNClassifier, settings: IndKNNPlan, n_queries: int, share: float
+) -> IndKNNPlan:
     """Return settings that plan for a round; the size is not estimated again."""
     known = getattr(classifier, "n_records_", settings.n_records)
     # A model belongs to the features that it was trained in: other features have none.
@@ -238,14 +237,14 @@ def _settings(
     )
 
 
-def _another_seed(settings: IndKNNSettings, answers: int) -> IndKNNSettings:
+def _another_seed(settings: IndKNNPlan, answers: int) -> IndKNNPlan:
     """Return settings whose simulated noise does not repeat that of `answers` answers."""
     if settings.simulation_seed is None:
         return settings
     return settings.changed(simulation_seed=settings.simulation_seed + answers + 1)
 
 
-def _plan_on(classifier: IndKNNClassifier, settings: IndKNNSettings, n_queries: int) -> None:
+def _plan_on(classifier: IndKNNClassifier, settings: IndKNNPlan, n_queries: int) -> None:
     """Let the classifier warn once it has answered so many more."""
     planned = classifier.n_answers_ + n_queries
     classifier._settings = settings.changed(n_queries=planned)
@@ -258,13 +257,13 @@ def _as_at_fit(classifier: IndKNNClassifier, rows: int, y: npt.ArrayLike) -> boo
     shard = classifier._engine.shard
     if not isinstance(shard, Shard) or not classifier._next_number == rows == len(shard):
         return False
-    labels = inputs.labels(y, rows, classifier.classes_)
-    return bool((labels == shard.subject_table.labels).all())
+    carried = labels(y, rows, classifier.classes_)
+    return bool((carried == shard.subject_table.labels).all())
 
 
 def _embed(
     classifier: IndKNNClassifier,
-    settings: IndKNNSettings,
+    settings: IndKNNPlan,
     ledger: MemoryLedger,
     arrays: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike | None, npt.ArrayLike | None],
     slack: float,
@@ -276,8 +275,8 @@ def _embed(
     """
     X, y, subjects, public = arrays
     records = inputs.records(classifier, X, subjects, public)
-    labels = inputs.labels(y, len(records), settings.classes)
-    claimed = claims.claim(classifier, settings, records, labels)
+    targets = settings.target.encode(y, len(records))
+    claimed = claims.claim(classifier, settings, records, targets)
     del classifier._one_of
     model = None if trained is None else trained.on(records.reference, settings)
     features, reference = records.features, records.reference
@@ -289,7 +288,7 @@ def _embed(
     shard.ledger = ledger
     # What can still be refused comes before subjects are enrolled.
     integers = kernel.encode(features)
-    shard.add(integers, labels, records.names)
+    shard.add(integers, targets, records.names)
     meter = slack_meter(settings, slack)
     assembled = engine_on(
         shard, kernel, settings, n_features, reference, meter, claimed, model=model

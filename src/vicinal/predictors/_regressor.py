@@ -12,13 +12,20 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
-from vicinal.planning import RegressorParameters, RegressorSettings, documented
+from vicinal._parameters import documented
+from vicinal.planning import RegressorParameters
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
-from vicinal.targets import NeighborhoodSummary, NoisyEstimate, NumberAnswers, checked_levels
+from vicinal.targets import (
+    NeighborhoodSummary,
+    NoisyEstimate,
+    NumberAnswers,
+    Numbers,
+    checked_levels,
+)
 
 
 @documented
-class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], RegressorParameters):
+class IndKNNRegressor(RegressorMixin, IndKNNEstimator, RegressorParameters):
     r"""Predicts numbers from private records; every subject has a budget of its own.
 
     A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
@@ -47,7 +54,11 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
     ((20,), True)
     """
 
-    _plans = RegressorSettings
+    @property
+    def _target(self) -> Numbers:
+        target = self._settings.target
+        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
+        return target
 
     def __sklearn_tags__(self) -> Tags:
         """Several targets are declared with `bounds`."""
@@ -91,7 +102,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
             Predictions, then errors, then quantiles, as asked for.
         """
         check_is_fitted(self)
-        levels = None if quantiles is None else checked_levels(self._settings, quantiles)
+        levels = None if quantiles is None else checked_levels(self._target, quantiles)
         around = self._surroundings(X) if _checks.boolean("trend", trend) else None
         answers = self._answers(X, progress)
         if around is not None:
@@ -99,7 +110,7 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         columns = [answers.means, answers.errors] if return_std else [answers.means]
         if levels is not None:
             columns.append(answers.quantiles(levels))
-        if self._settings.bounds.names is None:
+        if self._target.bounds.names is None:
             columns = [each[:, 0] for each in columns]
         return columns[0] if len(columns) == 1 else tuple(columns)
 
@@ -109,8 +120,8 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         """Return means, and histograms with `n_thresholds`, around each query; spends budget."""
         answers = self._answers(X, progress)
         weight, weight_error = answers.averages.weight, answers.averages.weight_error
-        names = self._settings.bounds.names or ("mean",)
-        shares = None if self._settings.n_thresholds is None else answers.shares_below()
+        names = self._target.bounds.names or ("mean",)
+        shares = None if self._target.n_thresholds is None else answers.shares_below()
         return [
             NeighborhoodSummary(
                 NoisyEstimate(float(weight[i]), float(weight_error[i])),
@@ -132,4 +143,4 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator[RegressorSettings], Regres
         check_is_fitted(self)
         answers = self.query(X, progress=progress)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        return NumberAnswers.of(self._settings, answers.votes, answers.noise)
+        return self._target.answers(answers.votes, answers.noise)

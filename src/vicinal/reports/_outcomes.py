@@ -135,12 +135,6 @@ class ClassFigures:
     - `by_class`: the outcome for the examples of each class, by its name.
     - `auc`: area under the ROC curve: of the second of two classes, or the mean of each against all
       others. None without probabilities, or where a class has no examples.
-
-    Examples
-    --------
-    >>> found = ClassFigures.of(["a", "b", "b", "b"], ["a", "a", "b", "b"], ["a", "b"])
-    >>> print(found.balanced)
-    0.750 (0.356 to 1.000)
     """
 
     overall: Outcome

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from vicinal._progress import Step
 from vicinal.accounting import Plan
-from vicinal.planning import PlanChoice, PlanRequest, SimulationResult, SimulationSetup, simulate
+from vicinal.planning import (
+    GATE,
+    IndKNNPlan,
+    PlanChoice,
+    SimulationResult,
+    SimulationSetup,
+    simulate,
+)
 from vicinal.reports._text import percent, rendered
 
 MOST_QUERIES = 2000
@@ -38,7 +45,7 @@ class Option:
         choice = self.choice
         return {
             "name": self.name,
-            **asdict(choice.request),
+            **_request(choice.plan),
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
@@ -50,102 +57,122 @@ class Option:
         }
 
 
-def wishes(wish: PlanRequest) -> dict[str, PlanRequest]:
-    """Return the wish and what else could be wished for, by name.
+def _request(plan: IndKNNPlan) -> dict[str, Any]:
+    """Return what a plan was asked for."""
+    return {
+        "n_records": plan.size,
+        "n_queries": plan.n_queries,
+        "epsilon": plan.epsilon,
+        "delta": plan.delta,
+        "n_classes": plan.target.n_coordinates,
+        "release": plan.release,
+        "gate": plan.gated,
+        "model_share": plan.model_share,
+        "records_per_subject": plan.records_per_subject,
+        "no_model": plan.why_no_model,
+        "n_features": plan.n_features,
+        "n_public": plan.n_public,
+    }
+
+
+def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+    """Return the plan and what else could be had, by name.
 
     A private model is among them where the rule would train one.
     """
-    trained = wish.model_by_rule if wish.n_public else 0.0
-    plain = replace(wish, model_share=0.0, no_model="")
-    beside = replace(wish, release="label", gate=False, model_share=wish.model_share or trained)
-    beside = replace(beside, no_model="")
+    trained = plan.model_by_rule if plan.n_public else 0.0
+    beside = plan
+    if share := plan.model_share or trained:
+        beside = plan.replanned(release="label", reuse_predictions=False, model_share=share)
+    plain = {"reuse_predictions": False, "model_share": 0}
     others = {
-        MODEL: beside if trained or wish.model_share else wish,
-        "votes": replace(plain, release="votes", gate=False),
-        "label alone": replace(plain, release="label", gate=False),
-        "label, behind a gate": replace(plain, release="label", gate=True),
-        "half the queries": replace(wish, n_queries=max(1, wish.n_queries // 2)),
-        "twice the queries": replace(wish, n_queries=2 * wish.n_queries),
-        "half the epsilon": replace(wish, epsilon=wish.epsilon / 2),
-        "twice the epsilon": replace(wish, epsilon=wish.epsilon * 2),
+        MODEL: beside,
+        "votes": plan.replanned(release="votes", **plain),
+        "label alone": plan.replanned(release="label", **plain),
+        "label, behind a gate": plan.replanned(
+            release="label", reuse_predictions=GATE, model_share=0
+        ),
+        "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
+        "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
+        "half the epsilon": plan.replanned(epsilon=plan.epsilon / 2),
+        "twice the epsilon": plan.replanned(epsilon=plan.epsilon * 2),
     }
-    return {AS_WISHED: wish, **{name: other for name, other in others.items() if other != wish}}
+    differ = {name: other for name, other in others.items() if vars(other) != vars(plan)}
+    return {AS_WISHED: plan, **differ}
 
 
 def plan_options(
-    wish: PlanRequest, stage: SimulationSetup | None, seed: int, step: Step
+    plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, step: Step
 ) -> list[Option]:
-    """Plan every wish, as a classifier would, and simulate it where there are public points."""
-    wish = wish.on(None if stage is None else stage.reference)
+    """Plan every plan, as a classifier would, and simulate it where there are public points."""
+    plan = plan.on(None if stage is None else stage.reference)
     listed = []
-    for name, other in wishes(wish).items():
+    for name, other in alternatives(plan).items():
         listed.append(_option(name, other, stage, seed))
         step(1)
     k = listed[0].choice.n_neighbors
-    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, wish.n_records))):
-        listed.append(_option(name, wish, stage, seed, fixed))
+    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, plan.size))):
+        listed.append(_option(name, plan, stage, seed, fixed))
         step(1)
     return listed
 
 
 def _option(
-    name: str, wish: PlanRequest, stage: SimulationSetup | None, seed: int, k: int | None = None
+    name: str, plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, k: int | None = None
 ) -> Option:
-    """Return a wish as it would be planned, and simulated where there are public points.
+    """Return a plan as it would be made, and simulated where there are public points.
 
     Beside a private model that takes labels: it learns of clusters what they are made of.
     """
-    if stage is None or (wish.model_share and not stage.real):
+    if stage is None or (plan.model_share and not stage.real):
         reference = None if stage is None else stage.reference
-        return Option(name, PlanChoice.of(wish, reference, k), None)
-    stage = stage.beside_model(wish, seed) if wish.model_share else stage
+        return Option(name, PlanChoice.of(plan, reference, k), None)
+    stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
-    choice = PlanChoice.of(wish, stage.reference, k, budget_share)
+    choice = PlanChoice.of(plan, stage.reference, k, budget_share)
     return Option(name, choice, _simulated(stage, choice, seed))
 
 
-def work(wish: PlanRequest) -> int:
+def work(plan: IndKNNPlan) -> int:
     """Return how many options there are, for a progress bar."""
-    return len(wishes(wish)) + 2
+    return len(alternatives(plan)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
-    if choice.request.gate:
+    if choice.plan.gated:
         return simulate(stage, choice, seed, most=MOST_QUERIES)
-    rounds = math.ceil(ENOUGH / min(choice.request.n_queries, len(stage.reference)))
+    rounds = math.ceil(ENOUGH / min(choice.plan.n_queries, len(stage.reference)))
     played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
     return SimulationResult.mean(played)
 
 
 def as_text(listed: Sequence[Option]) -> str:
-    """Return everything for people to read; the first option is the wish itself."""
-    share, training = _training(listed[0].choice.request)
+    """Return everything for people to read; the first option is what was asked for."""
+    training = _training(listed[0].choice.plan)
     rows = [_table_row(option) for option in listed]
-    return rendered(
-        "plan.txt", wished=listed[0], share=share, training=training, rows=rows
-    ).rstrip()
+    return rendered("plan.txt", wished=listed[0], training=training, rows=rows).rstrip()
 
 
-def _training(wish: PlanRequest) -> tuple[float, dict[str, Any] | None]:
-    """Return what training takes, as a share and by the plan that `vicinal account` prices."""
-    share = 0.0 if wish.no_model else wish.settings().trained_share
-    if not share:
-        return 0.0, None
+def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
+    """Return what training takes, by the plan that `vicinal account` prices."""
+    if plan.why_no_model or not plan.model_share:
+        return None
     release = {
-        "kind": "ind_knn", "epsilon": wish.epsilon, "release": wish.release,
-        "model_share": share, "model_steps": wish.model_steps,
+        "kind": "ind_knn", "epsilon": plan.epsilon, "release": plan.release,
+        "model_share": plan.model_share, "model_steps": plan.model_steps,
     }  # fmt: skip
-    priced = Plan.from_dict({"delta": wish.delta, "releases": [release]}).price(lower=False)
-    return share, priced["releases"][0]["parts"][0]
+    priced = Plan.from_dict({"delta": plan.delta, "releases": [release]}).price(lower=False)
+    training: dict[str, Any] = priced["releases"][0]["parts"][0]
+    return training
 
 
 def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    queried = choice.n_asked / choice.request.n_queries if outlook is None else outlook.asked
+    queried = choice.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
-        f"{option.name:22}{choice.request.n_queries:8,} {choice.request.epsilon:6g} "
+        f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
         f"{percent(queried, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
     )
@@ -178,33 +205,33 @@ def unanimous_lead(choice: PlanChoice) -> float:
     return choice.n_neighbors / (choice.noise * math.sqrt(2))
 
 
-def most_queries(wish: PlanRequest) -> int:
+def most_queries(plan: IndKNNPlan) -> int:
     """Return about how many queries could be planned for at :data:`ENOUGH_LEAD`; 0 for none."""
-    least, most = 0, wish.n_queries
+    least, most = 0, plan.n_queries
     while most - least > max(1, least // _MOST_SIGNIFICANT):
         middle = (least + most) // 2
-        choice = PlanChoice.of(replace(wish, n_queries=middle))
+        choice = PlanChoice.of(plan.replanned(n_queries=middle))
         least, most = (middle, most) if unanimous_lead(choice) >= ENOUGH_LEAD else (least, middle)
     return least
 
 
-def verdict(wish: PlanRequest) -> str:
+def verdict(plan: IndKNNPlan) -> str:
     """Return one line on a plan, or refuse the first value that a classifier would refuse."""
-    lead = unanimous_lead(PlanChoice.of(wish))
-    facts = f"{wish.n_records:,} records, {wish.n_queries:,} queries, epsilon {wish.epsilon:g}"
+    lead = unanimous_lead(PlanChoice.of(plan))
+    facts = f"{plan.size:,} records, {plan.n_queries:,} queries, epsilon {plan.epsilon:g}"
     measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"
     if lead >= ENOUGH_LEAD:
         return f"{facts}: can work; {measured}."
-    fewer = most_queries(wish)
+    fewer = most_queries(plan)
     advice = f"ask at most about {fewer:,}" if fewer else "take more records or a larger epsilon"
     return f"{facts}: expect noise ({measured}, and {ENOUGH_LEAD:g} are needed); {advice}."
 
 
-def least_records(wish: PlanRequest) -> int:
+def least_records(plan: IndKNNPlan) -> int:
     """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
 
     def works(records: int) -> bool:
-        return unanimous_lead(PlanChoice.of(replace(wish, n_records=records))) >= ENOUGH_LEAD
+        return unanimous_lead(PlanChoice.of(plan.replanned(n_records=records))) >= ENOUGH_LEAD
 
     most = 1
     while not works(most) and most < _MOST_RECORDS:
@@ -216,18 +243,18 @@ def least_records(wish: PlanRequest) -> int:
     return most
 
 
-def verdict_without_records(wish: PlanRequest) -> str:
+def verdict_without_records(plan: IndKNNPlan) -> str:
     """Return one line on a plan whose number of records is private: how many it needs."""
-    need = f"{least_records(wish):,}"
+    need = f"{least_records(plan):,}"
     return (
-        f"{wish.n_queries:,} queries at epsilon {wish.epsilon:g} need about {need} records; "
+        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need} records; "
         "with fewer, expect noise. Whether there are so many was not looked up: it is private."
     )
 
 
-def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
     """Return a line for each class that is too rare for a plan, given public shares of classes."""
-    choice = PlanChoice.of(wish)
+    choice = PlanChoice.of(plan)
     least = _STANDS_OUT * choice.noise / choice.n_neighbors
     return [
         f"class {name!r} is too rare for this plan: of a query's neighbours {_percent(share)} are "
@@ -238,15 +265,15 @@ def rare_classes(wish: PlanRequest, shares: Sequence[float], names: Sequence[obj
     ]
 
 
-def linear_model_note(wish: PlanRequest) -> str | None:
+def linear_model_note(plan: IndKNNPlan) -> str | None:
     """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
 
     It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
     better choice by itself.
     """
-    if not wish.model_by_rule:
+    if not plan.model_by_rule:
         return None
-    if unanimous_lead(PlanChoice.of(wish)) < ENOUGH_LEAD:
+    if unanimous_lead(PlanChoice.of(plan)) < ENOUGH_LEAD:
         return (
             "a private linear model is the better choice here, as votes are lost in noise: "
             "take --model-share auto, or NoisySGDClassifier."

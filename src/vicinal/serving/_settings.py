@@ -67,7 +67,6 @@ class ServiceSettings:
     response_interval_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
         for name in ("connections", "body_bytes"):
             if getattr(self, name) is not None:
                 _checks.integer(

@@ -21,13 +21,11 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 
 from vicinal.errors import ShardMissing, StorageFailed, StoreOutdated, VicinalError
-from vicinal.serving._decode_rows import AnyBody, decode_rows, parse_body, width_of
 from vicinal.serving._keys import CURATOR, ApiKey, KeyCache, KeyFile
-from vicinal.serving._limits import BodyLimits, BodyReader, RateLimit
-from vicinal.serving._metrics import Metrics
-from vicinal.serving._problems import Problem, busy, of_error
+from vicinal.serving._limits import BodyLimits, BodyReader, Problem, RateLimit, busy, of_error
+from vicinal.serving._metrics import Metrics, UsageLog
+from vicinal.serving._models import AnyBody, decode_rows, parse_body, width_of
 from vicinal.serving._settings import ServiceSettings
-from vicinal.serving._usage_log import UsageLog
 from vicinal.store import BaseStore, Query, Reply
 
 _SHORT_BODY = 32 << 10
@@ -241,7 +239,6 @@ class RequestBatcher:
         return under_way
 
     def _full(self) -> bool:
-        """Tell whether what waits in the queue fills a block."""
         return self._queued >= self._settings.block_queries
 
     async def _wait_for_request(self) -> bool:
@@ -336,7 +333,6 @@ class RequestBatcher:
 
 
 def _size(block: list[_PendingRequest]) -> int:
-    """Return how many queries a block has."""
     return sum(waiting.size for waiting in block)
 
 

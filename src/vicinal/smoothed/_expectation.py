@@ -50,7 +50,7 @@ CHUNK = 1 << 18
 
 
 @dataclass(frozen=True)
-class World:
+class TypedWorld:
     """Independent records: `counts` of them are of the first type with each of `chances`."""
 
     counts: tuple[int, ...]
@@ -88,7 +88,7 @@ def listed_column(delta: Callable[[int], LogInterval]) -> Column:
     return lambda low, high: pairs_of(known(k) for k in range(low, high + 1))
 
 
-def mean_delta(column: Column, world: World) -> LogInterval:
+def mean_delta(column: Column, world: TypedWorld) -> LogInterval:
     """Return E delta(k) over k of the world, summing only where it can matter.
 
     Databases whose probability together is below 2^-60 of the result are left out and added to
@@ -118,7 +118,7 @@ def weigh(logs: Floats, errors: Floats, deltas: Floats) -> tuple[float, float]:
     return log_sum(low + deltas[0]), log_sum(high + deltas[1])
 
 
-def window(world: World, log_mass: float) -> tuple[int, int]:
+def window(world: TypedWorld, log_mass: float) -> tuple[int, int]:
     """Return low, high such that less than exp(`log_mass`) is below low, and above high."""
     n = world.n
     mean = sum(c * q for c, q in zip(world.counts, world.chances, strict=True))
@@ -128,7 +128,7 @@ def window(world: World, log_mass: float) -> tuple[int, int]:
     )
 
 
-def _reach(world: World, start: int, end: int, log_mass: float) -> int:
+def _reach(world: TypedWorld, start: int, end: int, log_mass: float) -> int:
     """Return the place nearest to `start`, towards `end`, whose tail is light enough."""
     if world.log_tail(end) > log_mass:
         return end
@@ -139,7 +139,7 @@ def _reach(world: World, start: int, end: int, log_mass: float) -> int:
     return far
 
 
-def largest_term(column: Column, world: World) -> float:
+def largest_term(column: Column, world: TypedWorld) -> float:
     """Return the largest probability times delta that a few rounds of probing find.
 
     First among likely databases, as deltas of large counts take longer; if the best is at an end
@@ -152,7 +152,7 @@ def largest_term(column: Column, world: World) -> float:
     return best
 
 
-def _probed(column: Column, world: World, low: int, high: int) -> tuple[float, int]:
+def _probed(column: Column, world: TypedWorld, low: int, high: int) -> tuple[float, int]:
     """Return the largest term found between low and high, and where."""
     best, argmax = -math.inf, low
     for _ in range(_ROUNDS):
@@ -164,7 +164,7 @@ def _probed(column: Column, world: World, low: int, high: int) -> tuple[float, i
     return best, argmax
 
 
-def _term(column: Column, world: World, k: int) -> float:
+def _term(column: Column, world: TypedWorld, k: int) -> float:
     logs, errors = world.log_pmf(k, k)
     low = float(logs[0] - errors[0] + column(k, k)[0, 0])
     return low if math.isfinite(low) else -math.inf
@@ -177,7 +177,7 @@ def _phi(v: float) -> float:
 _REACH = 2.5
 _WIDTH = 40.0
 _LEAST_POINTS = 64
-_FARTHEST = 700.0
+_STEEPEST = 700.0
 
 
 def sum_log_pmf(counts: Counts, chances: Floats, low: int, high: int) -> tuple[Floats, Floats]:
@@ -232,7 +232,7 @@ def _tilt(counts: Counts, chances: Floats, mean: int) -> float:
     def off(tilt: float) -> float:
         return float((counts * expit(odds + tilt)).sum()) - mean
 
-    return float(brentq(off, -_FARTHEST - odds.max(), _FARTHEST - odds.min(), xtol=1e-10))
+    return float(brentq(off, -_STEEPEST - odds.max(), _STEEPEST - odds.min(), xtol=1e-10))
 
 
 def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple[Floats, float]:
@@ -274,7 +274,7 @@ def column_of(mechanism: Mechanism, n: int, epsilon: float) -> Column:
 def largest_mean(mechanism: Mechanism, n: int, epsilon: float, p: float, q: float) -> LogInterval:
     """Return the sandwich of the smoothed delta when every record has a chance in [p, q]."""
     column = column_of(mechanism, n, epsilon)
-    ends = [World((n,), (chance,)) for chance in (p, q)]
+    ends = [TypedWorld((n,), (chance,)) for chance in (p, q)]
     lower = largest(mean_delta(column, world) for world in ends)
     tail = rest_bound(mechanism, n, epsilon)
     upper = max(majorant_mean(column, world, tail) for world in ends)
@@ -298,7 +298,9 @@ def rest_bound(mechanism: Mechanism, n: int, epsilon: float) -> Callable[[int], 
     return bound
 
 
-def majorant_mean(column: Column, world: World, bound_of_rest: Callable[[int], float]) -> float:
+def majorant_mean(
+    column: Column, world: TypedWorld, bound_of_rest: Callable[[int], float]
+) -> float:
     """Return an upper bound of log F_g for the quasi-convex majorant g with its valley at n // 2.
 
     g(k) is the largest delta between k and the valley. Databases are taken from the valley
@@ -333,7 +335,9 @@ def _towards(valley: int, start: int, light: Callable[[int], bool]) -> int:
     return far
 
 
-def _outwards(column: Column, world: World, span: tuple[int, int], start: float) -> list[float]:
+def _outwards(
+    column: Column, world: TypedWorld, span: tuple[int, int], start: float
+) -> list[float]:
     """Return logs of the sums of probability times running maximum, from span[0] to span[1]."""
     inner, outer = span
     sign, running, sums = (1 if outer >= inner else -1), start, []
@@ -359,9 +363,9 @@ def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: fl
     if isinstance(population, Heterogeneous):
         counts = tuple(population.counts.tolist())
         shares = population.vertices.T.tolist()
-        worlds = [World(counts, tuple(chances)) for chances in shares]
+        worlds = [TypedWorld(counts, tuple(chances)) for chances in shares]
     else:
-        worlds = [World((n,), (float(f),)) for f in np.unique(population.vertices)]
+        worlds = [TypedWorld((n,), (float(f),)) for f in np.unique(population.vertices)]
     return largest(mean_delta(column, world) for world in worlds)
 
 
@@ -393,11 +397,11 @@ def _pair_mean(n: int, how: tuple[int, float, float], f: float, g: float) -> flo
     """Return the log of the mean losses of both swaps of one pair of types, rounded up."""
     if f == 0 or g == 0:
         return 0.0
-    low, high = window(World((n,), (f,)), -_SPAN)
+    low, high = window(TypedWorld((n,), (f,)), -_SPAN)
     sums = [2 * math.exp(-_SPAN)]
     for place, log_p in enumerate(binomial(n, f, low, high + 1).tolist()):
         a = low + place
-        others = World((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
+        others = TypedWorld((n - a,), (min(g / (1 - f), 1.0),)) if a < n else None
         first, last = window(others, -_SPAN) if others else (0, 0)
         other = binomial(n - a, others.chances[0], first, last + 1) if others else np.zeros(1)
         mean = _mean_losses(n, *how, a, first, other)

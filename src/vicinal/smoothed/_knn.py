@@ -30,7 +30,7 @@ from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
 from vicinal.smoothed._expectation import (
     MOST_WORK,
     Column,
-    World,
+    TypedWorld,
     listed_column,
     mean_delta,
     pair_sum,
@@ -371,7 +371,7 @@ def radius_mean(
         mean_delta(column, world) for c in labels for world in _worlds(population, n, c)
     )
     least = population.least[: mechanism.classes]
-    alone = [mean_delta(column, World((n,), (float(f),))).high for f in least]
+    alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
     sampler = Poisson(mechanism.gamma)
     if pair_work(sampler, least, n) <= MOST_WORK:
         pairs = pair_sum(sampler, least, n, epsilon)
@@ -388,7 +388,7 @@ def _split_pairs(gamma: float, least: Floats, n: int, epsilon: float) -> float:
     """
     parts = [epsilon * (i + 0.5) / _SPLITS for i in range(_SPLITS)]
     means = [
-        [mean_delta(_column(gamma, part), World((n,), (float(f),))).high for part in parts]
+        [mean_delta(_column(gamma, part), TypedWorld((n,), (float(f),))).high for part in parts]
         for f in least
     ]
     logarithms = [
@@ -404,11 +404,11 @@ def _split_pairs(gamma: float, least: Floats, n: int, epsilon: float) -> float:
     return math.log(2) + log_sum(np.array(logarithms)) + 2.0**-40
 
 
-def _worlds(population: Population, n: int, label: int) -> list[World]:
+def _worlds(population: Population, n: int, label: int) -> list[TypedWorld]:
     chances = population.vertices[:, label].tolist()
     if isinstance(population, Heterogeneous):
-        return [World(tuple(population.counts.tolist()), tuple(chances))]
-    return [World((n,), (chance,)) for chance in set(chances)]
+        return [TypedWorld(tuple(population.counts.tolist()), tuple(chances))]
+    return [TypedWorld((n,), (chance,)) for chance in set(chances)]
 
 
 def _column(gamma: float, epsilon: float) -> Column:

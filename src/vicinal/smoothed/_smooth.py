@@ -16,7 +16,7 @@ from vicinal.smoothed._databases import check_epsilon, check_mechanism, log_delt
 from vicinal.smoothed._expectation import (
     MOST_WORK,
     Column,
-    World,
+    TypedWorld,
     column_of,
     largest_mean,
     lower_mean,
@@ -299,7 +299,9 @@ def _mixed_world(
     """Return the expected delta of one world with groups of different records."""
     m = population.types
     if m == 2 and _has_columns(mechanism, n):
-        world = World(tuple(population.counts.tolist()), tuple(population.vertices[:, 0].tolist()))
+        world = TypedWorld(
+            tuple(population.counts.tolist()), tuple(population.vertices[:, 0].tolist())
+        )
         return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
     if listable(n, m, 1) and _quick(mechanism, n, m):
         table = listed_deltas(mechanism, n, m, epsilon)
@@ -312,7 +314,7 @@ def _two_types(mechanism: Mechanism, population: Population, n: int, epsilon: fl
     chances = population.vertices[:, 0]
     p, q = float(chances.min()), float(chances.max())
     if p == q:
-        return delta_of(mean_delta(column_of(mechanism, n, epsilon), World((n,), (p,))))
+        return delta_of(mean_delta(column_of(mechanism, n, epsilon), TypedWorld((n,), (p,))))
     interval = largest_mean(mechanism, n, epsilon, p, q)
     close = interval.high - interval.low < _CLOSE
     return delta_of(interval, EXACT if close else SANDWICH, "mixtures of worlds enclosed")
@@ -404,9 +406,9 @@ def _above(
 
     if isinstance(population, Heterogeneous):
         counts, chances = population.counts.tolist(), population.vertices[:, 0].tolist()
-        return delta_of(mean_delta(indicator, World(tuple(counts), tuple(chances))))
+        return delta_of(mean_delta(indicator, TypedWorld(tuple(counts), tuple(chances))))
     chances = population.vertices[:, 0].tolist()
-    worlds = [World((n,), (p,)) for p in {min(chances), max(chances)}]
+    worlds = [TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
     interval = largest(mean_delta(indicator, world) for world in worlds)
     if len(worlds) == 1:
         return delta_of(interval)

@@ -2,37 +2,121 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import Floats, Ints, Places, Shares
+from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
+from vicinal._parameters import AUTO
 from vicinal.accounting import Guarantee
-from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
-from vicinal.errors import InvalidInput
-from vicinal.ledger import AnswerBlock, AnswerLog, Audience, Database, ForkSafeLock, bytes_of
+from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard, observe
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.ledger import (
+    AnswerBlock,
+    AnswerLog,
+    Audience,
+    Database,
+    ForkSafeLock,
+    ReuseEntry,
+    bytes_of,
+)
 from vicinal.linear import ModelRule
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
-    AUTO,
     GATE,
     NEIGHBORS,
-    IndKNNSettings,
+    IndKNNPlan,
     PlannedEngine,
-    SharedSettings,
     engine_on,
     ind_knn_guarantee,
     slack_meter,
 )
 from vicinal.store._opening import OpenStore
-from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
-from vicinal.store._reuse_replay import ReuseReplay, mask_unasked
-from vicinal.store._store_schema import StoreSchema
-from vicinal.store._targets import CLASSES
+from vicinal.store._private_models import (
+    StoredModel,
+    retrain_model,
+    settled_request,
+    stored_model,
+    train_model,
+)
+from vicinal.store._store_schema import StoreSchema, learnt_index
+
+
+@dataclass(frozen=True, eq=False)
+class ReuseReplay:
+    """An audience's journal, and the engine as it was before its first lesson.
+
+    That engine never answers. `n_classes`: votes of an answer; None where labels leave.
+    """
+
+    database: Database
+    audience: Audience
+    schema: StoreSchema
+    initial_engine: QueryEngine
+    n_classes: int | None
+
+    def engine_with_reuse(self) -> QueryEngine:
+        """Return an engine that knows what was released, and nothing else."""
+        reuse, schedule = copy.deepcopy((self.initial_engine.reuse, self.initial_engine.schedule))
+        for reuse_entry, labels in self._journal():
+            for start in range(0, len(labels), reuse.block):
+                part = slice(start, start + reuse.block)
+                queries, queried = reuse_entry.queries[part], reuse_entry.asked[part]
+                # Asked again only because it counts what it is asked; what was decided, counts.
+                reuse.reusable(queries)
+                observe(reuse, schedule, queries, queried, labels[part])
+        return replace(self.initial_engine, reuse=reuse, schedule=schedule)
+
+    def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
+        rows = self.database.read(
+            "SELECT lessons.asked, lessons.queries, answers.answers FROM lessons JOIN answers "
+            "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
+            (self.audience.number,),
+        )
+        dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
+        for queried, queries, answers in rows:
+            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
+            reuse_entry = ReuseEntry(
+                numbers.astype(self.schema.precision.dtype),
+                np.frombuffer(bytes_of(queried), dtype=np.bool_),
+            )
+            yield reuse_entry, self._labels(answers)
+
+    def _labels(self, answers: bytes) -> Places:
+        if self.n_classes is None:
+            return np.frombuffer(answers, dtype="<i8").astype(np.int64)
+        votes = np.frombuffer(answers, dtype="<f8").reshape(-1, self.n_classes)
+        return np.asarray(votes.argmax(axis=1))
+
+
+def released(answers: QueryAnswers) -> AnyArray:
+    """Return answers as they are stored: labels, or votes whose best class is the label.
+
+    Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
+    model has put in their place stay, and its probabilities follow them.
+    """
+    if answers.votes is None:
+        return answers.labels
+    if answers.probabilities is not None:
+        return np.hstack([answers.votes, answers.probabilities])
+    votes = answers.votes.copy()
+    free = np.flatnonzero(np.isnan(votes).any(axis=1))
+    votes[free] = -np.inf
+    votes[free, answers.labels[free]] = 0.0
+    return votes
+
+
+def mask_unasked(votes: Floats) -> Floats:
+    """Return stored votes as they leave: NaN where nobody was asked."""
+    queried = np.isfinite(votes).all(axis=1, keepdims=True)
+    return np.where(queried, votes, np.nan)
+
 
 _RULE = "model_rule"
 """In a pinned plan: how the private model of an audience is used, for as long as it lives."""
@@ -71,8 +155,8 @@ class AudienceState:
     """
 
     audience: Audience
-    requested: SharedSettings
-    settings: SharedSettings
+    requested: IndKNNPlan
+    settings: IndKNNPlan
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
@@ -195,7 +279,7 @@ class AudienceState:
             "accounting": settings.accounting,
             "n_queries": settings.n_queries,
             "release": "label" if settings.label_only else "votes",
-            "reuse_predictions": settings.reuse,
+            "reuse_predictions": settings.reuse_predictions,
             "neighbor_count": settings.neighbor_count,
             **pinned,
         }
@@ -210,15 +294,15 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     settings = _settings(schema, parameters)
-    if schema.target.kind != CLASSES and not settings.even_noise:
+    if not schema.target.voted and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
-    if settings.reuse == NEIGHBORS:
+    if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.
-    share = {"model_share": AUTO} if schema.target.kind == CLASSES else {}
+    share = {"model_share": AUTO} if schema.target.voted else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
 
 
@@ -231,7 +315,7 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     plan = json.loads(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
-    if isinstance(settings, IndKNNSettings):
+    if parts.schema.target.voted:
         settings = train_model(parts, audience, settings)
         pinned["model_share"] = settings.model_share
         if settings.model_share:
@@ -241,14 +325,14 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     return json.dumps({**plan, "pinned": pinned})
 
 
-def pinned_plan(plan: str, settings: SharedSettings, assembled: PlannedEngine) -> str:
+def pinned_plan(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was.
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
     """
-    gated = settings.reuse == GATE and settings.noise_multiplier is None
+    gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
-    if isinstance(settings, IndKNNSettings):
+    if settings.target.voted:
         pinned["model_share"] = settings.model_share
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
@@ -267,24 +351,22 @@ def open_audience_state(
     plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
-    if isinstance(requested, IndKNNSettings):
+    if schema.target.voted:
         requested = settled_request(requested, plan["pinned"], schema)
         chosen["model_share"] = requested.model_share
     pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
     settings = _settings(schema, {**chosen, **pinned})
-    if settings.trained_share:
+    if settings.model_share:
         settings = settings.changed(settled_rule=ModelRule(**plan["pinned"][_RULE]))
     slack = slack_meter(settings, audience.slack)
-    model = (
-        stored_model(parts, audience, settings) if isinstance(settings, IndKNNSettings) else None
-    )
+    model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
-    n_classes = None if settings.label_only else settings.n_coordinates
+    n_classes = None if settings.label_only else settings.target.n_coordinates
     width = n_classes if n_classes is None or model is None else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None
-    if settings.reuse == GATE:
+    if settings.reuse_predictions == GATE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
         engine = reuse_replay.engine_with_reuse()
     usage = _stored_usage(database, audience)
@@ -296,7 +378,7 @@ def open_audience_state(
 def _engine(
     parts: OpenStore,
     audience: Audience,
-    settings: SharedSettings,
+    settings: IndKNNPlan,
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
@@ -319,15 +401,86 @@ def _stored_usage(database: Database, audience: Audience) -> Shares:
     return np.frombuffer(content, dtype="<u2").astype(np.uint16)
 
 
-def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> SharedSettings:
+def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNPlan:
     shared = {
         "kernel": schema.kernel,
         "norm_bound": schema.bound or "auto",
     }
-    return schema.target.settings({**shared, **parameters})
+    return IndKNNPlan.of_target(schema.target, {**shared, **parameters})
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:
     """Return the lead of the best class over the next, in noise standard deviations, (q,)."""
     top = np.partition(votes, -2, axis=1)[:, -2:]
     return np.asarray((top[:, 1] - top[:, 0]) / (np.sqrt(2.0) * scale))
+
+
+def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> AudienceState:
+    """Give every subject a budget for a new audience, plan for it, and return its state.
+
+    What planning costs (the estimate of the size, the training of a private model) is charged in
+    the same transaction; a model becomes durable with what it cost.
+    """
+    with parts.ledger.change("audience"):
+        audience = parts.ledger.open_audience(name, plan)
+        audience.plan = settled_plan(parts, audience)
+        args = (parts, audience, parts.ledger.version + 1, lock)
+        state, assembled = open_audience_state(*args)
+        state.close(parts.shard)
+        audience.plan = pinned_plan(audience.plan, state.settings, assembled)
+        audience.slack = state.slack.spent
+        parts.ledger.write_charges(audience, 0)
+        audience.write(parts.database)
+    # Opened again, with everything pinned, it is the desk that every later opening finds.
+    return open_audience_state(*args)[0]
+
+
+def refreshes_left(state: AudienceState) -> int:
+    """Return how often an audience's model may still be trained again, at least once.
+
+    Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
+    done.
+    """
+    if state.private_model is None:
+        raise InvalidInput(
+            f"The audience {state.audience.name!r} has no private model. Open another audience "
+            "with 'model_share' and 'model_refreshes'."
+        )
+    refreshes = state.settings.trainings - state.private_model.trained
+    if refreshes <= 0:
+        raise PrivacyRefused(
+            f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
+            f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
+        )
+    return refreshes
+
+
+def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) -> AudienceState:
+    """Train the private model of an audience again, and return the audience's new state.
+
+    What the training charges becomes durable in the same transaction as the model.
+    """
+    audience, settings, model = state.audience, state.settings, state.private_model
+    assert model is not None  # noqa: S101 (checked by the caller)
+    with parts.ledger.change("refresh"):
+        used = retrain_model(parts, audience, settings, model)
+        if state.proxies is not None and len(state.budget_usage):
+            state.proxies.resume(state.budget_usage)
+            state.proxies.spend(used)
+            parts.ledger.write_proxies(audience, state.proxies.shares)
+        parts.ledger.write_charges(audience, 0)
+        audience.write(parts.database)
+    state.close(parts.shard)
+    return open_audience_state(parts, audience, parts.ledger.version, lock)[0]
+
+
+def start_index(parts: OpenStore, state: AudienceState) -> None:
+    """Learn what the index of a new store still needs, and move its records there.
+
+    The radius is that of its first audience; others may find a little more or less with it.
+    """
+    schema = parts.schema
+    kernel, radius = schema.kernel_of(state.settings.bandwidth), state.engine.radius
+    index = learnt_index(schema.index, kernel, schema.public, radius, parts.folder.path)
+    if index is not None:
+        parts.shard.replace_index(index)

@@ -18,20 +18,21 @@ from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalErr
 from vicinal.ledger import Audience, ForkSafeLock, digests_of
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._additions import AdditionTurns
 from vicinal.store._audience_state import AudienceState, new_plan
-from vicinal.store._evaluation import SHARE, LabelledRows, evaluate
-from vicinal.store._evaluation_charges import CountedRows
-from vicinal.store._noisy_figures import NoisyFigures
+from vicinal.store._evaluation import (
+    LARGEST_ERROR,
+    SHARE,
+    CountedRows,
+    LabelledRows,
+    NoisyFigures,
+    evaluate,
+)
 from vicinal.store._opening import OpenStore
-from vicinal.store._records import Addition, StoredRecords, check_naming
-from vicinal.store._replies import along_trend, trend_rows
-from vicinal.store._request_batch import RequestBatch, audience_state
+from vicinal.store._records import Addition, AdditionTurns, StoredRecords, check_naming
+from vicinal.store._request_batch import RequestBatch, along_trend, audience_state, trend_rows
 from vicinal.store._requests import Query, Reply, checked_name
-from vicinal.store._status import Presence, Quota, remaining_quota
+from vicinal.store._status import Presence, Quota, Verification, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
-from vicinal.store._vector_evaluation import LARGEST_ERROR
-from vicinal.store._verify import Verification
 
 DEFAULT = "default"
 """The audience that a new store has."""
@@ -113,11 +114,9 @@ class BaseStore(ABC):
         """Let go of files, database and lock. Closing twice does no harm."""
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
         self.close()
 
     # ------------------------------------------------------------ answers
@@ -159,8 +158,8 @@ class BaseStore(ABC):
         rows = None
         if _checks.boolean("trend", trend):
             with self._exclusive():
-                state = audience_state(self._audience_states, audience)
-                rows = trend_rows(self._parts.schema, state, queries)
+                audience_state(self._audience_states, audience)  # refuses an unknown one
+                rows = trend_rows(self._parts.schema, queries)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply

@@ -30,12 +30,13 @@ from vicinal._checks import SubjectId
 from vicinal.engine import Shard
 from vicinal.ledger import Database, Ledger, RollbackGuard, Tables
 from vicinal.neighbours import fill_holes
-from vicinal.store._checksums import write_digests
-from vicinal.store._record_files import TILE, RecordFiles, tiles_from
-from vicinal.store._records import forget_additions
+from vicinal.store._record_files import TILE, RecordFiles, tiles_from, write_digests
 
 PENDING = "erasure"
 """Where the ledger keeps an erasure that is under way."""
+
+FORGOTTEN = b""
+"""In place of a digest of records, after an erasure."""
 
 _MOVING, _CUTTING, _SCRUBBING = "moving", "cutting", "scrubbing"
 
@@ -134,3 +135,9 @@ def _cut(erasure: Erasure, database: Database, record_files: RecordFiles) -> Non
     with database.transaction():
         write_digests(database, record_files, new_size, sorted(touched))
         erasure.at(_SCRUBBING).write(database)
+
+
+def forget_additions(database: Database) -> None:
+    """Forget what was added under which key, inside an erasure's transaction."""
+    known = database.rows(Tables.ADDITIONS, "body <> ?", (FORGOTTEN,))
+    database.replace(Tables.ADDITIONS, [(name, FORGOTTEN, at) for name, _, at in known])

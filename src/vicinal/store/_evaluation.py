@@ -8,30 +8,386 @@ neighbours; src/vicinal/mechanisms/tally.md has the proof, and the reason.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Floats, Ints, Places
+from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger import DIGEST, digests_of, framed_all
-from vicinal.mechanisms import NoisyTally, TallyPlan
-from vicinal.planning import IndKNNSettings, MultiLabelSettings, RegressorSettings
+from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all
+from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
 from vicinal.predictors import checked_subjects
 from vicinal.store._audience_state import AudienceState
-from vicinal.store._evaluation_charges import Collect, CountedRows
-from vicinal.store._noisy_figures import NoisyFigures, known
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import check_naming
-from vicinal.store._replies import stored_answers
+from vicinal.store._request_batch import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.store._vector_evaluation import ReleasedLabelSets, ReleasedNumbers
+from vicinal.targets import LABELS, LOG, NUMBERS, LabelSets, Numbers, label_sets, numbers
+
+_DRAWS = 400
+_LEVEL = 0.95
+_ENOUGH = 3.0
+"""Standard deviations of the noise on the number of people that there must be to say anything."""
+
+
+class NoisyFigures(ABC):
+    """Noisy counts of people, and what follows from them; all of it may be published.
+
+    `noise`: standard deviation of the noise in each count, in people. `share`: what a person
+    evaluated has paid at most, of a full budget.
+    """
+
+    noise: float
+    share: float
+
+    @property
+    @abstractmethod
+    def counts(self) -> Sequence[Floats]:
+        """All tables."""
+
+    @property
+    @abstractmethod
+    def people_and_error(self) -> tuple[float, float]:
+        """Noisy number of people with rows that were asked before, and its standard error."""
+
+    @abstractmethod
+    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+        """Return figures by name; NaN for what cannot be told."""
+
+    @property
+    def people(self) -> float:
+        """Return the noisy number of people with rows that were asked before."""
+        return max(0.0, self.people_and_error[0])
+
+    @cached_property
+    def figures(self) -> dict[str, tuple[float, float, float]]:
+        """Figures by name, each with its 95 % interval.
+
+        Intervals cover the noise, and the choice of people; NaN where counts are too few for the
+        noise on them.
+        """
+        generator = public_draws(0)
+        draws = [self.figures_of(self._drawn(generator)) for _ in range(_DRAWS)]
+        figures = {}
+        for name, value in self.figures_of(self.counts).items():
+            enough = self._enough and not np.isnan(value)
+            spread = np.array([draw[name] for draw in draws])
+            low, high = interval(spread) if enough else (np.nan, np.nan)
+            figures[name] = (value if enough else np.nan, low, high)
+        return figures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON has it; null for what the noise hides."""
+        plain = asdict(self)  # type: ignore[call-overload]
+        listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
+        figures = {
+            name: dict(zip(("value", "low", "high"), map(known, numbers), strict=True))
+            for name, numbers in self.figures.items()
+        }
+        return {**listed, "people": self.people, "figures": figures}
+
+    @property
+    def _enough(self) -> bool:
+        people, error = self.people_and_error
+        return people > _ENOUGH * error
+
+    def _drawn(self, generator: Any) -> list[Floats]:
+        return [
+            generator.poisson(np.maximum(table, 0)) + generator.normal(0, self.noise, table.shape)
+            for table in self.counts
+        ]
+
+
+def interval(draws: Floats) -> tuple[float, float]:
+    """Return the 95 % interval of draws, NaN left out."""
+    low, high = np.nanquantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
+    return float(low), float(high)
+
+
+def known(number: float) -> float | None:
+    """Return a number as JSON has it: None for NaN."""
+    return None if np.isnan(number) else float(number)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedRows:
+    """What is counted of rows that were asked before, and at which price; private but for the plan.
+
+    `plan`: tables, and price. `cells`, int64 (rows, tables): the cell of every row in every table.
+    `subjects`: whose each row is.
+    """
+
+    plan: TallyPlan
+    cells: Steps
+    subjects: list[SubjectId]
+
+
+Collect = Callable[[Audience, NoisyTally, CountedRows], AbstractContextManager[Steps]]
+"""Charges everybody counted, and gives the private sum; at its end all is durable."""
+
+
+def charge_people(
+    ledger: Ledger, audience: Audience, tally: NoisyTally, counted: CountedRows
+) -> Steps:
+    """Charge people, enrolled in this ledger or not, inside a release; return the private sum."""
+    account = audience.account
+    people = list(dict.fromkeys(counted.subjects))
+    place_of = {who: place for place, who in enumerate(people)}
+    slots = ledger.slot_table.find(people)
+    here = slots != NOBODY
+    enrolled, slots = np.flatnonzero(here), slots[here]
+    visitors = [who for who, is_here in zip(people, here, strict=True) if not is_here]
+    remaining = np.zeros(len(people), dtype=np.int64)
+    remaining[enrolled] = account.remaining[slots]
+    remaining[~here] = ledger.visitor_units(audience, visitors)
+    before = remaining.copy()
+    owners = np.array([place_of[who] for who in counted.subjects], dtype=np.int64)
+    sums = tally.collect(counted.cells, owners, remaining)
+    account.remaining[slots] = remaining[enrolled]
+    account.note_charged_total(int((before - remaining)[enrolled].sum()))
+    ledger.keep_visitors(audience, visitors, before[~here], remaining[~here])
+    return sums
+
+
+LARGEST_ERROR = 0.25
+"""Of the distance between the bounds: errors beyond count as this large."""
+
+_SIDE = 8
+"""Bins of errors on each side of 0, narrow near it: their squares are told with little noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class NumberEvaluation(NoisyFigures):
+    """Noisy counts of people by how far numbers were off, and what follows from them.
+
+    Attributes
+    ----------
+    targets : list of str
+        Names of p numbers.
+    scale : {"linear", "log"}
+        What errors are differences of: the numbers, or their logarithms.
+    errors : float64 (p, b)
+        People by answer less truth, with noise; may be below 0. Errors beyond the outer edges
+        count in the outer bins.
+    deviations : float64 (p, b)
+        People by truth less `centre`, for the variance.
+    error_edges, deviation_edges : float64 (p, b + 1)
+        Edges of the bins.
+    centre : float64 (p,)
+        Means of the answers, which are public.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import NumberEvaluation
+    >>> counts, edges = np.array([[1.8, 498.0, 503.1, -0.9]]), np.array([[-8.0, -2, 0, 2, 8]])
+    >>> result = NumberEvaluation(
+    ...     ["age"], "linear", counts, counts, edges, 2 * edges, np.zeros(1), 3.0, 0.05
+    ... )
+    >>> round(result.people)
+    1002
+    """
+
+    targets: list[Any]
+    scale: str
+    errors: Floats
+    deviations: Floats
+    error_edges: Floats
+    deviation_edges: Floats
+    centre: Floats
+    noise: float
+    share: float
+
+    @property
+    def counts(self) -> Sequence[Floats]:
+        return [self.errors, self.deviations]
+
+    @property
+    def people_and_error(self) -> tuple[float, float]:
+        tables = np.concatenate([self.errors, self.deviations])
+        return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(tables.shape[1] / len(tables))
+
+    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+        people = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
+        figures = {}
+        for i, target in enumerate(self.targets):
+            bias, square = _moments(counts[0][i], self.error_edges[i], people)
+            mean, spread = _moments(counts[1][i], self.deviation_edges[i], people)
+            variance = spread - mean**2
+            hidden = 3 * self.noise * _square_length(self.deviation_edges[i]) / people
+            figures[f"{target} rmse"] = float(np.sqrt(square)) if square > 0 else np.nan
+            figures[f"{target} mean_error"] = bias
+            figures[f"{target} r2"] = (
+                1 - max(square, 0.0) / variance if variance > hidden else np.nan
+            )
+        return figures
+
+
+@dataclass(frozen=True, eq=False)
+class LabelSetEvaluation(NoisyFigures):
+    """Noisy counts of people by whether a label was true and whether it was given.
+
+    Attributes
+    ----------
+    labels : list
+        Names of c labels.
+    tables : float64 (c, 2, 2)
+        People by truth (rows) and answer (columns) of each label, with noise; may be below 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import LabelSetEvaluation
+    >>> tables = np.array([[[700.4, 99.6], [50.2, 149.8]], [[448.0, 52.0], [103.0, 397.0]]])
+    >>> result = LabelSetEvaluation(["left", "up"], tables, noise=4.0, share=0.1)
+    >>> round(result.figures["up accuracy"][0], 2)
+    0.84
+    """
+
+    labels: list[Any]
+    tables: Floats
+    noise: float
+    share: float
+
+    @property
+    def counts(self) -> Sequence[Floats]:
+        return [self.tables]
+
+    @property
+    def people_and_error(self) -> tuple[float, float]:
+        return float(self.tables.sum() / len(self.tables)), self.noise * 2 / np.sqrt(
+            len(self.tables)
+        )
+
+    def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
+        (tables,) = counts
+        people = max(float(tables.sum() / len(tables)), 1e-9)
+        right = np.clip((tables[:, 0, 0] + tables[:, 1, 1]) / people, 0, 1)
+        figures = {"accuracy": float(right.mean())}
+        for name, table, share in zip(self.labels, tables, right, strict=True):
+            figures[f"{name} accuracy"] = float(share)
+            sizes = table.sum(axis=1)
+            enough = (sizes > 3 * np.sqrt(2) * self.noise).all()
+            both = np.clip(np.diag(table) / np.where(enough, sizes, 1.0), 0, 1)
+            figures[f"{name} balanced_accuracy"] = float(both.mean()) if enough else np.nan
+        return figures
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedNumbers:
+    """Predictions (a, p) that left, on the scale on which records are averaged; public."""
+
+    target: Numbers
+    targets: list[Any]
+    answers: Floats
+    largest: float
+
+    @classmethod
+    def of(cls, target: Numbers, answers: Floats, largest: float) -> Self:
+        """Return predictions in units of the targets, put on that scale."""
+        log = target.scale == LOG
+        return cls(target, target.names, np.log(answers) if log else answers, largest)
+
+    def checked(self, y: npt.ArrayLike | None, size: int) -> Floats:
+        """Return true numbers (size, p), cut to the bounds, or raise InvalidInput. Private."""
+        target, bounds = self.target, self.target.scaled_bounds
+        scaled = numbers(y, size, target.bounds, log=target.scale == LOG)
+        return bounds.low + (scaled + 1) / 2 * (bounds.high - bounds.low)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Errors, then deviations, of every target."""
+        return (2 * _SIDE,) * (2 * len(self.targets))
+
+    def cells(self, truth: AnyArray, places: Places) -> Places:
+        """Return the cells of rows with true numbers (n, p), int64 (n, 2 p)."""
+        error_edges, deviation_edges, centre = self._bins
+        errors, deviations = self.answers[places] - truth, truth - centre
+        columns = [
+            np.searchsorted(edges[i, 1:-1], values[:, i], side="right")
+            for values, edges in ((errors, error_edges), (deviations, deviation_edges))
+            for i in range(len(self.targets))
+        ]
+        return np.stack(columns, axis=1).astype(np.int64).reshape(len(places), -1)
+
+    def evaluation(self, tables: Sequence[Floats], noise: float, share: float) -> NumberEvaluation:
+        """Return noisy tables by what they count."""
+        counts, p = np.stack(tables), len(self.targets)
+        return NumberEvaluation(
+            self.targets, self.target.scale, counts[:p], counts[p:], *self._bins, noise, share
+        )
+
+    @property
+    def _bins(self) -> tuple[Floats, Floats, Floats]:
+        bounds = self.target.scaled_bounds
+        ranges = bounds.high - bounds.low
+        sides = np.arange(-_SIDE, _SIDE + 1) / _SIDE
+        unit = np.sign(sides) * sides**2
+        middle = (bounds.low + bounds.high) / 2
+        centre = self.answers.mean(axis=0) if len(self.answers) else middle
+        errors = np.outer(self.largest * ranges, unit)
+        return errors, np.minimum(2 * self.largest, 1.0) / self.largest * errors, centre
+
+
+@dataclass(frozen=True, eq=False)
+class ReleasedLabelSets:
+    """Sets of labels, int64 (a, c), that left; public."""
+
+    labels: list[Any]
+    answers: Places
+
+    @classmethod
+    def of(cls, target: LabelSets, answers: Places, _largest: float) -> Self:
+        """Return sets of labels as they left."""
+        return cls(target.names, answers)
+
+    def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
+        """Return true labels, bool (size, c), or raise InvalidInput. Private."""
+        return label_sets(y, (size, len(self.labels)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Truth and answer of every label."""
+        return (4,) * len(self.labels)
+
+    def cells(self, truth: AnyArray, places: Places) -> Places:
+        """Return the cells of rows with true labels (n, c), int64 (n, c)."""
+        return 2 * truth.astype(np.int64) + self.answers[places]
+
+    def evaluation(
+        self, tables: Sequence[Floats], noise: float, share: float
+    ) -> LabelSetEvaluation:
+        """Return noisy tables by what they count."""
+        return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
+
+
+RELEASED: dict[str, Callable[[Any, AnyArray, float], ReleasedNumbers | ReleasedLabelSets]] = {
+    NUMBERS: ReleasedNumbers.of,
+    LABELS: ReleasedLabelSets.of,
+}
+"""What left, by what records carry, of the target, all answers and the largest error."""
+
+
+def _moments(counts: Floats, edges: Floats, people: float) -> tuple[float, float]:
+    """Return mean and mean square of what was counted, as if even within a bin."""
+    low, high = edges[:-1], edges[1:]
+    squares = (low**2 + low * high + high**2) / 3
+    return float(counts @ (low + high) / 2 / people), float(counts @ squares / people)
+
+
+def _square_length(edges: Floats) -> float:
+    """Return by how much unit noise on every count moves the sum of squares."""
+    low, high = edges[:-1], edges[1:]
+    return float(np.linalg.norm((low**2 + low * high + high**2) / 3))
+
 
 BINS = 10
 """Bins of probabilities, with about as many released answers in each."""
@@ -76,16 +432,13 @@ class Evaluation(NoisyFigures):
 
     @property
     def counts(self) -> Sequence[Floats]:
-        """Both tables, or the one there is."""
         return [self.confusion] if self.scores is None else [self.confusion, self.scores]
 
     @property
     def people_and_error(self) -> tuple[float, float]:
-        """The sum of the confusion table."""
         return float(self.confusion.sum()), self.noise * len(self.classes)
 
     def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
-        """Return accuracy, balanced accuracy and, for two classes, AUC."""
         confusion = counts[0]
         totals = np.maximum(confusion.sum(axis=1), 1e-9)
         right = np.clip(np.diag(confusion) / totals, 0, 1)
@@ -113,7 +466,6 @@ class Evaluation(NoisyFigures):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it; null for what the noise hides."""
         bins = [[known(number) for number in row] for row in self.calibration]
         return {**super().to_dict(), "calibration": bins}
 
@@ -207,16 +559,12 @@ def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
 ) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
     """Return all answers of an audience, by what the store's records carry. Public."""
-    schema, settings = parts.schema, state.settings
-    if isinstance(settings, IndKNNSettings):
+    schema = parts.schema
+    if schema.target.voted:
         return ReleasedClasses.of(schema, state, where)
     answers = stored_answers(schema, state, *where).fields["labels"]
     assert answers is not None  # noqa: S101 (every reply has them)
-    names = schema.target.names
-    if isinstance(settings, MultiLabelSettings):
-        return ReleasedLabelSets(settings, names, answers)
-    assert isinstance(settings, RegressorSettings)  # noqa: S101 (no other kind)
-    return ReleasedNumbers.of(settings, names, answers, largest_error)
+    return RELEASED[schema.target.kind](schema.target, answers, largest_error)
 
 
 @dataclass(frozen=True, eq=False)

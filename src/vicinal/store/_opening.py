@@ -25,9 +25,8 @@ from vicinal.ledger import (
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
 from vicinal.store import _erasure
-from vicinal.store._checksums import check_files, note_files, record_file_faults
 from vicinal.store._folder import KEY, Folder
-from vicinal.store._record_files import RecordFiles
+from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
 from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
@@ -47,11 +46,9 @@ class OpenStore:
     resources: ExitStack
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of everything."""
         self.resources.close()
 
     def mark(self) -> None:
@@ -93,7 +90,10 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             note_files(database, folder.path)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width
+            folder.path / "records",
+            schema.precision.dtype,
+            schema.n_features,
+            schema.target.row_width,
         )
         resources.callback(record_files.close)
         index = first_index(schema.index)
@@ -122,8 +122,8 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features, schema.target.width,
-            create=False,
+            folder.path / "records", schema.precision.dtype, schema.n_features,
+            schema.target.row_width, create=False,
         )  # fmt: skip
         resources.callback(record_files.close)
         if database.get(_erasure.PENDING) is None:
@@ -255,7 +255,7 @@ def _loaded(
     shard = Shard(schema.kernel_of(None), schema.n_features, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),
-        schema.target.targets(record_files.labels.rows(size)),
+        schema.target.of_rows(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )
     witness.add_audiences(ledger.audiences, ledger.clock)

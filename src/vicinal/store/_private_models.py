@@ -21,19 +21,10 @@ from vicinal.linear import (
     KernelMap,
     LinearModel,
     PrivateModel,
-    resolved,
-    without_model,
 )
 from vicinal.mechanisms import randomness
 from vicinal.neighbours import IntegerMatrix, Kernel
-from vicinal.planning import (
-    IndKNNSettings,
-    SharedSettings,
-    first_index,
-    kernel_for,
-    settled_model,
-    slack_meter,
-)
+from vicinal.planning import IndKNNPlan, first_index, kernel_for, settled_model, slack_meter
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
@@ -67,7 +58,7 @@ class StoredModel:
         features, prior = self.model.mapped(_numbers(rows))
         return self.kernel.encode(features), prior
 
-    def shard(self, parts: OpenStore, audience: Audience, settings: SharedSettings) -> SharedShard:
+    def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
         index = first_index(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)
@@ -75,7 +66,7 @@ class StoredModel:
         return SharedShard(parts.shard, audience.account, mapped)
 
 
-def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) -> IndKNNSettings:
+def train_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> IndKNNPlan:
     """Train the model of a new audience, if its plan has one; inside a change of the ledger.
 
     Charges and the model become durable together, or neither does. Returns the settings, with share
@@ -84,7 +75,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
     schema = parts.schema
     n_public = 0 if schema.public is None else len(schema.public)
     if not settings.may_train(n_public):
-        return resolved(settings, schema.n_features, n_public)
+        return settings.settled(schema.n_features, n_public)
     settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
         content = {**_content(model.model), _USED: text_of(model.used), _TRAINED: "1", PUT: "0"}
@@ -93,8 +84,8 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNSettings) 
 
 
 def settled_request(
-    requested: IndKNNSettings, pinned: Mapping[str, Any], schema: StoreSchema
-) -> IndKNNSettings:
+    requested: IndKNNPlan, pinned: Mapping[str, Any], schema: StoreSchema
+) -> IndKNNPlan:
     """Return an audience's settings with the share that was settled, and why it has no model.
 
     - `requested`: as they were asked for.
@@ -105,12 +96,12 @@ def settled_request(
         return requested.changed(model_share=share)
     n_public = 0 if schema.public is None else len(schema.public)
     known = requested.changed(n_records=pinned.get("n_records", requested.n_records))
-    why = resolved(known, schema.n_features, n_public).why_no_model
-    return without_model(requested, why or "a cluster trains none")
+    why = known.settled(schema.n_features, n_public).why_no_model
+    return requested.without_model(why or "a cluster trains none")
 
 
 def retrain_model(
-    parts: OpenStore, audience: Audience, settings: IndKNNSettings, before: StoredModel
+    parts: OpenStore, audience: Audience, settings: IndKNNPlan, before: StoredModel
 ) -> Floats:
     """Train an audience's model again on the records of now, as :func:`train_model` does.
 
@@ -126,8 +117,8 @@ def retrain_model(
 
 
 def _trained(
-    parts: OpenStore, audience: Audience, settings: IndKNNSettings, number: int
-) -> tuple[IndKNNSettings, PrivateModel | None]:
+    parts: OpenStore, audience: Audience, settings: IndKNNPlan, number: int
+) -> tuple[IndKNNPlan, PrivateModel | None]:
     """Return settled settings, and what the records in the store make of training `number`."""
     kernel, public = parts.schema.kernel_of(None), parts.schema.public
     assert public is not None  # noqa: S101 (checked by both callers)
@@ -143,9 +134,7 @@ def _trained(
     return settings, model
 
 
-def stored_model(
-    parts: OpenStore, audience: Audience, settings: IndKNNSettings
-) -> StoredModel | None:
+def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> StoredModel | None:
     """Return the model of an audience whose share is settled; None if it has none.
 
     Raises StorageFailed if it should be there and is not.
@@ -155,7 +144,9 @@ def stored_model(
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
     if public is None or not {_WEIGHTS, _USED, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
-    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(-1, len(settings.classes))
+    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(
+        -1, len(settings.class_names)
+    )
     rows = _numbers(parts.schema.kernel_of(None).encode(public))
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
     linear = LinearModel(weights, _stored_kernel(parts_of))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
+from vicinal.targets import CLASSES, LABELS, NUMBERS
 
 LONGEST_NAME = 200
 
@@ -41,9 +44,46 @@ class Query:
     idempotency_key: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Reply:
-    """Answers that have been paid for, durably.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reply(ABC):
+    """Answers that have been paid for, durably; what they hold depends on what records carry.
+
+    Attributes
+    ----------
+    labels : array (q,), or (q, p)
+        The answers.
+    charged : int
+        How many of the answers are new; the others are replays and cost nothing.
+    left : int
+        Answers that the audience's plan has left.
+    missing : tuple of int or None
+        Of a cluster: shards that some of the answers were made without, by the operator's public
+        policy. None where records are on no shards.
+    """
+
+    labels: AnyArray
+    charged: int
+    left: int
+    missing: tuple[int, ...] | None = None
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them."""
+
+    @abstractmethod
+    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
+        """Return the columns of a table, a row for each query; `names` are the target's."""
+
+    @property
+    def _paid(self) -> dict[str, Any]:
+        """What every reply tells of the plan, and of shards."""
+        fields: dict[str, Any] = {"charged": self.charged, "left": self.left}
+        return fields if self.missing is None else {**fields, "missing": list(self.missing)}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ClassReply(Reply):
+    """Classes that have been paid for, durably.
 
     Attributes
     ----------
@@ -57,19 +97,12 @@ class Reply:
     probabilities : float64 (q, c) or None
         Probability of every class, given noisy votes and public shares of classes; as confidence,
         and None beside a private model.
-    charged : int
-        How many of the answers are new; the others are replays and cost nothing.
-    left : int
-        Answers that the audience's plan has left.
-    missing : tuple of int or None
-        Of a cluster: shards that some of the answers were made without, by the operator's public
-        policy. None where records are on no shards.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from vicinal.store import Reply
-    >>> reply = Reply(
+    >>> from vicinal.store import ClassReply
+    >>> reply = ClassReply(
     ...     labels=np.array(["no", "yes"]),
     ...     votes=None,
     ...     confidence=None,
@@ -81,16 +114,11 @@ class Reply:
     98
     """
 
-    labels: AnyArray
     votes: Floats | None
     confidence: Floats | None
     probabilities: Floats | None
-    charged: int
-    left: int
-    missing: tuple[int, ...] | None = field(default=None, kw_only=True)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them; null for votes that nobody was asked for."""
         return {
             "labels": self.labels.tolist(),
             "votes": _listed(self.votes),
@@ -99,14 +127,16 @@ class Reply:
             **self._paid,
         }
 
-    @property
-    def _paid(self) -> dict[str, Any]:
-        """What every reply tells of the plan, and of shards."""
-        fields: dict[str, Any] = {"charged": self.charged, "left": self.left}
-        return fields if self.missing is None else {**fields, "missing": list(self.missing)}
+    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
+        columns = {"label": self.labels.tolist()}
+        if self.confidence is not None:
+            columns["confidence"] = _decimals(self.confidence, 3)
+        if (chances := self.probabilities) is not None:
+            columns |= {f"p_{each}": _decimals(chances[:, i], 4) for i, each in enumerate(names)}
+        return columns
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class NumberReply(Reply):
     """Predictions of numbers that have been paid for, durably.
 
@@ -114,7 +144,7 @@ class NumberReply(Reply):
     ----------
     labels : float64 (q, p)
         Predictions, in units of the targets.
-    votes : float64 (q, 1 + p), or (q, 1 + p J)
+    sums : float64 (q, 1 + p), or (q, 1 + p J)
         The noisy sums that they were made of.
     errors : float64 (q, p)
         Standard errors, of the noise alone.
@@ -129,25 +159,23 @@ class NumberReply(Reply):
     >>> from vicinal.store import NumberReply
     >>> reply = NumberReply(
     ...     labels=np.array([[61.5]]),
-    ...     votes=None,
-    ...     confidence=None,
-    ...     probabilities=None,
-    ...     charged=1,
-    ...     left=99,
+    ...     sums=np.array([[40.2, 9.6]]),
     ...     errors=np.array([[2.1]]),
     ...     quartiles=None,
     ...     names=["age"],
+    ...     charged=1,
+    ...     left=99,
     ... )
     >>> reply.names
     ['age']
     """
 
+    sums: Floats
     errors: Floats
     quartiles: Floats | None
     names: list[str]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without the noisy sums."""
         return {
             "targets": self.names,
             "predictions": self.labels.tolist(),
@@ -156,8 +184,18 @@ class NumberReply(Reply):
             **self._paid,
         }
 
+    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {}
+        for i, name in enumerate(names):
+            columns[str(name)] = self.labels[:, i].tolist()
+            columns[f"error_{name}"] = self.errors[:, i].tolist()
+            if self.quartiles is not None:
+                for j, part in enumerate(("q25", "median", "q75")):
+                    columns[f"{part}_{name}"] = self.quartiles[:, i, j].tolist()
+        return columns
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LabelSetReply(Reply):
     """Sets of labels that have been paid for, durably.
 
@@ -165,7 +203,7 @@ class LabelSetReply(Reply):
     ----------
     labels : int64 (q, c)
         1 where a label is given: where its noisy share is at least one half.
-    votes : float64 (q, 1 + c)
+    sums : float64 (q, 1 + c)
         The noisy sums that they were made of.
     shares, errors : float64 (q, c)
         Noisy shares of the neighbours with each label, and their standard errors.
@@ -178,25 +216,23 @@ class LabelSetReply(Reply):
     >>> from vicinal.store import LabelSetReply
     >>> reply = LabelSetReply(
     ...     labels=np.array([[1, 0]]),
-    ...     votes=None,
-    ...     confidence=None,
-    ...     probabilities=None,
-    ...     charged=1,
-    ...     left=99,
-    ...     names=["a", "b"],
+    ...     sums=np.array([[30.1, 12.0, 1.5]]),
     ...     shares=np.array([[0.8, 0.1]]),
     ...     errors=np.array([[0.1, 0.1]]),
+    ...     names=["a", "b"],
+    ...     charged=1,
+    ...     left=99,
     ... )
     >>> reply.labels
     array([[1, 0]])
     """
 
+    sums: Floats
     shares: Floats
     errors: Floats
     names: list[Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, without the noisy sums."""
         return {
             "names": self.names,
             "labels": [
@@ -207,6 +243,22 @@ class LabelSetReply(Reply):
             "errors": self.errors.round(_DIGITS).tolist(),
             **self._paid,
         }
+
+    def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
+        columns: dict[str, list[Any]] = {}
+        for i, name in enumerate(names):
+            columns[str(name)] = self.labels[:, i].tolist()
+            columns[f"share_{name}"] = self.shares[:, i].round(4).tolist()
+            columns[f"error_{name}"] = self.errors[:, i].round(4).tolist()
+        return columns
+
+
+REPLIES: dict[str, type[Reply]] = {
+    CLASSES: ClassReply,
+    NUMBERS: NumberReply,
+    LABELS: LabelSetReply,
+}
+"""What a reply is, by what records carry."""
 
 
 def checked_name(noun: str, value: object) -> str:
@@ -229,3 +281,7 @@ def _listed(values: Floats | None) -> list[Any] | None:
     listed: list[Any] = values.tolist()
     firsts = (row[0] if isinstance(row, list) else row for row in listed)
     return [None if math.isnan(one) else row for one, row in zip(firsts, listed, strict=True)]
+
+
+def _decimals(values: Floats, digits: int) -> list[float | None]:
+    return [None if math.isnan(v) else round(v, digits) for v in values.tolist()]

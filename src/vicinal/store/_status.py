@@ -1,22 +1,41 @@
-"""What may be known about a store, and what only its curator may know."""
+"""What may be known about a store, what only its curator may, and every invariant on the disk."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.engine import QUANTILES
 from vicinal.errors import InvalidInput
-from vicinal.ledger import EVALUATED, Analyst, Ledger, Standing
+from vicinal.ledger import (
+    DIGEST,
+    EVALUATED,
+    NOBODY,
+    OPENING,
+    Analyst,
+    Ledger,
+    Standing,
+    budget_faults,
+    chain_faults,
+    charges_since_checkpoint,
+    first_framed_id,
+    framed,
+    load_audiences,
+)
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
-from vicinal.store._opening import OpenStore
+from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._record_files import record_file_faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +163,7 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
         "subjects": len(parts.ledger.slot_table),
         "departed": int(parts.database.read(departed, (EVALUATED,))[0][0]),
         "budgets": {
-            name: _budgets(audience.account.remaining[parts.ledger.slot_table.taken])
+            name: _budget_shares(audience.account.remaining[parts.ledger.slot_table.taken])
             for name, audience in parts.ledger.audiences.items()
         },
         "analysts": {
@@ -154,7 +173,7 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
     }
 
 
-def _budgets(remaining: np.ndarray) -> dict[str, Any]:
+def _budget_shares(remaining: np.ndarray) -> dict[str, Any]:
     """Return how budgets are spread, as shares of a full one."""
     if not len(remaining):
         return {"untouched": 0, "spent": 0}
@@ -165,3 +184,211 @@ def _budgets(remaining: np.ndarray) -> dict[str, Any]:
         "mean": float(shares.mean()),
         "quartiles": np.quantile(shares, [0.25, 0.5, 0.75]).tolist(),
     }
+
+
+_READ = 1 << 26
+_OVERLAP = 2048
+_SEARCHED = 1 << 20
+_LONGEST_ROW = 1 << 12
+_SHORTEST = 8
+_ENDS_LIKE_AN_ID = re.compile(rb"[is][!-;=?-~]*>")
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a check of the disk has found.
+
+    Attributes
+    ----------
+    faults : tuple of str
+        What is wrong, in words that name nobody; empty if all is well.
+    checked : tuple of str
+        What was looked at.
+
+    Examples
+    --------
+    >>> from vicinal.store import Verification
+    >>> Verification(faults=(), checked=("ledger", "records")).faults
+    ()
+    """
+
+    faults: tuple[str, ...]
+    checked: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.faults
+
+
+def verify(parts: OpenStore, erased: Sequence[SubjectId], rows: AnyArray | None) -> Verification:
+    """Check the database, the files, every budget, and that nobody who left is still there."""
+    works = {
+        "the database's structure": parts.database.faults(),
+        "all rows and the chain of commits, against their digests": chain_faults(
+            parts.database, parts.folder.key()
+        ),
+        "the record files, against their digests": record_file_faults(
+            parts.database,
+            parts.record_files,
+            len(parts.shard),
+            longer=parts.record_files.is_longer,
+        ),
+        "records, labels and subjects, against each other": _records(parts),
+        "budgets, against all charges, in whole units": _budgets(parts.ledger),
+        "answers, against the charges that paid for them": _answers(parts.ledger),
+        "the witness": _witness(parts),
+        "ids in the database's files, against the subjects that are here": traces(parts),
+        "erased subjects": _erased(parts, erased),
+    }
+    if rows is not None:
+        works["erased features"] = _features(parts, rows)
+    faults = tuple(fault for part_faults in works.values() for fault in part_faults)
+    return Verification(faults, tuple(works))
+
+
+def _records(parts: OpenStore) -> Iterator[str]:
+    size = len(parts.shard)
+    slots, rows = parts.record_files.column("slots", size), parts.record_files.labels.rows(size)
+    enrolled = parts.ledger.slot_table.taken
+    if len(np.unique(enrolled)) != len(enrolled):
+        yield "Two subjects share a budget."
+    if not np.array_equal(np.unique(slots), np.sort(enrolled)):
+        yield "A record has no subject, or a subject no record."
+    target = parts.schema.target
+    if fault := target.fault(rows):
+        yield fault
+    people = parts.shard.subject_table
+    if not np.array_equal(people.slots, slots) or not np.array_equal(
+        target.rows(people.targets), rows
+    ):
+        yield "Records in memory differ from those on disk."
+
+
+def _budgets(ledger: Ledger) -> Iterator[str]:
+    stored = load_audiences(ledger.database, ledger.size)
+    free = ledger.slot_table.unused()
+    for name, audience in stored.items():
+        units = audience.account.durable
+        if not np.array_equal(units, ledger.audiences[name].account.remaining):
+            yield f"Budgets of audience {name!r} in memory differ from those on disk."
+        yield from budget_faults(ledger.database, audience, free)
+
+
+def _answers(ledger: Ledger) -> Iterator[str]:
+    for audience in load_audiences(ledger.database, ledger.size).values():
+        rows = ledger.database.read(
+            "SELECT LENGTH(digests) FROM answers WHERE audience = ?", (audience.number,)
+        )
+        released = sum(length for (length,) in rows) // DIGEST
+        _, charged = charges_since_checkpoint(ledger.database, audience.number)
+        if not released == charged + audience.checkpointed_queries == audience.used:
+            yield f"Answers to audience {audience.name!r} and charged queries differ in number."
+        learnt = "SELECT seq FROM lessons WHERE audience = ?"
+        reuse_replay = ledger.database.read(learnt, (audience.number,))
+        if reuse_replay and len(reuse_replay) != len(rows):
+            yield f"Audience {audience.name!r} has not learnt from all its answers."
+
+
+def _witness(parts: OpenStore) -> Iterator[str]:
+    state = parts.witness.state
+    if state.clock != parts.ledger.clock or not goes_on_from(parts.database, state):
+        yield "The witness and the store differ in how far they are."
+
+
+def traces(parts: OpenStore) -> Iterator[str]:
+    """Yield a fault for every file of the database that holds an id of somebody not enrolled.
+
+    Whatever the page: ids are stored framed, and every frame in the file is looked at. Most stand
+    in rows of subjects as they are now; the others are looked up one by one.
+    """
+    if not parts.database.files:
+        return
+    scanned = parts.database.scan("subject_pages")
+    rows = {first_framed_id(row[3]): _marks(row[3]) for rows in scanned for row in rows}
+    for path in parts.database.files:
+        if not all(parts.ledger.slot_table.holds(ids) for ids in _other_ids(path, rows)):
+            yield f"The file {path.name} holds an id of somebody who is not here any more."
+
+
+Marks = tuple[int, bytes]
+"""Length and digest."""
+
+
+def _marks(ids: bytes) -> Marks:
+    return len(ids), hashlib.sha256(ids).digest()
+
+
+def _other_ids(path: Path, rows: Mapping[bytes | None, Marks]) -> Iterator[list[bytes]]:
+    """Yield the framed ids in a file that stand in none of the rows of ids, some at a time.
+
+    `rows` are length and digest of all rows, by the first id.
+    """
+    with path.open("rb") as file:
+        content, more = b"", True
+        while more:
+            chunk = file.read(_SEARCHED)
+            content, more = content + chunk, bool(chunk)
+            others, at = set(), content.find(OPENING)
+            while 0 <= at < len(content) - _LONGEST_ROW * more:
+                one = first_framed_id(content, at)
+                length, digest = rows.get(one, (0, b""))
+                if length and _marks(content[at : at + length]) == (length, digest):
+                    at += length
+                else:
+                    others |= {one} - {None}
+                    at += len(one or OPENING)
+                at = content.find(OPENING, at)
+            content = content[at if at >= 0 else -len(OPENING) :]
+            yield [one for one in others if one is not None]
+
+
+def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
+    for number, slot in enumerate(parts.ledger.slot_table.find(erased).tolist()):
+        if slot != NOBODY:
+            yield f"Erased id number {number + 1} is enrolled."
+    remains = {remain for subject in erased for remain in _remains(subject)}
+    for path in _all_files(parts) if remains else ():
+        if any(_holds(content, remains) for content in _contents(path)):
+            yield f"The file {path.name} holds an erased id."
+
+
+def _remains(subject: SubjectId) -> list[bytes]:
+    """Return what to look for: a framed id, and what is left of one whose start is overwritten.
+
+    Where a database frees a cell it may write over its first four bytes. What would be too short
+    to tell from chance is not looked for.
+    """
+    frame = framed(subject)
+    return [frame[1:], frame[4:]] if len(frame) - 4 >= _SHORTEST else [frame[1:]]
+
+
+def _holds(content: bytes, remains: set[bytes]) -> bool:
+    """Tell whether any of `remains` stands in `content`, in one pass however many there are."""
+    return any(
+        match[0][start:] in remains
+        for match in _ENDS_LIKE_AN_ID.finditer(content)
+        for start, code in enumerate(match[0])
+        if code in b"is"
+    )
+
+
+def _features(parts: OpenStore, rows: AnyArray) -> Iterator[str]:
+    """Find erased features among all records; the same features of somebody else are found too."""
+    erased = {row.tobytes() for row in np.ascontiguousarray(rows) if row.any()}
+    for part in parts.record_files.features_in_parts(len(parts.shard)):
+        if any(row.tobytes() in erased for row in part):
+            yield "The record files hold features of an erased record, or equal ones of another."
+            return
+
+
+def _all_files(parts: OpenStore) -> list[Path]:
+    inside = (path for path in parts.folder.path.rglob("*") if path.is_file())
+    return [*inside, parts.folder.witness]
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    """Yield a file in overlapping parts, so that nothing that is looked for is cut in two."""
+    with path.open("rb") as file:
+        before = b""
+        while chunk := file.read(_READ):
+            yield before + chunk
+            before = (before + chunk)[-_OVERLAP:]

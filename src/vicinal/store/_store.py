@@ -21,27 +21,40 @@ from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import _backups, _erasure
-from vicinal.store._additions import (
-    ATTEMPTS,
-    AdditionTurns,
-    PreparedAddition,
-    add_records,
-    prepare_addition,
+from vicinal.store._audience_state import (
+    add_audience,
+    new_plan,
+    open_audience_state,
+    refresh_model,
+    refreshes_left,
+    start_index,
 )
-from vicinal.store._audience_state import new_plan, open_audience_state
 from vicinal.store._base_store import DEFAULT, BaseStore
-from vicinal.store._changes import add_audience, refresh_model, refreshes_left, start_index
-from vicinal.store._checksums import note_files
-from vicinal.store._evaluation_charges import CountedRows, charge_people
-from vicinal.store._extractors import StoreExtractor
+from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder
 from vicinal.store._opening import OpenStore, create_store, open_store
-from vicinal.store._record_files import StagingEndedError
-from vicinal.store._records import Addition, StoredRecords, write_naming
+from vicinal.store._record_files import StagingEndedError, note_files
+from vicinal.store._records import (
+    ATTEMPTS,
+    Addition,
+    AdditionTurns,
+    PreparedAddition,
+    StoredRecords,
+    add_records,
+    prepare_addition,
+    write_naming,
+)
 from vicinal.store._request_batch import RequestBatch, audience_state
-from vicinal.store._status import Presence, curator_facts, presence_in, public_facts
-from vicinal.store._store_schema import StoreSchema, new_schema
-from vicinal.store._verify import Verification, traces, verify
+from vicinal.store._status import (
+    Presence,
+    Verification,
+    curator_facts,
+    presence_in,
+    public_facts,
+    traces,
+    verify,
+)
+from vicinal.store._store_schema import StoreExtractor, StoreSchema, new_schema
 
 
 class Store(BaseStore):
@@ -218,7 +231,6 @@ class Store(BaseStore):
         return store
 
     def close(self) -> None:
-        """Let go of files, database and lock. Closing twice does no harm."""
         with self._lock:
             self._failed = True
             self._parts.resources.close()
@@ -292,7 +304,6 @@ class Store(BaseStore):
         return n_erased
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
-        """Return how many of some ids are enrolled, were erased, or never were there. Private."""
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
             return presence_in(self._parts.ledger, ids)
@@ -313,7 +324,6 @@ class Store(BaseStore):
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        """Return public facts; with `curator` also private ones, under the key "private"."""
         with self._exclusive():
             facts = public_facts(self._parts, self._audience_states)
             if curator:
@@ -343,17 +353,6 @@ class Store(BaseStore):
             If the audience has no private model.
         PrivacyRefused
             If its plan has no refresh left.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from vicinal import Store
-        >>> rng = np.random.default_rng(0)
-        >>> X, y, R = rng.normal(size=(500, 3)), rng.integers(0, 2, 500), rng.normal(size=(80, 3))
-        >>> plan = {"n_queries": 20, "n_records": 500, "model_share": 0.5, "model_refreshes": 1}
-        >>> with Store.init("store", X, y, classes=[0, 1], public=R, **plan) as store:
-        ...     store.refresh_model()
-        0
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)

@@ -1,11 +1,13 @@
-"""What all audiences of a store share and everybody may know: classes, kernel, index, reference."""
+"""What all audiences of a store share and everybody may know: target, features, kernel, index."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,8 +15,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from vicinal._arrays import FloatMatrix
+from vicinal import _checks, features
+from vicinal._arrays import AnyArray, FloatMatrix
+from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
+from vicinal.features import LITE0, MINILM, PACKAGED_MODEL
 from vicinal.ledger import guarded, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
@@ -29,10 +34,234 @@ from vicinal.neighbours import (
     Reference,
     learn_cells,
 )
-from vicinal.planning import CENTROIDS, first_index, kernel_for, options_of
+from vicinal.planning import CENTROIDS, IndKNNPlan, first_index, kernel_for, options_of
 from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
-from vicinal.store._extractors import StoreExtractor
-from vicinal.store._targets import TargetSchema
+from vicinal.store._folder import copy_file
+from vicinal.targets import Target, declared_target
+
+
+def _image_features(model: str = LITE0, weights: str | None = None, **options: Any) -> Any:
+    """Return the packaged network, or one of timm with a file of weights."""
+    if model == LITE0:
+        return features.Lite0Features(weights=weights, **options)
+    if weights is None:
+        raise TypeError  # as for any parameter that is left out
+    return features.ImageFeatures(model, weights, **options)
+
+
+def _text_features(model: str = PACKAGED_MODEL, **options: Any) -> Any:
+    """Return the packaged network without torch, or one of sentence-transformers."""
+    if model == MINILM:
+        return features.MiniLMFeatures(**options)
+    return features.SentenceFeatures(model, **options)
+
+
+KINDS: dict[str, Callable[..., Any] | str | None] = {
+    "columns": None,
+    "hog": "HOGFeatures",
+    "scattering": "ScatteringFeatures",
+    "image": _image_features,
+    "text": _text_features,
+    "onnx": "OnnxFeatures",
+    "table": "TableFeatures",
+}
+"""Extractors by name; "columns" takes numbers as they are. Loaded for the store that has one."""
+
+VECTORS, IMAGES, TEXTS, ROWS = "vectors", "images", "texts", "rows"
+
+MAP, MODEL = "map.npz", "model"
+
+_COPIED = {"image": "weights", "onnx": "model"}
+"""Extractors whose model is one file, which the store keeps; and the option that names it."""
+
+
+@dataclass(frozen=True)
+class StoreExtractor:
+    """A fixed extractor, then perhaps a map learnt from public rows. All of it is public.
+
+    Attributes
+    ----------
+    kind : {"columns", "hog", "scattering", "image", "text", "onnx", "table"}
+        How raw records become numbers.
+    options : dict
+        Parameters of the extractor's class; of "onnx" and "image" the file of the model is one,
+        of "table" the schema, as JSON has it.
+    public_map : PublicMap or None
+        Applied to the numbers.
+    columns : list of str or None
+        Names of the columns of a file that raw records are read from, for whoever reads files.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.store import StoreExtractor
+    >>> raw = np.random.default_rng(0).normal(size=(100, 5))
+    >>> extractor, features = StoreExtractor("columns").fitted(raw, n_components=3)
+    >>> features.shape, extractor.transform(raw[:2]).shape
+    ((100, 3), (2, 3))
+    """
+
+    kind: str = "columns"
+    options: dict[str, Any] = field(default_factory=dict)
+    public_map: features.PublicMap | None = None
+    columns: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        _checks.choice("features", self.kind, tuple(KINDS))
+        if self.kind == "table":
+            from vicinal.features import as_schema
+
+            schema = as_schema(self.options.get("schema")).usable()
+            plain = {**self.options, "schema": schema.to_dict()}
+            object.__setattr__(self, "options", plain)
+        packaged = self.kind == "image" and self.options.get("model", LITE0) == LITE0
+        if packaged and self.options.get("weights") is None:
+            from vicinal.features import packaged_weights
+
+            object.__setattr__(
+                self, "options", {**self.options, "weights": str(packaged_weights())}
+            )
+        _ = self._rows
+
+    @property
+    def takes(self) -> str:
+        """What raw rows are: "vectors", "images", "texts", or "rows" of named columns."""
+        if self.kind == "onnx":
+            return VECTORS if len(self._rows.input_shape) == 1 else IMAGES
+        return {"columns": VECTORS, "text": TEXTS, "table": ROWS}.get(self.kind, IMAGES)
+
+    @cached_property
+    def digest(self) -> str | None:
+        """SHA-256 of the model, in hexadecimal digits; None where there is none."""
+        if self.kind in _COPIED:
+            return digest_of(Path(self.options[_COPIED[self.kind]]))
+        return digest_of(self._rows.model_folder) if self.kind == "text" else None
+
+    @property
+    def edition(self) -> int:
+        """Which definition of its arithmetic the extractor has; 1 where it has none of its own."""
+        return int(getattr(self._rows, "edition", 1))
+
+    def fitted(self, raw: Any, n_components: int, power: float = 0.5) -> tuple[Self, AnyArray]:
+        """Return an extractor with a map learnt from public raw rows, and their features.
+
+        Parameters
+        ----------
+        raw : rows
+            Public.
+        n_components, power
+            Of :class:`~vicinal.features.PublicMap`, with fewer components if rows are few.
+        """
+        numbers = self._numbers(raw)
+        components = min(n_components, *np.shape(numbers))
+        public_map = features.PublicMap(n_components=components, power=power).fit(numbers)
+        return replace(self, public_map=public_map), public_map.transform(numbers)
+
+    def transform(self, raw: Any) -> Any:
+        """Return features (n, d) of raw rows; row i depends on raw row i alone."""
+        numbers = self._numbers(raw)
+        return numbers if self.public_map is None else self.public_map.transform(numbers)
+
+    def spec(self) -> dict[str, Any]:
+        """Return kind, options and the model's digest, as JSON has them.
+
+        Where the store keeps the model itself, its place is not told: it is the store's folder.
+        """
+        plain: dict[str, Any] = json.loads(json.dumps(self.options))
+        plain.pop(_COPIED.get(self.kind, ""), None)
+        mapped = self.public_map is not None
+        facts = {
+            "kind": self.kind, "edition": self.edition, "options": plain, "mapped": mapped,
+            "columns": self.columns,
+        }  # fmt: skip
+        return facts if self.digest is None else {**facts, "model": self.digest}
+
+    def save(self, folder: Path) -> None:
+        """Write the map and the model, if it is one file, into `folder`."""
+        if self.public_map is not None:
+            self.public_map.save(folder / MAP)
+        if self.kind in _COPIED:
+            copy_file(Path(self.options[_COPIED[self.kind]]), folder / MODEL)
+
+    @classmethod
+    def load(cls, spec: dict[str, Any], folder: Path) -> Self:
+        """Return the extractor of a specification, its map and its model read from `folder`.
+
+        Raises
+        ------
+        StorageFailed
+            If its model, or the definition of its arithmetic, is not the one that the store was
+            made with, or cannot be read.
+        """
+        public_map = features.PublicMap.load(folder / MAP) if spec["mapped"] else None
+        options, model_path = dict(spec["options"]), folder / MODEL
+        if spec["kind"] in _COPIED:
+            options[_COPIED[spec["kind"]]] = str(model_path)
+        extractor = cls(spec["kind"], options, public_map, spec["columns"])
+        lost = spec["kind"] in _COPIED and not model_path.is_file()
+        if lost or spec.get("model") not in (None, extractor.digest):
+            raise StorageFailed(
+                "The extractor's model is not the one that this store was made with. Features of "
+                "another one cannot be compared. Bring it back, or restore a backup."
+            )
+        if spec["edition"] != extractor.edition:
+            raise StorageFailed(
+                "The store was made with another definition of its extractor than this version of "
+                "vicinal has. Their features differ, and cannot be compared. Open the store with "
+                "the version that made it, or make it anew from the raw records."
+            )
+        return extractor
+
+    @cached_property
+    def _rows(self) -> Any:
+        """The extractor itself, which keeps a network once it is loaded."""
+        kind = KINDS[self.kind]
+        try:
+            if isinstance(kind, str):
+                kind = getattr(features, kind)
+            return None if kind is None else kind(**self.options)
+        except TypeError:
+            raise InvalidInput(
+                f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "
+                "lack one, or have one too many."
+            ) from None
+
+    def _numbers(self, raw: Any) -> Any:
+        if self.kind in ("columns", "table"):
+            return raw if self._rows is None else self._rows.transform(raw)
+        return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
+
+
+_CHUNK = 1 << 22
+
+
+def digest_of(model: Path) -> str:
+    """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
+
+    Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
+    """
+    if model.is_file():
+        return _digest(_contents(model))
+    if not model.is_dir():
+        raise InvalidInput(f"There is no model at {model}.")
+    with guarded(model):
+        files = sorted(path for path in model.rglob("*") if path.is_file())
+    listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
+    return _digest(line.encode() for line in listed)
+
+
+def _digest(parts: Iterator[bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _contents(path: Path) -> Iterator[bytes]:
+    with guarded(path), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            yield chunk
+
 
 if TYPE_CHECKING:
     from vicinal.predictors import IndKNNEstimator
@@ -92,7 +321,6 @@ class ExtractedRows:
     features: FloatMatrix
 
     def __len__(self) -> int:
-        """Return how many there are."""
         return len(self.features)
 
 
@@ -110,7 +338,7 @@ class StoreSchema:
     - `index`: kind and options of the index that the records lie in.
     """
 
-    target: TargetSchema
+    target: Target
     n_features: int
     kernel: str
     bound: float | None
@@ -122,12 +350,14 @@ class StoreSchema:
     @property
     def classes(self) -> list[Any]:
         """Class names; none where records carry something else."""
-        return self.target.classes
+        return list(self.target.class_names.tolist())
 
     @cached_property
-    def form(self) -> IndKNNEstimator[Any]:
+    def form(self) -> IndKNNEstimator:
         """An estimator that checks inputs and does nothing else."""
-        form = self.target.estimator({})
+        from vicinal.predictors import estimator_for  # takes a second; only unusual rows need it
+
+        form = estimator_for(self.target)
         form.n_features_in_ = self.n_features
         return form
 
@@ -155,7 +385,7 @@ class StoreSchema:
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
         """Return what `size` records carry: class indices, or vectors."""
-        return self.target.plain_settings.targets(y, size)
+        return self.target.encode(y, size)
 
     def spec(self) -> str:
         """Return everything but arrays, as JSON."""
@@ -187,7 +417,7 @@ class StoreSchema:
         fields = json.loads(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
-            TargetSchema.of(fields["target"]),
+            declared_target(fields["target"]),
             fields["n_features"],
             fields["kernel"],
             fields["bound"],
@@ -205,13 +435,15 @@ def new_schema(
 
     `parameters` are those of the estimator whose targets they declare. Raises InvalidInput.
     """
-    target = TargetSchema.of(parameters)
+    target = declared_target(parameters)
     options = {name: value for name, value in parameters.items() if value is not None}
-    settings = target.settings(options)
+    settings = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
     features = extractor.transform(X)
     if not _plain(features):
-        features = checked_features(target.estimator(options), features, reset=True)
+        from vicinal.predictors import estimator_for
+
+        features = checked_features(estimator_for(target), features, reset=True)
     reference = None if public is None else checked_reference(public, features)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)

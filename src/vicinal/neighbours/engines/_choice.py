@@ -24,39 +24,26 @@ from vicinal.neighbours.engines._amx import AMXEngine
 from vicinal.neighbours.engines._products import Float32Engine, TorchEngine
 from vicinal.neighbours.engines._vnni import VNNIEngine
 
+# All engines for int8 features, those that are fastest as a rule first.
 ENGINES: dict[str, Callable[[], ScanEngine]] = {
     "amx": AMXEngine,
     "vnni": VNNIEngine,
     "torch": TorchEngine,
     "float32": Float32Engine,
 }
-"""All engines for int8 features, those that are fastest as a rule first."""
 
-COMPILED = ("amx", "vnni")
-"""Engines that cost nothing to have; which of them is faster is measured."""
+COMPILED = ("amx", "vnni")  # engines that cost nothing to have; which of them is faster is measured
 
 
 def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
     """Return the engine for features of `precision`.
 
-    Parameters
-    ----------
-    precision : Precision
-        int8 features take the fastest engine of this machine, float32 ones the float32 engine.
-    name : str, optional
-        One of :data:`ENGINES`, to compare them.
+    - `precision`: int8 features take the fastest engine of this machine, float32 ones the float32
+      engine.
+    - `name`, optional: one of :data:`ENGINES`, to compare them.
 
-    Raises
-    ------
-    InvalidInput
-        If the engine named is unknown, is not there, or is not exact on this machine.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours import Precision
-    >>> from vicinal.neighbours.engines import engine_for
-    >>> engine_for(Precision(), "float32").name
-    'float32'
+    Raises InvalidInput if the engine named is unknown, is not there, or is not exact on this
+    machine.
     """
     if precision.limit > INT8_LIMIT:
         return _float32()
@@ -71,14 +58,7 @@ def engine_for(precision: Precision, name: str | None = None) -> ScanEngine:
 
 
 def proven_engines() -> list[str]:
-    """Return the names of all engines that work on this machine, fastest first.
-
-    Examples
-    --------
-    >>> from vicinal.neighbours.engines import proven_engines
-    >>> "float32" in proven_engines()
-    True
-    """
+    """Return the names of all engines that work on this machine, fastest first."""
     return [name for name in ENGINES if _proven(name) is not None]
 
 
@@ -115,7 +95,7 @@ def seconds(engine: ScanEngine) -> float:
     block = engine.prepare(q, np.full(64, 1 << 30), 1)
     records = ScanRecords(x, np.zeros(2048, np.int32), np.arange(2048, dtype=np.int32))
     times = []
-    for _ in range(5):
+    for _ in range(5):  # the first compiles or loads, others may be interrupted: the least counts
         start = time.perf_counter()
         engine.scan(block, records, HitBudget(1))
         times.append(time.perf_counter() - start)

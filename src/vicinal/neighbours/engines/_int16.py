@@ -24,8 +24,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from vicinal._compiled import compiled
 from vicinal.neighbours.engines._intrinsics import (
@@ -34,23 +32,23 @@ from vicinal.neighbours.engines._intrinsics import (
     _SUMS,
     LANES,
     _call,
+    _intrinsic,
     _load,
-    _spread,
+    _types,
+    aligned,
+    dword_sums,
     supported,
 )
-from vicinal.neighbours.engines._vnni import aligned
 
 Int16Matrix = npt.NDArray[np.int16]
 Int32Matrix = npt.NDArray[np.int32]
 
+# Rows whose outer products are added up in int32: 64 products must stay below 2^31.
 MOST_TOGETHER = 64
-"""Rows whose outer products are added up in int32: 64 products must stay below 2^31."""
 
+# Five rows with 64 columns are 20 sums in registers, ten with 16 columns ten.
 _ROWS, _TALL, _PANEL = 5, 10, 4 * LANES
 _DEPTH = 128  # dwords of 64 columns that stay in the nearest cache
-
-_types: Any = types
-_intrinsic: Any = intrinsic
 
 
 class Int16Products(ABC):
@@ -80,15 +78,12 @@ class Float64Products(Int16Products):
     name = "float64"
 
     def prepared(self, right: Int16Matrix) -> Any:
-        """Return float64."""
         return right.astype(np.float64)
 
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return exact products, wrapped around."""
         return np.asarray((left.astype(np.float64) @ right).astype(np.int64).astype(np.int32))
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
-        """Add exact products."""
         sums += (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
 
 
@@ -102,14 +97,12 @@ class VNNIProducts(Int16Products):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepared(self, right: Int16Matrix) -> Any:
-        """Return dwords of two rows each, (pairs, lanes), and the shape."""
         pairs, lanes = -(-right.shape[0] // 2), -(-right.shape[1] // LANES) * LANES
         packed = aligned(4 * pairs * lanes).view(np.int32).reshape(pairs, lanes)
         _pack(np.ascontiguousarray(right), packed)
         return packed, right.shape
 
     def times(self, left: Int16Matrix, right: Any) -> Int32Matrix:
-        """Return sums over all of the depth, panel by panel."""
         packed, (depth, columns) = right
         lanes = packed.shape[1]
         _check(left, len(left), depth)
@@ -118,7 +111,6 @@ class VNNIProducts(Int16Products):
         return sums[:-1, :columns]
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
-        """Add sums over some rows at a time, which are exact in int32."""
         _check(left, *left.shape)
         _check(right, left.shape[1], right.shape[1])
         if sums.shape != (len(left), right.shape[1]):
@@ -138,17 +130,7 @@ def _check(matrix: Int16Matrix, *shape: int) -> None:
 
 @cache
 def int16_products() -> Int16Products:
-    """Return the faster engine that is there and exact on patterns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.neighbours.engines._int16 import int16_products
-    >>> engine = int16_products()
-    >>> engine.times(np.ones((2, 3), np.int16), engine.prepared(np.eye(3, 2, dtype=np.int16)))
-    array([[1, 1],
-           [1, 1]], dtype=int32)
-    """
+    """Return the faster engine that is there and exact on patterns."""
     try:
         engine = VNNIProducts()
         if all(agree(engine, *shape) for shape in ((1, 1, 1), (23, 301, 93), (130, 64, 16))):
@@ -186,8 +168,8 @@ def _panel(rows: int, columns: int) -> Any:
         `left`, `packed` and `sums` are addresses: of each row's dwords, of the columns' first
         dwords, the next ones `lanes` vectors further on, and of each row's sums.
         """
-        addresses = _types.UniTuple(types.intp, rows)
-        signature = _types.void(addresses, *[types.intp] * 3, addresses)
+        addresses = _types.UniTuple(_types.intp, rows)
+        signature = _types.void(addresses, *[_types.intp] * 3, addresses)
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
             """Emit the code of one call: sums from memory, the loop, sums to memory."""
@@ -206,45 +188,14 @@ def _panel(rows: int, columns: int) -> Any:
             ]
             starts = [_load(builder, place, ir.Constant(_I64, 0), 64) for place in places]
             right = builder.inttoptr(packed, _SUMS.as_pointer())
-            for place, total in zip(
-                places, _loop(builder, at, right, lanes, steps, starts), strict=True
-            ):
+            totals = dword_sums(builder, at, right, lanes, steps, starts, _dot)
+            for place, total in zip(places, totals, strict=True):
                 builder.store(total, place).align = 64
             return context.get_dummy_value()
 
         return signature, generate
 
     return panel
-
-
-def _loop(
-    builder: Any, left: list[Any], right: Any, lanes: Any, steps: Any, starts: list[Any]
-) -> list[Any]:
-    """Emit the loop over dwords; return the sums, row by row."""
-    columns = len(starts) // len(left)
-    before = builder.block
-    loop, after = builder.append_basic_block("dwords"), builder.append_basic_block("done")
-    builder.branch(loop)
-    builder.position_at_end(loop)
-    step = builder.phi(_I64)
-    sums = [builder.phi(_SUMS) for _ in starts]
-    first = builder.mul(step, lanes)
-    packed = [
-        _load(builder, right, builder.add(first, ir.Constant(_I64, c)), 64) for c in range(columns)
-    ]
-    products = []
-    for i, pointer in enumerate(left):
-        row = _spread(builder, _load(builder, pointer, step, 1))
-        products += [_dot(builder, sums[i * columns + c], packed[c], row) for c in range(columns)]
-    following = builder.add(step, ir.Constant(_I64, 1))
-    builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
-    for phi, start, new in zip(
-        [step, *sums], [ir.Constant(_I64, 0), *starts], [following, *products], strict=True
-    ):
-        phi.add_incoming(start, before)
-        phi.add_incoming(new, loop)
-    builder.position_at_end(after)
-    return products
 
 
 def _dot(builder: Any, sums: Any, left: Any, right: Any) -> Any:
@@ -259,6 +210,8 @@ panel1, panel2, panel3, panel4 = (
 @compiled
 def _pack(right, packed):  # type: ignore[no-untyped-def]
     """Write dwords of two rows each into (pairs, lanes); zeros for rows that are not there."""
+    # The instruction multiplies two int16 of a dword with two of another and adds both products to
+    # one sum: a column's entries of two rows lie side by side.
     whole, width = len(right) // 2, right.shape[1]
     for pair in range(whole):
         for j in range(width):
@@ -274,7 +227,8 @@ def _pack(right, packed):  # type: ignore[no-untyped-def]
 def _multiply(left, packed, sums):  # type: ignore[no-untyped-def]
     """Add products to `sums` (n + 1, lanes); the last row takes what fills a group of rows."""
     pairs, lanes, width = left.shape[1] // 2, sums.shape[1], left.shape[1]
-    if width % 2:  # a dword of the last column would end beyond the row
+    # A dword of the last column would end beyond the row: it is multiplied one by one.
+    if width % 2:
         for i in range(len(left)):
             last = np.int32(left[i, width - 1])
             for j in range(lanes):
@@ -309,6 +263,7 @@ def _multiply_panel(left, stride, count, packed, lanes, steps, sums, apart, colu
         elif columns == 2:
             panel2(rows, packed, lanes, steps, outs)
         else:
+            # One vector of columns leaves registers free: twice the rows share its load.
             more = (
                 left + min(i + 5, last) * stride, left + min(i + 6, last) * stride,
                 left + min(i + 7, last) * stride, left + min(i + 8, last) * stride,
@@ -328,6 +283,7 @@ def _add_outer(left, right, packed, padded, part, sums):  # type: ignore[no-unty
     width = right.shape[1]
     for first in range(0, len(right), MOST_TOGETHER):
         count = min(MOST_TOGETHER, len(right) - first)
+        # 64 rows, the last group filled up with zeros: an even depth, at most what int32 holds.
         padded[:] = 0
         for c in range(len(left)):
             for i in range(count):

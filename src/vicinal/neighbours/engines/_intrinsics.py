@@ -9,31 +9,32 @@ that every address they read or write lies in an array that it holds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import binding, ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-ROWS = 6
-"""Records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums."""
+from vicinal._compiled import compiled
 
-LANES = 16
-"""Queries in a vector of int32 sums."""
+ROWS = 6  # records that a panel holds in registers: with 64 queries, 24 of 32 registers are sums
+LANES = 16  # queries in a vector of int32 sums
 
 NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512vnni")
 
+# Bytes before a record that are fetched while it is multiplied; nearer or further saves less.
 _AHEAD = 4096
-"""Bytes before a record that are fetched while it is multiplied; nearer or further saves less."""
 
 # numba's own annotations do not fit what its documentation tells to do.
 _types: Any = types
 _cgutils: Any = cgutils
 _intrinsic: Any = intrinsic
 
+# The upper bit of each of four bytes: signed bytes become those with 128 added, and back.
 _FLIP = -0x7F7F7F80
-"""The upper bit of each of four bytes: signed bytes become those with 128 added, and back."""
 
 _I1, _I8, _I16, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, LANES)
@@ -43,11 +44,22 @@ _MASK = ir.VectorType(_I1, 64)
 
 def supported() -> bool:
     """Tell whether this processor has the instructions, and numba compiles for this processor."""
+    # With another CPU named, numba would compile these instructions for one that lacks them.
     config: Any = numba.config
     if config.CPU_NAME is not None or config.CPU_FEATURES is not None:
         return False
     features = binding.get_host_cpu_features()
     return all(features.get(name, False) for name in NEEDED)
+
+
+@compiled
+def aligned(size):  # type: ignore[no-untyped-def]
+    """Return `size` bytes of zeros that start at a multiple of 64, uint8."""
+    # A register is as long as a line of the cache: aligned, it is read from one line, not from two,
+    # and the aligned loads and stores below fault anywhere else.
+    spare = np.zeros(size + 64, dtype=np.uint8)
+    first = -spare.ctypes.data % 64
+    return spare[first : first + size]
 
 
 def _call(builder: Any, name: str, result: Any, arguments: list[Any]) -> Any:
@@ -91,13 +103,18 @@ def _panel(columns: int) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             """Emit the code of one call: sums over the steps, then masks of what to keep."""
             rows, biases, queries, steps, limits, products = arguments
-            starts = [_spread(builder, builder.extract_value(biases, i)) for i in range(ROWS)]
+            starts = [
+                _spread(builder, builder.extract_value(biases, i))
+                for i in range(ROWS)
+                for _ in range(columns)
+            ]
             pointers = [
                 builder.inttoptr(builder.extract_value(rows, i), _I32.as_pointer())
                 for i in range(ROWS)
             ]
             packed = builder.inttoptr(queries, _SUMS.as_pointer())
-            sums = _multiply(builder, pointers, packed, steps, starts, columns)
+            stride = ir.Constant(_I64, columns)
+            sums = dword_sums(builder, pointers, packed, stride, steps, starts, _dot)
             masks = _keep(builder, sums, limits, products, columns)
             return context.make_tuple(builder, signature.return_type, masks)
 
@@ -106,33 +123,42 @@ def _panel(columns: int) -> Any:
     return panel
 
 
-def _multiply(
-    builder: Any, pointers: list[Any], packed: Any, steps: Any, starts: list[Any], columns: int
+def dword_sums(
+    builder: Any,
+    rows: list[Any],
+    packed: Any,
+    stride: Any,
+    steps: Any,
+    starts: list[Any],
+    dot: Callable[..., Any],
 ) -> list[Any]:
-    """Emit the loop over dwords of the records; return the sums, record by record."""
+    """Emit a loop over the dwords of some rows that meet packed columns; return sums, row by row.
+
+    `rows` point to each row's `steps` dwords, `packed` to the columns' first dwords, the next ones
+    `stride` vectors further on. `starts` are what the sums start from, a vector of columns after
+    the other; ``dot(builder, sums, columns, row)`` emits the instruction.
+    """
+    columns = len(starts) // len(rows)
     before = builder.block
     loop, after = builder.append_basic_block("dwords"), builder.append_basic_block("done")
     builder.branch(loop)
     builder.position_at_end(loop)
     step = builder.phi(_I64)
-    sums = [builder.phi(_SUMS) for _ in pointers for _ in range(columns)]
-    first = builder.mul(step, ir.Constant(_I64, columns))
-    queries = [
+    # Every sum is a phi of the loop: LLVM keeps them in registers, and no step touches memory.
+    sums = [builder.phi(_SUMS) for _ in starts]
+    first = builder.mul(step, stride)
+    right = [
         _load(builder, packed, builder.add(first, ir.Constant(_I64, c)), 64) for c in range(columns)
     ]
     products = []
-    for i, pointer in enumerate(pointers):
-        record = _spread(builder, _load(builder, pointer, step, 1))
-        products += [
-            _dot(builder, sums[i * columns + c], queries[c], record) for c in range(columns)
-        ]
+    for i, pointer in enumerate(rows):
+        # One dword of a row is spread over the lanes: rows need no packing, and lie where they lie.
+        row = _spread(builder, _load(builder, pointer, step, 1))
+        products += [dot(builder, sums[i * columns + c], right[c], row) for c in range(columns)]
     following = builder.add(step, ir.Constant(_I64, 1))
     builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
     for phi, start, new in zip(
-        [step, *sums],
-        [ir.Constant(_I64, 0), *(start for start in starts for _ in range(columns))],
-        [following, *products],
-        strict=True,
+        [step, *sums], [ir.Constant(_I64, 0), *starts], [following, *products], strict=True
     ):
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
@@ -153,6 +179,7 @@ def _keep(builder: Any, sums: list[Any], limits: Any, products: Any, columns: in
             bits = builder.zext(builder.bitcast(reached, _I16), _I64)
             mask = builder.or_(mask, builder.shl(bits, ir.Constant(_I64, LANES * c)))
         masks.append(mask)
+        # Few records reach any limit: the others never leave the registers.
         with builder.if_then(builder.icmp_unsigned("!=", mask, ir.Constant(_I64, 0))):
             for c in range(columns):
                 place = builder.gep(products, [ir.Constant(_I64, first + c)])
@@ -232,6 +259,7 @@ def _long_sum(
         phi.add_incoming(start, before)
         phi.add_incoming(new, loop)
     builder.position_at_end(after)
+    # The last bytes are read under a mask: beyond them another record begins, or no memory at all.
     one = ir.Constant(_I64, 1)
     mask = builder.sub(builder.shl(one, builder.sub(size, full)), one)
     mask = builder.bitcast(mask, _MASK)

@@ -23,26 +23,23 @@ from vicinal.neighbours._scan import (
     merge_tiles,
 )
 
-TILE = 2048
-"""Records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache."""
+TILE = 2048  # records in a tile: with 256 queries its products fill 2 MiB, a core's share of cache
 
 
 class ProductEngine(ScanEngine):
     """Multiplies tile by tile, and keeps what lies inside the radii."""
 
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        """Return a block of some of the queries."""
         return QueryBlock(block.floors[chosen], block.factor, block.packed[chosen])
 
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
-        """Return the hits of every query, or None."""
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
         parts = []
         for start in range(0, max(len(records), 1), TILE):
             tile = records[start : start + TILE]
             products = self.multiply(block.packed, tile.features)
             hits = _compress_tile(products, tile.offsets, tile.row_ids, block.floors, block.factor)
-            room.remaining -= len(hits[1])
-            if not room:
+            allowed.remaining -= len(hits[1])
+            if not allowed:
                 return None
             parts.append(hits)
         return parts[0] if len(parts) == 1 else joined(parts, len(block))
@@ -58,15 +55,12 @@ class Float32Engine(ProductEngine):
     name = "float32"
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block with queries in float32."""
         return QueryBlock(floors, factor, queries.astype(np.float32))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return exact float32 products."""
         return np.asarray(queries @ features.astype(np.float32, copy=False).T)
 
     def threads(self) -> AbstractContextManager[Any]:
-        """Let every product run on the thread that asks for it."""
         return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
@@ -82,11 +76,9 @@ class TorchEngine(ProductEngine):
         self._openmp = ThreadpoolController()
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block with queries as a tensor."""
         return QueryBlock(floors, factor, self._torch.from_numpy(np.array(queries)))
 
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
-        """Return exact int32 products."""
         # A thread's first call would set its number of threads; after that the limit below holds,
         # for this thread and this call. torch.set_num_threads would change the whole process.
         self._torch.get_num_threads()
@@ -107,8 +99,7 @@ def joined(parts: list[Hits], n_queries: int) -> Hits:
     return np.diff(starts), names, values
 
 
-_CHUNK = 64
-"""Products looked at together: most chunks hold no hit and are passed over whole."""
+_CHUNK = 64  # products looked at together: most chunks hold no hit and are passed over whole
 
 
 @compiled
@@ -139,6 +130,8 @@ def _compress_tile(products, offsets, names, floors, factor):  # type: ignore[no
                 rows, values = _doubled(rows, at), _doubled(values, at)
             for i in range(first, last):
                 value = np.int32(products[j, i]) * factor - offsets[i]
+                # Written before it is known whether to keep it: with a branch, half of the time
+                # would go into wrong guesses about the next record.
                 rows[at] = names[i]
                 values[at] = value
                 at += value >= floors[j]
@@ -159,7 +152,6 @@ def _reaches(products, bar):  # type: ignore[no-untyped-def]
 
 @compiled
 def _ceil_div(value, factor):  # type: ignore[no-untyped-def]
-    """Return value / factor rounded up; `factor` is at least 1."""
     return -((-value) // factor)
 
 

@@ -1,7 +1,7 @@
 r"""The compiled int8 engine: products, radii and lists in one pass, on AVX-512 VNNI.
 
 Six records meet 64 queries in registers; the sums are compared with the radii before they leave
-them, and only records that lie inside somebody's radius are written at all. The n x Q matrix
+them, and only records that lie inside any radius are written at all. The n x Q matrix
 exists nowhere, not even a tile of it.
 
 The instruction wants one side unsigned, so queries are stored with 128 added, and sums start from
@@ -37,6 +37,7 @@ from vicinal.neighbours._scan import (
 from vicinal.neighbours.engines._intrinsics import (
     LANES,
     ROWS,
+    aligned,
     byte_sum,
     lowest_bit,
     panel1,
@@ -47,12 +48,10 @@ from vicinal.neighbours.engines._intrinsics import (
     supported,
 )
 
-FEW = 3
-"""Up to so many queries are multiplied one by one, along the record, at the speed of memory."""
+FEW = 3  # up to so many queries are multiplied one by one, along the record, at the speed of memory
 
 _PANEL = 4 * LANES
-_CACHED = 1 << 18
-"""Bytes of records that stay in a core's cache while all queries pass over them."""
+_CACHED = 1 << 18  # bytes of records that stay in a core's cache while all queries pass over them
 
 _MOST = 2**31 - 1
 _ALL = np.zeros(0, dtype=np.int32)
@@ -83,28 +82,23 @@ class VNNIEngine(ScanEngine):
             raise RuntimeError("the processor has no AVX-512 VNNI")
 
     def prepare(self, queries: IntegerMatrix, floors: Floors, factor: int) -> QueryBlock:
-        """Return the block with queries packed for registers."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         return _block(rows, np.ascontiguousarray(floors, dtype=np.int64), factor)
 
     def pick(self, block: QueryBlock, chosen: Ints) -> QueryBlock:
-        """Return a block of some of the queries."""
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
-    def scan(self, block: QueryBlock, records: ScanRecords, room: HitBudget) -> Hits | None:
-        """Return the hits of every query, or None."""
-        return self._scan(block, records, _ALL, room, len(records))
+    def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
+        return self._scan(block, records, _ALL, allowed, len(records))
 
     def scan_some(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
-        """Scan only the records at `chosen`, where they lie."""
         if len(chosen) == 0:
-            return self._scan(block, records[:0], _ALL, room, 0)
-        return self._scan(block, records, chosen, room, len(chosen))
+            return self._scan(block, records[:0], _ALL, allowed, 0)
+        return self._scan(block, records, chosen, allowed, len(chosen))
 
     def similarities(self, queries: IntegerMatrix, factor: int, pairs: Pairs) -> None:
-        """Write the similarities of pairs, one product after the other."""
         rows = np.ascontiguousarray(queries).view(np.uint8) ^ np.uint8(0x80)
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL)
@@ -114,21 +108,23 @@ class VNNIEngine(ScanEngine):
         )  # fmt: skip
 
     def _scan(
-        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, room: HitBudget, size: int
+        self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget, size: int
     ) -> Hits | None:
         check_memory(block.packed.rows.shape[1], records, chosen)
         stored = (records.features, records.offsets, records.row_ids, chosen, size)
-        hits = self._hits(block, stored, room)
+        hits = self._hits(block, stored, allowed)
         lists: Hits = by_query(hits, len(block))
-        return lists if room else None
+        return lists if allowed else None
 
-    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], room: HitBudget) -> Ints32:
+    def _hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
         """Return hits (query, name, value) of the records, as long as there is room."""
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
-            _scan_few(*stored, rows, block.floors, block.factor, room.remaining)
+            _scan_few(*stored, rows, block.floors, block.factor, allowed.remaining)
             if len(block) <= FEW
-            else _scan_panels(*stored, block.floors, block.factor, panels, limits, room.remaining)
+            else _scan_panels(
+                *stored, block.floors, block.factor, panels, limits, allowed.remaining
+            )
         )
         return hits
 
@@ -150,13 +146,6 @@ def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
         )
 
 
-def aligned(size: int) -> npt.NDArray[np.uint8]:
-    """Return `size` bytes that start at a multiple of 64."""
-    spare = np.zeros(size + 64, dtype=np.uint8)
-    first = -spare.ctypes.data % 64
-    return spare[first : first + size]
-
-
 def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlock:
     """Return the block of unsigned queries; few are multiplied as they stand."""
     if len(rows) <= FEW:
@@ -170,7 +159,7 @@ def _block(rows: npt.NDArray[np.uint8], floors: Floors, factor: int) -> QueryBlo
 def sum_limits(floors: Floors, factor: int, group: int) -> Ints32:
     """Return ceil(floor / factor) of each query, and what no sum reaches up to a whole group."""
     limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
-    limits[:] = _MOST
+    limits[:] = _MOST  # what only fills a group reaches no limit
     limits[: len(floors)] = np.clip(-(-floors // factor), -_MOST - 1, _MOST)
     return limits
 
@@ -190,7 +179,7 @@ def _pack(rows, places, panels):  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_few(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, queries, floors, factor, room
+    features, offsets, names, chosen, size, queries, floors, factor, allowed
 ):
     """Return hits (query, name, value) of one record after the other."""
     excess = np.empty(len(floors), dtype=np.int64)
@@ -202,11 +191,11 @@ def _scan_few(  # type: ignore[no-untyped-def]
         i, at = _fill_few(
             features, offsets, names, chosen, size, queries, floors, factor, excess, hits, i, at
         )
-        if at > room[0]:
-            room[0] = -1
+        if at > allowed[0]:
+            allowed[0] = -1
             return hits[:0]
         if i == size:
-            room[0] -= at
+            allowed[0] -= at
             return hits[:at]
         hits = roomier(hits, at)
 
@@ -272,7 +261,7 @@ def _pair_sums(  # type: ignore[no-untyped-def]
 
 @compiled
 def _scan_panels(  # type: ignore[no-untyped-def]
-    features, offsets, names, chosen, size, floors, factor, panels, limits, room
+    features, offsets, names, chosen, size, floors, factor, panels, limits, allowed
 ):
     """Return hits (query, name, value), cached rows and panel by panel."""
     width = features.shape[1]
@@ -280,7 +269,7 @@ def _scan_panels(  # type: ignore[no-untyped-def]
     addresses = np.empty(tile, dtype=np.int64)
     rows = np.empty(tile, dtype=np.int64)
     biases = np.empty(tile, dtype=np.int32)
-    products = _aligned_products()
+    products = aligned(4 * ROWS * _PANEL).view(np.int32)
     hits = np.empty((4096, 3), dtype=np.int32)
     at = np.int64(0)
     for first in range(0, size, tile):
@@ -290,15 +279,16 @@ def _scan_panels(  # type: ignore[no-untyped-def]
             rows[i] = chosen[first + i] if len(chosen) else first + i
             addresses[i] = features.ctypes.data + rows[i] * width
             total = np.int64(byte_sum(addresses[i], width))
+            # Queries are unsigned, 128 too large: 128 sum(x) comes off before the sums begin.
             biases[i] = np.int32(-128 * total - offsets[rows[i]] // factor)
         for query in range(0, len(limits), _PANEL):
             hits, at = _scan_panel(
                 addresses, biases, rows, count, offsets, names, query,
                 panels, limits, floors, factor, width, products, hits, at,
             )  # fmt: skip
-        room[0] -= at - before
-        if room[0] < 0:
-            room[0] = -1
+        allowed[0] -= at - before
+        if allowed[0] < 0:
+            allowed[0] = -1
             return hits[:0]
     return hits[:at]
 
@@ -330,8 +320,10 @@ def _scan_panel(  # type: ignore[no-untyped-def]
             masks = panel2(where, bias, packed_queries, width // 4, bars, out)
         else:
             masks = panel1(where, bias, packed_queries, width // 4, bars, out)
+        # One test for six records: most groups lie outside of every radius.
         if not (masks[0] | masks[1] | masks[2] | masks[3] | masks[4] | masks[5]):
             continue
+        # Before the group, not at every hit: whatever it keeps has its place.
         if at + ROWS * _PANEL > len(hits):
             hits = roomier(hits, at)
         for k in range(min(ROWS, count - i)):
@@ -346,14 +338,6 @@ def _scan_panel(  # type: ignore[no-untyped-def]
                     hits[at, 0], hits[at, 1], hits[at, 2] = query + j, names[row], value
                     at += 1
     return hits, at
-
-
-@compiled
-def _aligned_products():  # type: ignore[no-untyped-def]
-    """Return int32 memory for the products of one panel, at a multiple of 64 bytes."""
-    spare = np.empty((ROWS * _PANEL + LANES), dtype=np.int32)
-    first = (-spare.ctypes.data % 64) // 4
-    return spare[first : first + ROWS * _PANEL]
 
 
 @compiled

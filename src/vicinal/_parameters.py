@@ -1,0 +1,346 @@
+"""Parameters of estimators, each declared once: as a field of a table, with what it must be.
+
+A table is a dataclass of fields made by :func:`parameter`: name, type, check, default and what it
+means. An estimator has its tables as bases, which give it ``__init__``, so that scikit-learn,
+editors and type checkers see every parameter; :func:`documented` writes them into its docstring.
+The estimator's settings have the same tables as bases: the same names with checked values. Options
+of the command line and tests with bad values go by the tables, too: each check names some values
+that it refuses. All parameters are public.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import itertools
+import math
+import textwrap
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Self,
+    TypeAlias,
+    TypeVar,
+    dataclass_transform,
+    overload,
+)
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput
+
+Number = TypeVar("Number", int, float)
+Passed = TypeVar("Passed")
+Checked = TypeVar("Checked")
+Value = TypeVar("Value")
+AnyClass = TypeVar("AnyClass", bound=type)
+
+REQUIRED = dataclasses.MISSING
+"""In place of a default: the parameter must be given."""
+
+_DOC_WIDTH = 100
+
+AUTO = "auto"
+
+
+class Check(ABC):
+    """What a parameter must be: calling it returns the checked value or raises InvalidInput.
+
+    `type_name`: the type, as numpydoc writes it after the parameter's name. `refused`: some values
+    that it refuses, one on each side of every bound.
+    """
+
+    @property
+    @abstractmethod
+    def type_name(self) -> str:
+        """The type, as numpydoc writes it."""
+
+    @property
+    @abstractmethod
+    def refused(self) -> tuple[object, ...]:
+        """Some values that are refused."""
+
+    metavar: ClassVar[str] = "TEXT"
+
+    @abstractmethod
+    def __call__(self, name: str, value: Any) -> Any:
+        """Return `value` in the type that the code works with."""
+
+    @property
+    def option_type(self) -> str:
+        """The type, as the help of an option on the command line says it."""
+        return self.type_name.replace('"', "").removesuffix(", optional")
+
+    def parsed(self, text: str) -> Any:
+        """Return what an option on the command line passes; what cannot be read stays a text."""
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Real(Check):
+    """A finite number; `above` and `below` are strict bounds, `least` and `most` are not."""
+
+    above: float | None = None
+    below: float | None = None
+    least: float | None = None
+    most: float | None = None
+
+    metavar: ClassVar[str] = "NUMBER"
+    type_name = "float"
+
+    def parsed(self, text: str) -> float | str:
+        """Return a number."""
+        return number_or_text(text, float)
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Beyond every bound; at the strict ones; and what is no number."""
+        strict = [bound for bound in (self.above, self.below) if bound is not None]
+        low = [math.nextafter(b, -math.inf) for b in (self.above, self.least) if b is not None]
+        high = [math.nextafter(b, math.inf) for b in (self.below, self.most) if b is not None]
+        return (*strict, *low, *high, math.nan, math.inf, -math.inf, "1", True, [1.0])
+
+    def __call__(self, name: str, value: object) -> float:
+        """Return `value` as a float."""
+        bounds = {"above": self.above, "below": self.below, "least": self.least, "most": self.most}
+        return _checks.real(name, value, **bounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer(Check):
+    """An integer in ``least .. most``."""
+
+    least: int
+    most: int | None = None
+
+    metavar: ClassVar[str] = "INTEGER"
+    type_name = "int"
+
+    def parsed(self, text: str) -> int | str:
+        """Return an integer."""
+        return number_or_text(text, int)
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Beyond every bound, and what is no integer."""
+        high = () if self.most is None else (self.most + 1,)
+        return (self.least - 1, *high, self.least + 0.5, math.nan, "1", True, [1])
+
+    def __call__(self, name: str, value: object) -> int:
+        """Return `value` as an int."""
+        return _checks.integer(name, value, least=self.least, most=self.most)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice(Check):
+    """One of a few words."""
+
+    options: Sequence[str]
+
+    @property
+    def type_name(self) -> str:
+        """The words in braces."""
+        return "{" + ", ".join(f'"{option}"' for option in self.options) + "}"
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """Another word, and what is no word."""
+        return ("another", "", self.options[0].upper(), None, 1, True, [self.options[0]])
+
+    def __call__(self, name: str, value: object) -> str:
+        """Return `value`."""
+        return _checks.choice(name, value, self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class Unless(Check):
+    """What another check asks for, or a value in its place (None, or a word); None stands for it.
+
+    `automatic`: the value in its place. `check`: what all other values must be.
+    """
+
+    automatic: str | None
+    check: Check
+
+    @property
+    def type_name(self) -> str:
+        """The type, with the value in its place."""
+        if self.automatic is None:
+            return f"{self.check.type_name}, optional"
+        return f'{self.check.type_name} or "{self.automatic}"'
+
+    @property
+    def refused(self) -> tuple[object, ...]:
+        """What the check refuses, and the other kind of automatic value."""
+        others = (AUTO,) if self.automatic is None else (None, "another")
+        return (*(bad for bad in self.check.refused if bad is not self.automatic), *others)
+
+    def parsed(self, text: str) -> Any:
+        """Return the value in its place as it is, else what the check reads."""
+        return text if text == self.automatic else self.check.parsed(text)
+
+    def __call__(self, name: str, value: object) -> Any:
+        """Return None for the automatic value, else what the check returns."""
+        if value is None and self.automatic is None:
+            return None
+        if isinstance(value, str) and value == self.automatic:
+            return None
+        return self.check(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNames(Check):
+    """All class names: at least two different integers or strings."""
+
+    type_name = "sequence of int or str"
+    refused: ClassVar[tuple[object, ...]] = (None, [], [1], [1, 1], "abc", [[1, 2]], [1.5, 2.5], 3)
+    option_type = "separated by commas or semicolons"
+
+    def parsed(self, text: str) -> list[Any]:
+        """Return the names of a list; integers if all of them are, as a column is read."""
+        names = listed(text)
+        are_integers = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
+        return [int(name) for name in names] if are_integers else list(names)
+
+    def __call__(self, name: str, value: object) -> Any:
+        """Return them as an array (c,)."""
+        return _checks.class_names(value, name)
+
+
+def number_or_text(text: str, kind: Callable[[str], Number]) -> Number | str:
+    """Return a number that stands in a text; the text, which no check takes, if there is none."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
+
+
+def listed(text: str) -> list[str]:
+    """Return the parts of a list that is separated by semicolons, or else by commas."""
+    return [part.strip() for part in text.split(";" if ";" in text else ",")]
+
+
+SEED = Unless(None, Integer(least=0))
+
+
+class Settings:
+    """Checked parameters: a subclass has the tables of an estimator as further bases."""
+
+    @classmethod
+    def of(cls, estimator: object) -> Self:
+        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        return cls.checked({name: getattr(estimator, name) for name, _ in checks(cls)})
+
+    @classmethod
+    def checked(cls, values: Mapping[str, Any], **further: Any) -> Self:
+        """Check parameters by name, with defaults for the others; `further` is kept as it is."""
+        given = {each.name: values.get(each.name, each.default) for each in declared(cls)}
+        missing = next((name for name, value in given.items() if value is REQUIRED), None)
+        if missing is not None:
+            raise InvalidInput(f"The {missing!r} parameter must be given.")
+        settings = cls.__new__(cls)
+        vars(settings).update({name: check(name, given[name]) for name, check in checks(cls)})
+        vars(settings).update(further)
+        settings.check_together()
+        return settings
+
+    def changed(self, **changes: Any) -> Self:
+        """Return the same settings with some values changed."""
+        settings = copy(self)
+        vars(settings).update(changes)
+        return settings
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: settings do not change."""
+        raise AttributeError(f"Settings do not change; make others with changed({name}=...).")
+
+    def check_together(self) -> None:
+        """Raise InvalidInput where parameters that are fine alone do not go together."""
+
+
+class Given(Generic[Passed, Checked]):
+    """The type of a parameter that settings keep in another form than it was passed in.
+
+    For type checkers only: at run time it is an ordinary attribute.
+    """
+
+    @overload
+    def __get__(self, instance: Settings, owner: object) -> Checked: ...
+    @overload
+    def __get__(self, instance: object, owner: object) -> Passed: ...
+    def __get__(self, instance: object, owner: object) -> Any:
+        """Return the value: checked in settings, as it was passed in an estimator."""
+        raise NotImplementedError
+
+    def __set__(self, instance: object, value: Passed) -> None:
+        """Take what is passed."""
+        raise NotImplementedError
+
+
+Auto: TypeAlias = Given[Value | str, Value | None]
+"""A value, or a word in its place, for which settings have None."""
+
+
+def parameter(check: Check, *, default: Any = REQUIRED, doc: str, kw_only: bool = True) -> Any:
+    """Return the declaration of a parameter: a field of a table.
+
+    - `check`: what it must be.
+    - `default`: left out for a parameter that must be given.
+    - `doc`: what it means, in numpydoc. The first sentence is the help of a command's option.
+    - `kw_only`: whether it can be passed by name only.
+    """
+    return field(
+        default=default, kw_only=kw_only, metadata={"check": check, "doc": " ".join(doc.split())}
+    )
+
+
+@dataclass_transform(eq_default=False, kw_only_default=True, field_specifiers=(parameter,))
+def table(cls: AnyClass) -> AnyClass:
+    """Make a class a table of parameters: a dataclass that is printed and compared as before."""
+    decorated = dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)  # type: ignore[var-annotated]
+    annotations = vars(decorated)["__init__"].__annotations__
+    annotations.update({name: _passed(str(kind)) for name, kind in annotations.items()})
+    return decorated  # type: ignore[return-value]
+
+
+def _passed(kind: str) -> str:
+    """Return an annotation as a caller needs it: what is passed, and not what settings keep."""
+    outer, _, inner = kind.removesuffix("]").partition("[")
+    if outer == "Auto":
+        return f"{inner} | str"
+    depths = itertools.accumulate((c == "[") - (c == "]") for c in inner)
+    comma = next((i for i, d in enumerate(depths) if d == 0 and inner[i] == ","), None)
+    return inner[:comma] if outer == "Given" else kind
+
+
+def declared(cls: type) -> list[dataclasses.Field[Any]]:
+    """Return the parameters of a class with tables, in the order of its signature."""
+    fields = dataclasses.fields(cls)
+    return [each for each in fields if not each.kw_only] + [each for each in fields if each.kw_only]
+
+
+def checks(cls: type) -> list[tuple[str, Check]]:
+    """Return the name and the check of every parameter."""
+    return [(each.name, each.metadata["check"]) for each in declared(cls)]
+
+
+def documented(cls: AnyClass) -> AnyClass:
+    """Write the parameters of an estimator into its docstring, before its attributes."""
+    before, after = inspect.cleandoc(cls.__doc__ or "").split("Attributes\n-", 1)
+    lines = "\n".join(line for each in declared(cls) for line in _described(each))
+    signature: Any = inspect.getattr_static(cls, "__init__")
+    signature.__qualname__ = f"{cls.__name__}.__init__"  # wrong arguments are told by this name
+    cls.__doc__ = f"{before}Parameters\n----------\n{lines}\n\nAttributes\n-{after}"
+    return cls
+
+
+def _described(each: dataclasses.Field[Any]) -> Iterator[str]:
+    yield f"{each.name} : {each.metadata['check'].type_name}"
+    yield textwrap.fill(
+        each.metadata["doc"], _DOC_WIDTH, initial_indent="    ", subsequent_indent="    "
+    )

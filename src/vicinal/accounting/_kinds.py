@@ -1,0 +1,527 @@
+"""The kinds of releases that a plan can hold: fields, cost, certificate, assumptions.
+
+One :class:`PlannedRelease` a mechanism; a new mechanism is a new entry of ``KINDS``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import Any, ClassVar, Self
+
+from vicinal import _checks
+from vicinal.accounting import _budget
+from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
+from vicinal.accounting._composition import MAX_COUNT, Composition, compose
+from vicinal.accounting._gaussian import SubsampledGaussian
+from vicinal.accounting._label_only import LabelFilter, NoisyLabel
+from vicinal.accounting._pate import PrivateMaxima
+from vicinal.accounting._planned_release import (
+    KNOWN_COINS,
+    LABEL_ONLY,
+    ONE_OF_K,
+    POISSON,
+    PRIVATE_COST,
+    PlannedRelease,
+    check_labels_only,
+    check_one_row_each,
+    check_release,
+    check_that,
+    checked,
+    classes,
+    fraction,
+    largest_votes,
+    positive,
+    rate,
+    scale,
+    threshold,
+    vote_count,
+    vote_table,
+)
+from vicinal.accounting._screening import Screening, ScreeningAt
+from vicinal.errors import InvalidInput
+
+_VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
+
+
+def full_step(release: SubsampledGaussian, count: int) -> list[WorstCasePair]:
+    """Return `count` Gaussian releases that a subject moves by the whole sensitivity."""
+    return [gaussian_worst_case(1 / release.sigma, release.gamma, count)]
+
+
+def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
+    return (POISSON, KNOWN_COINS) if gamma < 1 else ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedScreening(PlannedRelease):
+    """Whether the largest of k votes reaches a threshold; `votes` are private."""
+
+    kind: ClassVar[str] = "screening"
+
+    k: int = checked(vote_count)
+    classes: int | None = checked(classes, None)
+    threshold: float = checked(threshold)
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+    votes: tuple[int, ...] | None = checked(largest_votes, None)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        if self.votes is None:
+            return self
+        if max(self.votes) > self.k:
+            raise InvalidInput(
+                f"The '{name}.votes' parameter must not exceed '{name}.k', {self.k}."
+            )
+        if len(self.votes) > 1:
+            check_one_row_each(name, self.votes, count)
+        if self.gamma != 1:
+            raise InvalidInput(
+                f"The '{name}.gamma' parameter must be 1 where '{name}.votes' is given: a "
+                "data-dependent cost must not be amplified by sampling."
+            )
+        return self
+
+    def cost(self, count: int) -> Composition:
+        if self.votes is None:
+            return Composition.of(self._at_worst_votes(), count)
+        fixed = (self.k, self.threshold, self.sigma)
+        answers = count if len(self.votes) == 1 else 1
+        times = Counter(self.votes).items()
+        return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        if self.votes is not None:
+            return None
+        screening = self._at_worst_votes()
+        votes, sign = screening.worst_votes(order)
+        position = sign * (votes - screening.threshold) / screening.sigma
+        return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
+
+    def assumptions(self) -> tuple[str, ...]:
+        private = () if self.votes is None else (PRIVATE_COST,)
+        return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
+
+    def _at_worst_votes(self) -> Screening:
+        return Screening(self.k, self.threshold, self.sigma, self.gamma)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedNoisyMax(PlannedRelease):
+    """Votes of every class with Gaussian noise, or the class that has the most of them."""
+
+    kind: ClassVar[str] = "noisy_max"
+
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+    release: str = checked(check_release, "votes")
+    classes: int | None = checked(classes, None)
+
+    def cost(self, count: int) -> Composition:
+        if self.release == "votes":
+            return Composition.of(self._votes(), count)
+        return Composition.of(NoisyLabel(self.sigma, self.gamma, self.classes), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        if self.release == "votes":
+            return full_step(self._votes(), count)
+        # Two classes, one leading by a vote: one in and one out make the other lead by a vote.
+        half = 1 / (self.sigma * _VOTES_SENSITIVITY)
+        return [threshold_worst_case(-half, 2 * half, self.gamma, count)]
+
+    def assumptions(self) -> tuple[str, ...]:
+        label = () if self.release == "votes" else (LABEL_ONLY,)
+        return (ONE_OF_K, *label, *_sampling_assumptions(self.gamma))
+
+    def _votes(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma / _VOTES_SENSITIVITY, self.gamma)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedGaussian(PlannedRelease):
+    """A vector with Gaussian noise."""
+
+    kind: ClassVar[str] = "gaussian"
+
+    sigma: float = checked(scale)
+    sensitivity: float = checked(positive, 1.0)
+    gamma: float = checked(rate, 1.0)
+
+    def cost(self, count: int) -> Composition:
+        return Composition.of(self._vector(), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        return full_step(self._vector(), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            (
+                "one subject moves a Gaussian release by at most its sensitivity, in the Euclidean "
+                "norm"
+            ),
+            *_sampling_assumptions(self.gamma),
+        )
+
+    def _vector(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma / self.sensitivity, self.gamma)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedMultilabel(PlannedRelease):
+    """Votes for any number of attributes, with noise on every attribute."""
+
+    kind: ClassVar[str] = "multilabel"
+
+    tau: float = checked(positive)
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+
+    def cost(self, count: int) -> Composition:
+        return Composition.of(self._votes(), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        return full_step(self._votes(), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            ONE_OF_K,
+            (
+                "every neighbour's label vector is scaled to an L1 norm of at most tau, entries of "
+                "0 stay 0, and noise is added to every attribute"
+            ),
+            "the lower bound takes two neighbours with tau labels each and none in common",
+            *_sampling_assumptions(self.gamma),
+        )
+
+    def _votes(self) -> SubsampledGaussian:
+        return multilabel(self.tau, self.sigma, self.gamma)
+
+
+def sensitivity(tau: float) -> float:
+    """Return the L2 sensitivity sqrt(2 tau) of the summed, tau-bounded label vectors."""
+    return math.nextafter(math.sqrt(2 * _checks.real("tau", tau, above=0)), math.inf)
+
+
+def multilabel(tau: float, sigma: float, gamma: float = 1.0) -> SubsampledGaussian:
+    """Return the release of one query's noisy label counts at noise scale `sigma` (votes)."""
+    scale = _checks.real("sigma", sigma, above=0)
+    return SubsampledGaussian(scale / sensitivity(tau), gamma)
+
+
+MOST_STEPS = 10**6
+steps = check_that("a number of gradients", _checks.integer, least=1, most=MOST_STEPS)
+
+KEEPS = (
+    "a trained model keeps what it has learnt of subjects who leave, and holds nothing of those "
+    "who come later"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedTraining(PlannedRelease):
+    """Noisy gradients that train a model once, such as NoisySGD; `count` trainings.
+
+    `sigma` is the noise on every coordinate, over the clipping bound. With gamma = 1 all subjects
+    are in all batches. A training inside Ind-KNN's own filter is an `ind_knn` with `model_share`
+    instead: the filter has paid for it.
+    """
+
+    kind: ClassVar[str] = "training"
+
+    steps: int = checked(steps)
+    sigma: float = checked(scale)
+    gamma: float = checked(rate, 1.0)
+
+    def complete(self, name: str, delta: float, count: int) -> PlannedTraining:  # noqa: ARG002
+        if count * self.steps > MAX_COUNT:
+            raise InvalidInput(
+                f"The '{name}.steps' parameter must be at most {MAX_COUNT // count} for {count} "
+                f"trainings. Got {self.steps}."
+            )
+        return self
+
+    def cost(self, count: int) -> Composition:
+        return Composition.of(self._gradient(), count * self.steps)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        return full_step(self._gradient(), count * self.steps)
+
+    def assumptions(self) -> tuple[str, ...]:
+        sampled = (POISSON, KNOWN_COINS) if self.gamma < 1 else ()
+        return (
+            (
+                "the gradient of a subject, summed over its records, is clipped to one bound, and "
+                "sigma is the noise over that bound"
+            ),
+            KEEPS,
+            *sampled,
+        )
+
+    def _gradient(self) -> SubsampledGaussian:
+        return SubsampledGaussian(self.sigma, self.gamma)
+
+
+MODEL_STEPS = 40  # gradients of a private model, unless others are planned
+
+_TRAINED = (
+    "gradients and answers are charged in one filter, each subject for its own: what training "
+    "leaves of a budget is spent on answers, and somebody who comes later spends all of it there"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedIndKNN(PlannedRelease):
+    """All queries to one Ind-KNN classifier; its budget from `B`, or from `epsilon` and `delta`.
+
+    With `model_share` a private model is trained in the same filter, by `model_steps` gradients
+    that take at most this share of a subject's budget: it costs nothing beside the budget.
+    """
+
+    kind: ClassVar[str] = "ind_knn"
+
+    epsilon: float | None = checked(positive, None)
+    delta: float | None = checked(fraction, None)
+    B: float | None = checked(positive, None)
+    release: str = checked(check_release, "votes")
+    model_share: float | None = checked(fraction, None)
+    model_steps: int | None = checked(steps, None)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        if (self.epsilon is None) == (self.B is None):
+            raise InvalidInput(
+                f"The '{name}.epsilon' and '{name}.B' parameters: exactly one must be given."
+            )
+        if self.delta is not None and self.B is not None:
+            raise InvalidInput(
+                f"The '{name}.delta' parameter belongs to '{name}.epsilon', not to B."
+            )
+        if self.release == "label" and self.B is not None:
+            raise InvalidInput(
+                f"The '{name}.B' parameter belongs to release 'votes': labels are charged at one "
+                f"Rényi order. Give '{name}.epsilon'."
+            )
+        if self.model_steps is not None and self.model_share is None:
+            raise InvalidInput(
+                f"The '{name}.model_steps' parameter belongs to '{name}.model_share'."
+            )
+        model = None if self.model_share is None else self.model_steps or MODEL_STEPS
+        own_delta = delta if self.epsilon is not None and self.delta is None else self.delta
+        return dataclasses.replace(self, delta=own_delta, model_steps=model)
+
+    def budget(self) -> float:
+        """Return the budget B (zCDP) of an individual filter, from B or from epsilon and delta."""
+        if self.B is not None:
+            return float(self.B)
+        if self.release == "label":
+            label = LabelFilter.from_epsilon(*self._guarantee())
+            return label.budget / label.order
+        return _budget.zcdp_budget(*self._guarantee(), "gdp")
+
+    def parts(self, delta: float) -> list[dict[str, Any]]:
+        """Return the training and what it leaves for answers, if there is a training.
+
+        Each is an individual filter of its own part of the budget, so sqrt(2 part)-GDP; the two
+        add up in one filter, whose epsilon is below the sum of theirs. Labels are charged at one
+        order, at which their part is known.
+        """
+        if self.model_share is None or self.model_steps is None:
+            return []
+        trained = self.model_share * self.budget()
+        return [
+            {
+                "part": "training",
+                "steps": self.model_steps,
+                "sigma": math.sqrt(self.model_steps / (2 * trained)),
+                "budget_at_most": trained,
+                "alone": _budget.gdp_epsilon(math.sqrt(2 * trained), delta),
+            },
+            {
+                "part": "answers",
+                "budget_at_least": self.budget() - trained,
+                "alone": self.cost(1).least_epsilon(delta),
+            },
+        ]
+
+    def cost(self, count: int) -> Composition:
+        if self.release == "label":
+            return Composition.of(LabelFilter.from_epsilon(*self._guarantee()), count)
+        return Composition.of(self._whole_budget(), count)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        return None if self.release == "label" else full_step(self._whole_budget(), count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            (
+                "Ind-KNN charges every subject individually and stops at the budget B (Feldman & "
+                "Zrnic 2021; Koskela, Tobaben & Honkela 2023)"
+            ),
+            (
+                "releases of a plan may be interleaved with Ind-KNN's queries (concurrent "
+                "composition: Vadhan & Zhang 2023)"
+            ),
+            "the lower bound is for a subject who spends the whole budget",
+            *(() if self.model_share is None else (_TRAINED, KEEPS)),
+        )
+
+    def _whole_budget(self) -> SubsampledGaussian:
+        return SubsampledGaussian(1 / math.sqrt(2 * self.budget()))
+
+    def _guarantee(self) -> tuple[float, float]:
+        assert self.epsilon is not None and self.delta is not None  # noqa: S101, PT018 (complete)
+        return self.epsilon, self.delta
+
+
+_VoteRows = tuple[tuple[float, ...], ...]
+
+_TEACHERS = (
+    "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
+)
+_STOPS = "no more screened queries are answered than 'answered' says, and the run stops there"
+_number = check_that("a number of queries", _checks.integer, least=0)
+
+
+def _query_numbers(name: str, value: object) -> tuple[int, ...]:
+    """Return the numbers of the queries that passed, counted from 0."""
+    if not isinstance(value, list | tuple):
+        raise InvalidInput(
+            f"The {name!r} parameter must be a list of the numbers of the queries that passed, "
+            f"counted from 0. Got {value!r}."
+        )
+    rows = tuple(_checks.integer(name, row, least=0) for row in value)
+    if len(set(rows)) != len(rows):
+        raise InvalidInput(f"The {name!r} parameter must name every query once.")
+    return rows
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedGNMax(PlannedRelease):
+    """Votes of every class under Gaussian noise, or the label; `votes` are private."""
+
+    kind: ClassVar[str] = "gnmax"
+
+    sigma: float = checked(scale)
+    release: str = checked(check_release, "votes")
+    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        if self.votes is not None:
+            check_labels_only(name, self.release)
+            check_one_row_each(name, self.votes, count)
+        return self
+
+    def cost(self, count: int) -> Composition:
+        if self.votes is None:
+            return self._maximum().cost(count)
+        return Composition.of(PrivateMaxima(self.sigma, self.votes))
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        return self._maximum().worst_case(count, order) if self.votes is None else None
+
+    def assumptions(self) -> tuple[str, ...]:
+        private = self.votes is not None
+        return _assumptions(private=private, label_only=self.release == "label")
+
+    def _maximum(self) -> PlannedNoisyMax:
+        return PlannedNoisyMax(sigma=self.sigma, release=self.release)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedConfidentGNMax(PlannedRelease):
+    """GNMax for those queries only that a screening lets pass; `votes` are private."""
+
+    kind: ClassVar[str] = "confident_gnmax"
+
+    teachers: int = checked(vote_count)
+    threshold: float = checked(threshold)
+    sigma_screen: float = checked(scale)
+    sigma_votes: float = checked(scale)
+    answered: int | None = checked(_number, None)
+    release: str = checked(check_release, "votes")
+    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
+    passed: tuple[int, ...] | None = checked(_query_numbers, None)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        if self.answered is not None:
+            _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
+        if self.votes is not None:
+            self._check_votes(name, self.votes, count)
+        elif self.passed is not None:
+            raise InvalidInput(f"The '{name}.passed' parameter belongs to '{name}.votes'.")
+        return self
+
+    def _check_votes(self, name: str, votes: _VoteRows, count: int) -> None:
+        check_labels_only(name, self.release)
+        check_one_row_each(name, votes, count)
+        if self.answered is not None:
+            raise InvalidInput(
+                f"The '{name}.answered' parameter must be left out where '{name}.votes' is given: "
+                f"say which queries passed in '{name}.passed'."
+            )
+        if any(sum(row) != self.teachers or any(n % 1 for n in row) for row in votes):
+            raise InvalidInput(
+                f"The '{name}.votes' parameter must hold whole votes, '{name}.teachers' of them, "
+                f"{self.teachers}, in every row."
+            )
+        if max(self.passed or (0,)) >= count:
+            raise InvalidInput(
+                f"The '{name}.passed' parameter must hold numbers of queries from 0 to {count - 1}."
+            )
+
+    def cost(self, count: int) -> Composition:
+        screened = self._screening().cost(count)
+        if self.votes is None:
+            return screened.add(self._maximum().cost(self._answers(count)))
+        rows = range(count) if self.passed is None else self.passed
+        if not rows:
+            return screened
+        labels = tuple(self.votes[row] for row in rows)
+        return screened.add(Composition.of(PrivateMaxima(self.sigma_votes, labels)))
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
+        first = self._screening().worst_case(count, order)
+        if first is None:
+            return None
+        answers = self._answers(count)
+        second = self._maximum().worst_case(answers, order) if answers else None
+        return [*first, *(second or [])]
+
+    def assumptions(self) -> tuple[str, ...]:
+        stops = () if self.answered is None else (_STOPS,)
+        private, label_only = self.votes is not None, self.release == "label"
+        return _assumptions(*stops, private=private, label_only=label_only)
+
+    def _answers(self, count: int) -> int:
+        return count if self.answered is None else self.answered
+
+    def _screening(self) -> PlannedScreening:
+        votes = None if self.votes is None else tuple(int(max(row)) for row in self.votes)
+        return PlannedScreening(
+            k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen, votes=votes
+        )
+
+    def _maximum(self) -> PlannedNoisyMax:
+        return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
+
+
+def _assumptions(*particular: str, private: bool, label_only: bool) -> tuple[str, ...]:
+    at_votes = (PRIVATE_COST, LABEL_ONLY) if private else ()
+    label = (LABEL_ONLY,) if label_only else ()
+    return tuple(dict.fromkeys((_TEACHERS, *particular, *at_votes, *label)))
+
+
+# Every kind of release, by the name that a plan gives it.
+KINDS: dict[str, type[PlannedRelease]] = {
+    release.kind: release
+    for release in (
+        PlannedScreening,
+        PlannedNoisyMax,
+        PlannedGaussian,
+        PlannedMultilabel,
+        PlannedGNMax,
+        PlannedConfidentGNMax,
+        PlannedIndKNN,
+        PlannedTraining,
+    )
+}

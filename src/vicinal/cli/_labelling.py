@@ -1,0 +1,565 @@
+"""`vicinal label`, `student` and `transfer`: from private records to a model to be published."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Argument, Option, echo
+
+from vicinal import (
+    __version__,
+    baselines,
+    datasets,
+    labelling,
+    predictors,
+    reports,
+    students,
+)
+from vicinal import features as extractors
+from vicinal.cli._options import Delta, Json, grouped
+from vicinal.cli._output import as_json, progress, write_file
+from vicinal.errors import InvalidInput, PrivacyRefused
+
+if TYPE_CHECKING:
+    from vicinal._arrays import AnyArray, Floats32
+
+IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
+KINDS = (IND_KNN, PRIVATE_KNN, PATE)
+
+Seed = Annotated[int, Option(help="Of the public order of questions and of training.")]
+Price = Annotated[bool, Option("--price", help="Tell what the plan costs; ask and write nothing.")]
+Overlapping = Annotated[
+    bool, Option("--overlapping", help="Classes overlap: soft targets, by class.")
+]
+Public = Annotated[
+    Path,
+    Option(
+        help="npz with x: public examples of the same kind. With y, answers are compared with it."
+    ),
+]
+
+_LABELLERS_OF = {
+    "neighbors": (PRIVATE_KNN,),
+    "gamma": (PRIVATE_KNN,),
+    "teachers": (PATE,),
+    "sigma_votes": (PRIVATE_KNN, PATE),
+    "sigma_screen": (PRIVATE_KNN, PATE),
+    "threshold": (PRIVATE_KNN, PATE),
+    "records": (IND_KNN,),
+    "records_per_subject": (IND_KNN,),
+    "model_share": (IND_KNN,),
+}
+"""The labellers that an option is for; the others are for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """Who is asked, about what, and where answers are kept."""
+
+    private: Annotated[Path, Option(help="npz with x and y, perhaps subjects: the records.")]
+    public: Public
+    classes: Annotated[str, Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
+    folder: Annotated[
+        Path, Option(help="Private folder of the run; the same command goes on from there.")
+    ]
+
+    def read(self) -> tuple[list[Any], datasets.Dataset, datasets.Dataset, AnyArray | None]:
+        """Return class names, private records, public examples, and what these truly are."""
+        names, dataset, pool = class_names(self.classes), _load(self.private), _load(self.public)
+        return names, dataset, pool, _truth_of(pool, names)
+
+
+@dataclass(frozen=True, slots=True)
+class LabellerOptions:
+    """Who answers, and for how much. An option of another labeller is refused."""
+
+    labeller: Annotated[str, Option(help="ind-knn, private-knn or pate.")] = IND_KNN
+    epsilon: Annotated[float, Option(help="Bound on the privacy loss, of everything together.")] = (
+        1.0
+    )
+    delta: Delta = 1e-5
+    records: Annotated[
+        int | None, Option(help="Public number of records; else estimated, with noise.")
+    ] = None
+    records_per_subject: Annotated[
+        float | None, Option(help="ind-knn: public mean number of records of a subject; 1.")
+    ] = None
+    neighbors: Annotated[int | None, Option(help="private-knn: how many vote; 300.")] = None
+    gamma: Annotated[float | None, Option(help="private-knn: sampling rate of people; .15.")] = None
+    teachers: Annotated[int | None, Option(help="pate: how many teachers; 250.")] = None
+    sigma_votes: Annotated[
+        float | None,
+        Option(help="private-knn, pate: noise on votes; else the least that keeps epsilon."),
+    ] = None
+    sigma_screen: Annotated[
+        float | None, Option(help="private-knn, pate: noise of a screening; else none.")
+    ] = None
+    threshold: Annotated[float | None, Option(help="private-knn, pate: of the screening.")] = None
+
+    @property
+    def release(self) -> str:
+        """What leaves."""
+        return "votes"
+
+    @property
+    def model_share(self) -> str | None:
+        """The share of budgets that trains a private model: none where features change."""
+        return "0"
+
+    def __post_init__(self) -> None:
+        from vicinal import _checks
+
+        _checks.choice("labeller", self.labeller, KINDS)
+        _checks.real("epsilon", self.epsilon, above=0)
+        # A share that is no option here, as in several rounds, is nobody's choice.
+        options = {field.name for field in fields(self)}
+        for name, kinds in _LABELLERS_OF.items():
+            is_set = name in options and getattr(self, name) is not None
+            if is_set and self.labeller not in kinds:
+                option = "--" + name.replace("_", "-")
+                raise InvalidInput(f"The option {option} is for {' and '.join(kinds)} only.")
+        if (self.sigma_screen is None) != (self.threshold is None):
+            raise InvalidInput("A screening needs both --sigma-screen and --threshold.")
+
+    def labeller_of(
+        self, dataset: datasets.Dataset, classes: list[Any], plan: labelling.LabellingPlan
+    ) -> labelling.IndKNNLabeller | labelling.FixedPlanLabeller:
+        """Return who answers; noise or screening that costs more than epsilon is refused."""
+        labels, subjects = dataset.labels, dataset.subjects
+        if labels is None:
+            raise InvalidInput("The private file must have labels, called y.")
+        if self.labeller == IND_KNN:
+            try:  # a share that is no number is refused later, by name
+                share: Any = "auto" if self.model_share is None else float(self.model_share)
+            except ValueError:
+                share = self.model_share
+            return labelling.IndKNNLabeller(
+                classes, labels, subjects, epsilon=self.epsilon, delta=self.delta,
+                release=self.release, n_records=self.records, model_share=share,
+                **_set_options(records_per_subject=self.records_per_subject),
+            )  # fmt: skip
+
+        def with_noise(sigma: float) -> labelling.FixedPlanLabeller:
+            make = partial(self._classifier, classes, plan, sigma)
+            return labelling.FixedPlanLabeller(make, plan, labels, subjects)
+
+        if self.sigma_votes is None:
+            least = labelling.least_noise(lambda s: with_noise(s).epsilon(), self.epsilon)
+            return with_noise(least)
+        if not (price := with_noise(self.sigma_votes).epsilon()) <= self.epsilon:
+            raise PrivacyRefused(
+                f"The plan costs epsilon {price:.4g}, more than the {self.epsilon:g} that it may. "
+                "Take more noise or a larger epsilon, or leave --sigma-votes out."
+            )
+        return with_noise(self.sigma_votes)
+
+    def _classifier(
+        self, classes: list[Any], plan: labelling.LabellingPlan, sigma: float, part: labelling.Round
+    ) -> labelling.Planned:
+        shared: dict[str, Any] = {
+            "sigma_votes": labelling.noise_of(part, plan, sigma),
+            "sigma_screen": self.sigma_screen,
+            "threshold": self.threshold,
+            "delta": self.delta,
+            "release": self.release,
+        }
+        if self.labeller == PATE:
+            shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
+            shared |= _set_options(n_teachers=self.teachers)
+            return baselines.PATEClassifier(classes, **shared)
+        shared |= _set_options(k=self.neighbors, gamma=self.gamma)
+        return predictors.PrivateKNNClassifier(classes, **shared)
+
+
+def _set_options(**options: float | None) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOptions(LabellerOptions):
+    """The same for a single round."""
+
+    release: Annotated[str, Option(help="'votes', or 'label' for labels alone.")] = "votes"
+    model_share: Annotated[
+        str | None,
+        Option(help="ind-knn: share of budgets that trains a private model, 0, or auto; auto."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class StudentOptions:
+    """How a student is trained, and where it is written."""
+
+    out: Annotated[Path, Option(help="Where to write the student. Publishable.")]
+    onnx: Annotated[Path | None, Option(help="Write it as ONNX, too.")] = None
+    method: Annotated[str, Option(help="plain, vat, uda, or both.")] = "vat"
+    network: Annotated[
+        str | None, Option(help="small or deep; mlp, wide or kernel for vectors.")
+    ] = None
+    augmentation: Annotated[str, Option(help="none, digits, clothes or objects.")] = "none"
+    steps: Annotated[
+        int | None,
+        Option(help="Steps of training in a round: 800, or 1600 of digits with soft labels."),
+    ] = None
+    overlapping: Overlapping = False
+    ensemble: Annotated[
+        bool | None,
+        Option(
+            help="Join a second student; so where soft labels are released. Of images, it is one "
+            "of gradients, and cannot go with --onnx."
+        ),
+    ] = None
+    soft_share: Annotated[
+        float | None,
+        Option(help="Share of targets from soft labels, 0 to 1; else what is best measured."),
+    ] = None
+
+    def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> students.Recipe:
+        """Return the recipe that options describe, and what fits where they are silent.
+
+        `released`: whether a private model's soft labels are there to learn from.
+        """
+        method, augmentation, network = self.method, self.augmentation, self.network or "small"
+        if self.overlapping and self.method not in ("uda", "both"):
+            raise InvalidInput("The option --overlapping needs --method uda, or both.")
+        if dimensions == 2:
+            if self.method in ("uda", "both"):
+                raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
+            augmentation = "none"
+            if network not in ("mlp", "wide", "kernel"):
+                network = "kernel" if released and self.soft_share != 0 else "mlp"
+        if network == "kernel":
+            method = "plain"
+        ensemble = self.ensemble
+        if ensemble is None:
+            fits = network == "kernel" if dimensions == 2 else self.onnx is None
+            ensemble = released and fits
+        if ensemble and dimensions > 2 and self.onnx is not None:
+            raise InvalidInput(
+                "The option --ensemble cannot go with --onnx, which has no gradients of images."
+            )
+        steps = self.steps or 800
+        recipe = students.Recipe(method, network, augmentation, steps, ensemble=ensemble, seed=seed)
+        if released and self.network is None and augmentation == "digits" and not self.overlapping:
+            deep = students.for_digits(recipe)
+            recipe = replace(deep, steps=self.steps or deep.steps)
+        recipe = students.for_overlapping(recipe) if self.overlapping else recipe
+        return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
+
+    def write(self, trained: students.Student) -> dict[str, str | None]:
+        """Write a student, and perhaps its ONNX form; return where, for JSON."""
+        students.save(trained, self.out)
+        if self.onnx is not None:
+            students.save_onnx(trained, self.onnx)
+        return {"out": str(self.out), "onnx": None if self.onnx is None else str(self.onnx)}
+
+
+@grouped
+def label(
+    *,
+    task: TaskOptions,
+    out: Annotated[Path, Option(help="Where to write the answers, npz. Publishable.")],
+    questions: Annotated[int | None, Option(help="How many; 30 % if left out.")] = None,
+    keep: Annotated[float, Option(help="Share to learn from, by noisy margin.")] = 0.75,
+    by_class: Annotated[
+        bool, Option("--by-class", help="Keep that share of each class: if they overlap.")
+    ] = False,
+    choice: LabelOptions,
+    price: Price = False,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Label public examples by the noisy votes of private records.
+
+    What it costs is known before the first question, and never more than epsilon. Answers are on
+    the disk, with what they cost, before they are used: after a crash the same command goes on
+    where it stopped, and nothing is asked or paid for twice.
+    """
+    names, dataset, pool, truth = task.read()
+    size = questions or labelling.default_plan(1, len(pool)).questions
+    plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
+    answering = choice.labeller_of(dataset, names, plan)
+    if price:
+        _tell_price(answering, plan, json=json)
+        return
+    with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
+        labelling_task = _labelling_task(dataset, pool)
+        asked_round, selected = labelling.label(labelling_task, answering, plan, journal, begin)
+    answers = _released(answering, asked_round, selected)
+    labelling.save_answers(answers, out)
+    scores = None
+    if truth is not None:
+        scores = reports.ClassFigures.of(answers.labels, truth[answers.rows], names, None)
+    by_name = {str(name): int((answers.labels == name).sum()) for name in answers.classes}
+    result = {
+        "questions": len(asked_round.questions),
+        "answered": len(answers.rows),
+        "kept": int(answers.selected.sum()),
+        "answers_by_class": by_name,
+        "guarantee": answers.guarantee,
+        "figures": scores and scores.to_dict(),
+        "out": str(out),
+    }
+    shares = ", ".join(f"{name} {size:,}" for name, size in by_name.items())
+    lines = [
+        (
+            f"{result['questions']:,} questions, {result['answered']:,} answered, "
+            f"{result['kept']:,} kept to learn from; written to {out}"
+        ),
+        f"Answers by class: {shares}",
+        *([] if scores is None else scores.lines()),
+        *("", answers.guarantee["text"]),
+    ]
+    echo(as_json(result) if json else "\n".join(lines))
+
+
+@grouped
+def student(
+    answers: Annotated[Path, Argument(help="What `vicinal label` wrote.")],
+    *,
+    public: Public,
+    options: StudentOptions,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Train a student on answers and public examples; nothing private is read.
+
+    The guarantee of the answers is the student's, and is written into its file.
+    """
+    import numpy as np
+
+    given, dataset = labelling.load_answers(answers), _load(public)
+    names, pool, soft = given.classes, np.asarray(dataset.features), given.soft_labels
+    truth = _truth_of(dataset, names)
+    recipe = options.recipe(pool.ndim, seed, released=soft is not None)
+    rows, labels = given.rows[given.selected], given.labels[given.selected]
+    with progress(silent=json) as begin:
+        if soft is None and recipe.soft_share:
+            soft = _soft_labels(given, pool)
+        learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
+        step = begin("student", recipe.steps)
+        trained = students.train_student(pool, rows, labels, names, recipe, step, soft)
+    trained = replace(trained, guarantee=given.guarantee)
+    places = options.write(trained)
+    agreement = reports.ClassFigures.of(trained.predict(pool[rows]), labels, names, None)
+    scores = None if truth is None else _student_figures(trained, pool, truth, given.rows)
+    result = {
+        "answers": len(rows),
+        "soft_labels": len(pool) if learns_soft else 0,
+        "agreement": round(agreement.overall.accuracy, 4),
+        "agreement_by_class": {name: one.to_dict() for name, one in agreement.by_class.items()},
+        "figures": scores and scores.to_dict(),
+        **places,
+        "guarantee": given.guarantee,
+    }
+    shares = "; ".join(
+        f"{name} {one.accuracy:.1%} of {one.total:,}" if one.total else f"{name}: none"
+        for name, one in agreement.by_class.items()
+    )
+    lines = [
+        f"Trained on {len(rows):,} answers; agrees with {result['agreement']:.1%} of them.",
+        *([f"Learnt from soft labels of {len(pool):,} public examples, too."] * learns_soft),
+        f"By class: {shares}",
+        *([] if scores is None else ["On examples not asked about:", *scores.lines()]),
+        f"Student    {places['out']}",
+        *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
+        *("", given.guarantee["text"]),
+    ]
+    echo(as_json(result) if json else "\n".join(lines))
+
+
+@grouped
+def transfer(
+    *,
+    task: TaskOptions,
+    report: Annotated[Path | None, Option(help="Write a report, HTML.")] = None,
+    rounds: Annotated[int, Option(help="Rounds of asking and learning.", min=1)] = 2,
+    choice: LabellerOptions,
+    price: Price = False,
+    options: StudentOptions,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Ask private records about public examples, train a student, ask again by its features.
+
+    One budget lasts for all rounds, and what they cost is known before the first question. After a
+    crash the same command goes on where it stopped. The student carries the guarantee of everything
+    together, and may be published.
+    """
+    start = time.perf_counter()
+    names, dataset, pool, truth = task.read()
+    overlapping = options.overlapping
+    plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
+    answering = choice.labeller_of(dataset, names, plan)
+    if price:
+        _tell_price(answering, plan, json=json)
+        return
+    labelling_task = _labelling_task(dataset, pool)
+    examples = labelling_task.pool
+    learner = students.StudentLearner(names, [options.recipe(examples.ndim, seed)])
+    with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
+        outcome = labelling.transfer(labelling_task, answering, learner, plan, journal, begin)
+        final = students.load(journal.folder / f"student-{rounds}.pt")
+    places = options.write(final)
+    figures_of = [] if truth is None else _figures_of_rounds(outcome, final, examples, truth)
+    if report is not None:
+        write_file(report, reports.transfer_page(outcome, plan, examples, names, figures_of))
+    asked = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
+    result: dict[str, Any] = {
+        "rounds": [
+            {"questions": len(one.labels), "kept": len(selected), "share_of_budget": part.share}
+            for one, selected, part in asked
+        ],
+        "guarantee": outcome.guarantee.to_dict(),
+        "seconds": round(time.perf_counter() - start, 1),
+        "version": __version__,
+        "figures": {name: one.to_dict() for name, one in figures_of},
+        **places,
+    }
+    lines = [
+        f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "
+        f"every budget, {part['kept']:,} answers kept"
+        for number, part in enumerate(result["rounds"], 1)
+    ]
+    for name, one in figures_of:
+        lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
+    lines += [f"Student: {places['out']}, after {reports.duration(result['seconds'])}"]
+    echo(as_json(result) if json else "\n".join([*lines, "", result["guarantee"]["text"]]))
+
+
+def class_names(text: str) -> list[int] | list[str]:
+    """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
+    first, dash, last = text.partition("-")
+    if dash and first.isdecimal() and last.isdecimal():
+        names: list[Any] = list(range(int(first), int(last) + 1))
+    else:
+        names = [name.strip() for name in text.split(",")]
+        if all(name.removeprefix("-").isdecimal() for name in names):
+            names = [int(name) for name in names]
+    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
+        raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
+    return names
+
+
+def _load(path: Path) -> datasets.Dataset:
+    """Return the records of an npz file, or of its training part."""
+    if path.suffix != ".npz":
+        raise InvalidInput(f"{path} must be an npz file.")
+    return datasets.load_table(path)
+
+
+def _truth_of(pool: datasets.Dataset, names: Sequence[Any]) -> AnyArray | None:
+    """Return the public examples' own labels, if the file has some; nothing is learnt from them."""
+    import numpy as np
+
+    if pool.labels is None:
+        return None
+    truth = np.asarray(pool.labels)
+    if not np.isin(truth, np.asarray(names)).all():
+        raise InvalidInput(
+            "The 'public' option's y must hold names of classes: answers are compared with it. "
+            "Leave y out of the file, or name all classes."
+        )
+    return truth
+
+
+def _labelling_task(dataset: datasets.Dataset, pool: datasets.Dataset) -> labelling.LabellingTask:
+    """Return private and public examples, with the features of the first round."""
+    import numpy as np
+
+    records, public = np.asarray(dataset.features), np.asarray(pool.features)
+    return labelling.LabellingTask(records, public, _extractor_of(records))
+
+
+def _extractor_of(examples: AnyArray) -> labelling.FeatureExtractor:
+    """Return histograms of gradients for images; vectors are taken as they are."""
+    from sklearn.preprocessing import FunctionTransformer
+
+    return extractors.HOGFeatures(n_jobs=-1) if examples.ndim > 2 else FunctionTransformer()
+
+
+def _released(
+    labeller: labelling.IndKNNLabeller | labelling.FixedPlanLabeller,
+    asked_round: labelling.AskedRound,
+    selected: AnyArray,
+) -> labelling.ReleasedLabels:
+    """Return answers as they may be published; questions without an answer are left out."""
+    import numpy as np
+
+    chosen = np.zeros(len(asked_round.labels), dtype=bool)
+    chosen[selected] = True
+    answered = asked_round.labels != labelling.ABSTAINED
+    return labelling.ReleasedLabels(
+        asked_round.questions[answered],
+        labeller.classes[asked_round.labels[answered]],
+        None if asked_round.margins is None else asked_round.margins[answered],
+        chosen[answered],
+        tuple(labeller.classes.tolist()),
+        labeller.guarantee().to_dict(),
+        asked_round.soft_labels,
+    )
+
+
+def _soft_labels(given: labelling.ReleasedLabels, pool: AnyArray) -> Floats32:
+    """Return soft labels made of all answers, by the features that they were given on."""
+    import numpy as np
+
+    features = _extractor_of(pool).transform(pool)
+    place_of = {name: place for place, name in enumerate(given.classes)}
+    places = np.array([place_of[name] for name in given.labels.tolist()], dtype=np.int64)
+    mapped = extractors.PublicMap().fit(features).transform(features)
+    return labelling.soft_labels(mapped, given.rows, places, len(given.classes))
+
+
+def _student_figures(
+    trained: students.Student, pool: AnyArray, truth: AnyArray, queried: AnyArray
+) -> reports.ClassFigures:
+    """Return how good a student is on public examples that nobody was asked about."""
+    import numpy as np
+
+    others = np.setdiff1d(np.arange(len(pool)), queried)
+    chances = trained.predict_proba(pool[others])
+    answers = np.array(trained.classes)[chances.argmax(axis=1)]
+    return reports.ClassFigures.of(answers, truth[others], trained.classes, chances)
+
+
+def _figures_of_rounds(
+    outcome: labelling.TransferResult, final: students.Student, pool: AnyArray, truth: AnyArray
+) -> list[tuple[str, reports.ClassFigures]]:
+    """Return how good the answers of each round and the student are, by the pool's own labels."""
+    import numpy as np
+
+    names, named = np.array(final.classes), []
+    for number, one in enumerate(outcome.rounds, 1):
+        answered = one.labels != labelling.ABSTAINED
+        rows, labels = one.questions[answered], names[one.labels[answered]]
+        figures = reports.ClassFigures.of(labels, truth[rows], final.classes, None)
+        named.append((f"answers of round {number}", figures))
+    queried = np.concatenate([one.questions for one in outcome.rounds])
+    title = "the student, on examples not asked about"
+    return [*named, (title, _student_figures(final, pool, truth, queried))]
+
+
+def _tell_price(
+    labeller: labelling.IndKNNLabeller | labelling.FixedPlanLabeller,
+    plan: labelling.LabellingPlan,
+    *,
+    json: bool,
+) -> None:
+    """Print what is known before the first question: rounds, releases, guarantee."""
+    price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
+    if isinstance(labeller, labelling.FixedPlanLabeller):
+        price["plan"] = labeller.plan()
+    price["guarantee"] = labeller.guarantee().to_dict()
+    questions = [f"{part['questions']:,}" for part in price["rounds"]]
+    lines = [f"Questions of each round: {', '.join(questions)}. Nothing was asked."]
+    for release in price.get("plan", {}).get("releases", ()):
+        numbers = {name: v for name, v in release.items() if isinstance(v, int | float)}
+        listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
+        lines.append(f"{release['kind']}: {listed}")
+    echo(as_json(price) if json else "\n".join([*lines, "", price["guarantee"]["text"]]))

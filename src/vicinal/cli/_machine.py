@@ -1,0 +1,217 @@
+"""`vicinal demo` and `doctor`: the main job, and what a machine has."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+import textwrap
+import time
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Option, echo
+
+from vicinal import __version__, datasets, neighbours, reports
+from vicinal.cli._options import Delta, Epsilon, Json
+from vicinal.cli._output import as_json, output_folder, peak_memory, progress, write_file
+
+SHIPPED = "mnist"
+_WIDTH = 88
+"""Columns of running text."""
+
+PACKAGES = {
+    **dict.fromkeys(("numpy", "scipy", "scikit-learn", "numba", "pyarrow"), ""),
+    "starlette": "serve",
+    "torch": "students",
+    "onnxruntime": "encoders",
+    "sentence-transformers": "text",
+    "timm": "vision",
+    "ray": "ray",
+    "psycopg": "postgres",
+    "cryptography": "receipts",
+    "vicinal-demo-data": "demo",
+}
+"""What is looked for, and the extra that brings it; the first five always belong to vicinal."""
+
+FEATURES = ("avx2", "fma", "avx512f", "avx512vnni", "amx-int8", "neon", "i8mm")
+_LOW_FILES, _LOW_MEMORY = 1024, 2**30
+
+
+def demo(
+    data: Annotated[
+        str, Option(help="'mnist', or an npz file with x_train, y_train, x_test, y_test.")
+    ] = SHIPPED,
+    epsilon: Epsilon = 1.0,
+    delta: Delta = 1e-5,
+    queries: Annotated[int, Option(help="How many images to classify.")] = 1000,
+    out: Annotated[Path, Option(help="Folder for the report.")] = Path("out/demo"),
+    json: Json = False,
+    report: Annotated[bool, Option("--report/--no-report", help="Write the report.")] = True,
+) -> None:
+    """Classify images privately, by the votes of their nearest neighbours.
+
+    The training images are the private records; some of the test images are the public reference,
+    others the queries. The report compares with other epsilons, each of which would spend
+    a fresh budget: it is for public demonstration data only.
+    """
+    from vicinal import _checks
+
+    start = time.perf_counter()
+    _checks.real("epsilon", epsilon, above=0)
+    _checks.real("delta", delta, above=0, below=1)
+    _checks.integer("queries", queries, least=1)
+    folder, written = output_folder(out) if report else None, None
+    # Only the file's name: the page may be shown to people who need not know whose folder it was.
+    name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
+    with progress(silent=json) as begin:
+        images = datasets.load_mnist() if data == SHIPPED else datasets.image_npz(data)
+        trial, pictures = reports.prepare(images, queries, begin)
+        answers = reports.answer(trial, epsilon, delta, begin)
+        guarantee, plan = answers.guarantee, answers.plan
+        if folder is not None:
+            words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
+            words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan.n_queries)]
+            page = reports.html_page(
+                name, answers, pictures, reports.compare(trial, guarantee.delta, begin),
+                command=shlex.join(["vicinal", "demo", *words]), version=__version__,
+                seconds=time.perf_counter() - start, memory=peak_memory(),
+            )  # fmt: skip
+            written = folder / "report.html"
+            write_file(written, page)
+    result = {
+        "data": name,
+        **answers.outcome.to_dict(),
+        "balanced_accuracy": answers.balanced_accuracy,
+        "guarantee": guarantee.to_dict(),
+        "plan": asdict(plan),
+        "seconds": round(time.perf_counter() - start, 2),
+        "peak_memory_bytes": peak_memory(),
+        "report": None if written is None else str(written),
+        "version": __version__,
+    }
+    echo(as_json(result) if json else _demo_text(answers, result))
+
+
+def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
+    outcome, memory = answers.outcome, result["peak_memory_bytes"]
+    at_most = "" if memory is None else f", {reports.gibibytes(memory)} at most"
+    interval = reports.interval(outcome.interval)
+    lines = [
+        (
+            f"{result['data']}: {outcome.total:,} private predictions from about "
+            f"{answers.plan.n_records:,} private records (the size is estimated with noise)"
+        ),
+        "",
+        f"Accuracy   {reports.percent(outcome.accuracy)}, {interval}",
+        f"Balanced   {reports.percent(answers.balanced_accuracy)}, the mean over classes",
+        "",
+        textwrap.fill(str(answers.guarantee), _WIDTH),
+        "",
+        f"Took       {reports.duration(result['seconds'])}{at_most}",
+    ]
+    return "\n".join([*lines, *([f"Report     {result['report']}"] if result["report"] else [])])
+
+
+def doctor(json: Json = False) -> None:
+    """Show versions, processor, engine, memory and file limits, and what to do about them."""
+    facts: dict[str, Any] = {
+        "vicinal": __version__,
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "processor": _processor(),
+        "engines": _engines(),
+        "free_memory_bytes": _free_memory(),
+        "open_files": _open_files(),
+    }
+    facts["advice"] = _advice(facts)
+    echo(as_json(facts) if json else _doctor_text(facts))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> dict[str, Any]:
+    from llvmlite import binding
+
+    available = binding.get_host_cpu_features()
+    features = [name for name in FEATURES if available.get(name)]
+    name = binding.get_host_cpu_name()
+    return {"name": name, "cores": neighbours.THREADS, "features": features}
+
+
+def _int8_engine() -> str:
+    from vicinal.neighbours.engines import engine_for
+
+    return str(engine_for(neighbours.Precision(limit=neighbours.INT8_LIMIT)).name)
+
+
+def _engines() -> dict[str, Any]:
+    from vicinal.neighbours.engines import ENGINES, proven_engines
+
+    proven = proven_engines()
+    passed_over = [name for name in ENGINES if name not in proven]
+    return {"int8": _int8_engine(), "proven": proven, "passed_over": passed_over}
+
+
+def _free_memory() -> int | None:
+    """Return the bytes that a process may still take; None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    numbers = {name: int(value.split()[0]) for name, _, value in (x.partition(":") for x in lines)}
+    available = numbers.get("MemAvailable")
+    return None if available is None else available * 1024
+
+
+def _open_files() -> int | None:
+    """Return the limit of open files; None where there is none."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _advice(facts: dict[str, Any]) -> list[str]:
+    files, memory, engines = facts["open_files"], facts["free_memory_bytes"], facts["engines"]
+    advice = []
+    if sys.platform == "win32":
+        advice.append("Stores need POSIX file locks: use Linux or macOS, or WSL.")
+    if files is not None and files < _LOW_FILES:
+        advice.append(f"{files} open files allow few connections: ulimit -n 4096 before serve.")
+    if memory is not None and memory < _LOW_MEMORY:
+        advice.append("Less than 1 GiB is free: a store needs its records once in memory.")
+    if engines["int8"] == "float32":
+        advice.append("No int8 engine works here: searches take about five times as long.")
+    return advice
+
+
+def _doctor_text(facts: dict[str, Any]) -> str:
+    packages, processor, engines = facts["packages"], facts["processor"], facts["engines"]
+    there = [f"{name} {installed}" for name, installed in packages.items() if installed]
+    extras = [f"vicinal[{PACKAGES[name]}]" for name, installed in packages.items() if not installed]
+    memory = facts["free_memory_bytes"]
+    rows = {
+        "vicinal": f"{facts['vicinal']}, Python {facts['python']}, {facts['system']}",
+        "packages": ", ".join(there),
+        "not here": ", ".join(extras) or "nothing",
+        "processor": f"{processor['name']}, {processor['cores']} cores: "
+        + (", ".join(processor["features"]) or "none of the features that are used"),
+        "engine": f"{engines['int8']}, of {', '.join(engines['proven'])}: each gave "
+        "the exact hits of the test patterns"
+        + "".join(f"; {name} cannot be had here" for name in engines["passed_over"]),
+        "memory": "not known" if memory is None else f"{memory / 2**30:.1f} GiB free",
+        "files": "no limit" if facts["open_files"] is None else f"{facts['open_files']} open",
+        "advice": " ".join(facts["advice"]) or "nothing to do",
+    }
+    return "\n".join(f"{name:<10} {text}" for name, text in rows.items())

@@ -1,0 +1,417 @@
+"""The plan of an Ind-KNN estimator: checked parameters, what records carry, what follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Self
+
+import numpy as np
+
+from vicinal import _checks
+from vicinal._arrays import AnyArray, Floats
+from vicinal._parameters import AUTO, Settings, checks, declared
+from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
+from vicinal.engine import asked_of, expected_neighbors, fitting_neighbors
+from vicinal.errors import InvalidInput
+from vicinal.linear import (
+    LEAST_PUBLIC,
+    OF_COMPONENTS,
+    PLAIN,
+    ModelRule,
+    TrainingBudget,
+    chosen_rule,
+    fitting_share,
+    has_components,
+)
+from vicinal.mechanisms import SLACK_SHARE
+from vicinal.neighbours import LEAST_COUNT, Reference
+from vicinal.planning._index_options import CENTROIDS
+from vicinal.planning._parameter_tables import (
+    ADAPTIVE,
+    BALANCED,
+    GATE,
+    NEIGHBORS,
+    NO_REUSE,
+    PARAMETERS,
+    PRIVATE,
+    PUBLIC,
+    VotingParameters,
+)
+from vicinal.targets import CLASSES, KINDS, Classes, Target
+
+ALIKE = 1.5
+"""A subject with r records is charged r to this power of what one record would be: half-way between
+records that never are near the same query (1) and those that always are (2)."""
+
+_ROUNDED = 0.001
+"""How far declared shares of classes may be from adding up to 1."""
+
+
+class IndKNNPlan(Settings, VotingParameters):
+    """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
+
+    `target`: what records carry. `settled_rule`: how a private model is trained and used, once that
+    is settled. `why_no_model`: why "auto" has settled on no private model; "" where it has not.
+    `n_features`, `n_public`: features of a record and public rows, by which that is settled; 0
+    where there are no public rows.
+    """
+
+    target: Target
+    settled_rule: ModelRule | None = None
+    why_no_model: str = ""
+    n_features: int = 0
+    n_public: int = 0
+
+    @classmethod
+    def of(cls, estimator: object) -> Self:
+        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
+        kind = next(kind for kind, taken in PARAMETERS.items() if isinstance(estimator, taken))
+        values = {each.name: getattr(estimator, each.name) for each in declared(PARAMETERS[kind])}
+        return cls.of_target(KINDS[kind].checked(values), values)
+
+    @classmethod
+    def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
+        """Check parameters by name, with defaults for the others, for records with this target."""
+        check_names(target, values)
+        without = {} if target.voted else {"model_share": 0}
+        return cls.checked({**without, **values}, target=target)
+
+    @classmethod
+    def of_classes(cls, n_classes: int, **parameters: Any) -> Self:
+        """Return the plan of a classifier; without a private model unless one is asked for."""
+        classes = range(_checks.integer("classes", n_classes, least=2))
+        values = {"model_share": 0, **parameters}
+        return cls.of_target(Classes.checked({CLASSES: classes}), values).replanned()
+
+    def replanned(self, **parameters: Any) -> Self:
+        """Return the plan with some parameters as they are passed, and its model settled anew."""
+        named = [(name, check) for name, check in checks(type(self)) if name in parameters]
+        changes = {name: check(name, parameters[name]) for name, check in named}
+        why = "" if "model_share" in parameters else self.why_no_model
+        plan = self.changed(settled_rule=None, why_no_model=why, **changes)
+        plan.check_together()
+        return plan.settled(plan.n_features, plan.n_public)
+
+    def on(self, reference: Reference | None) -> Self:
+        """Return the plan with these public points, without which nothing is known of features."""
+        if reference is None:
+            return self
+        n_public, n_features = reference.points.shape
+        return self.changed(n_features=n_features, n_public=n_public).replanned()
+
+    def check_together(self) -> None:
+        """Refuse class numbers that do not fit, and what does not go together."""
+        if self.reuse_predictions == NEIGHBORS and not self.private_count:
+            raise InvalidInput(
+                "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
+                "'private': earlier answers vote in the published algorithm alone, see zhu2023."
+            )
+        self._check_class_numbers()
+        if self.model_share and self.against_model:
+            raise InvalidInput(
+                f"The 'model_share' parameter must be 0 unless {self.against_model}."
+            )
+
+    def _check_class_numbers(self) -> None:
+        """Refuse class shares and costs that do not fit the classes, or nothing that is known."""
+        for name, value in (("class_prior", self.class_prior), ("cost", self.cost)):
+            if isinstance(value, tuple) and len(value) != len(self.class_names):
+                raise InvalidInput(
+                    f"The {name!r} parameter must hold {len(self.class_names)} numbers, one for "
+                    f"each of 'classes' in their order. Got {len(value)}."
+                )
+        if self.class_prior is not None and abs(math.fsum(self.class_prior) - 1) > _ROUNDED:
+            raise InvalidInput("The 'class_prior' parameter must add up to 1: shares of classes.")
+        if self.cost == BALANCED and self.class_prior is None:
+            raise InvalidInput(
+                f"The 'cost' parameter must be numbers unless 'class_prior' is given: {BALANCED!r} "
+                "takes the inverse of public shares of classes."
+            )
+        if self.plain_decision:
+            return
+        needs = {
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+        }
+        for need, met in needs.items():
+            if not met:
+                raise InvalidInput(
+                    f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
+                    "need a public number of neighbours, and answers that were asked."
+                )
+
+    @property
+    def class_names(self) -> AnyArray:
+        """Class names as declared, (c,); none where records do not vote."""
+        return self.target.class_names
+
+    @property
+    def label_only(self) -> bool:
+        """Whether labels leave, and no votes."""
+        return self.release == "label"
+
+    @property
+    def trainings(self) -> int:
+        """How many trainings of a private model share its part of a budget."""
+        return 1 + self.model_refreshes
+
+    @property
+    def size(self) -> int:
+        """The number of records: declared, or estimated before."""
+        assert self.n_records is not None  # noqa: S101 (narrows the type)
+        return self.n_records
+
+    @property
+    def gated(self) -> bool:
+        """Whether a model of earlier answers gives those that it is sure of."""
+        return self.reuse_predictions == GATE
+
+    @property
+    def model_rule(self) -> ModelRule:
+        """How a private model is trained and used: as settled at its training, or as of today."""
+        return self.settled_rule or chosen_rule()
+
+    @property
+    def class_shares(self) -> Floats:
+        """How common each class is, (c,): as declared, or equal."""
+        shares = np.asarray(
+            self.class_prior or np.ones(self.target.n_coordinates), dtype=np.float64
+        )
+        return np.asarray(shares / shares.sum())
+
+    @property
+    def class_costs(self) -> Floats:
+        """What it costs to miss a record of each class, (c,)."""
+        if self.cost == BALANCED:
+            return 1 / self.class_shares
+        return np.asarray(self.cost or np.ones(self.target.n_coordinates), dtype=np.float64)
+
+    @property
+    def plain_decision(self) -> bool:
+        """Whether the class with the most votes wins: equal shares, and equal costs."""
+        return bool(np.ptp(self.class_shares) == 0 and np.ptp(self.class_costs) == 0)
+
+    def check_kernel(self, *, has_public: bool) -> None:
+        """Refuse settings without which features cannot be encoded, or need a reference not given.
+
+        A fixed radius is a kernel value, which means nothing before the bandwidth is known.
+        """
+        needs = {
+            "min_similarity='adaptive'": self.min_similarity is None,
+            "neighbor_count='public'": not self.private_count,
+            "noise_multiplier='auto'": self.noise_multiplier is None,
+            "norm_bound='auto'": self.kernel == "rbf" and self.norm_bound is None,
+            "index='centroids'": self.index["kind"] == CENTROIDS,
+        }
+        for setting, needed in needs.items():
+            if needed and not has_public:
+                raise InvalidInput(
+                    f"The 'public' parameter of fit must be given for {setting}: an (m, d) array "
+                    "of unlabelled reference points that nobody needs to protect, such as past "
+                    "queries."
+                )
+        if self.kernel == "rbf" and self.bandwidth is None and self.min_similarity is not None:
+            raise InvalidInput(
+                "The 'bandwidth' parameter must be a number when 'min_similarity' is one. Got "
+                "'auto'; give the bandwidth that the radius was chosen for."
+            )
+
+    @property
+    def against_model(self) -> str:
+        """What a private model needs and does not have; "" if it can be trained."""
+        needs = {
+            "kernel='cosine'": self.kernel == "cosine",
+            f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
+            f"neighbor_count={PUBLIC!r}": not self.private_count,
+            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
+            "release='votes' (with class shares or costs)": self.plain_decision
+            or not self.label_only,
+        }
+        return next((need for need, met in needs.items() if not met), "")
+
+    def model_obstacle(self, n_public: int = LEAST_PUBLIC) -> str:
+        """Return what keeps "auto" from training a private model beside `n_public` rows, or ""."""
+        declared = {"n_neighbors": self.n_neighbors, "noise_multiplier": self.noise_multiplier}
+        fixed = next((name for name, value in declared.items() if value is not None), "")
+        if self.against_model:
+            return f"it needs {self.against_model}"
+        if fixed:
+            return f"{fixed!r} is given"
+        if n_public < LEAST_PUBLIC:
+            return f"it takes {LEAST_PUBLIC} public rows, and there are {n_public}"
+        return ""
+
+    def may_train(self, n_public: int = LEAST_PUBLIC) -> bool:
+        """Tell whether a private model is wanted, or left to the rule, beside `n_public` rows."""
+        if self.model_share is None:
+            return not self.model_obstacle(n_public)
+        return self.model_share > 0
+
+    @property
+    def private_count(self) -> bool:
+        """Whether the number of neighbours is released with noise."""
+        return self.neighbor_count == PRIVATE
+
+    @property
+    def sequential(self) -> bool:
+        """Whether queries are answered one by one."""
+        return self.execution == "sequential"
+
+    @property
+    def charges(self) -> ChargeTable:
+        """What labels cost where they alone leave; the order fits many small contributions."""
+        return _charges(self.epsilon, self.delta, self.priced_classes, self.parts)
+
+    @property
+    def priced_classes(self) -> int | None:
+        """The number of classes that a label's price makes use of; None where scores decide."""
+        return self.target.n_coordinates if self.plain_decision else None
+
+    @property
+    def spendable(self) -> float:
+        """The budget B of every subject in one interaction.
+
+        In GDP, 1 % of delta is kept for the grid. Several interactions share the budget evenly:
+        budgets are zCDP, or squares of GDP's mu, and add up.
+        """
+        if self.label_only:
+            return self.charges.zcdp
+        share = 1 - SLACK_SHARE if self.accounting == "gdp" else 1.0
+        total = zcdp_budget(self.epsilon, self.delta * share, self.accounting)
+        return _part(total, self.parts)
+
+    @property
+    def parts(self) -> int:
+        """How many interactions share the budget."""
+        return max(1, self.interactions)
+
+    @property
+    def grid_delta(self) -> float:
+        """The delta of which the grid may use a share in one interaction."""
+        return self.delta / self.parts
+
+    @property
+    def terms(self) -> Hashable:
+        """What interactions must have in common for their budgets to add up to one."""
+        method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
+        return "Ind-KNN", *method, self.epsilon, self.delta
+
+    def affordable(self, shift: float = 0.0) -> float:
+        """Return a record's part of a budget, as contributions of `shift` noise scales feel it."""
+        price = self.charges.share(shift) if self.label_only else 1.0
+        return self.spendable / (price * self.subject_use)
+
+    @property
+    def subject_use(self) -> float:
+        """What a subject is charged, over what each of its records would be.
+
+        r records that are near the same queries, with the same label, pay r^2 together; r that
+        never are pay r. Vectors that are typically shorter than 1 pay for their length.
+        """
+        return float(self.records_per_subject**ALIKE) * self.target.typical_length**2
+
+    @property
+    def n_asked(self) -> int:
+        """How many queries the plan expects to put to private records."""
+        if self.model_share:
+            return math.ceil(self.model_rule.asked * self.n_queries)
+        return asked_of(self.n_queries) if self.gated else self.n_queries
+
+    def neighbors(self, n_records: int, reference: Reference | None, budget: float) -> int:
+        """Return k for the `budget` of a record, where it is not given."""
+        numbers = n_records, self.n_asked, budget, self.target.n_groups
+        per_noise = self.target.neighbors_per_noise
+        if reference is None:
+            return expected_neighbors(*numbers, n_records, per_noise=per_noise)
+        return fitting_neighbors(reference, *numbers, per_noise)
+
+    @property
+    def even_noise(self) -> bool:
+        """Whether the noise is the same in all answers."""
+        fixed = self.private_count or self.min_similarity is not None
+        return not fixed and self.reuse_predictions == NO_REUSE
+
+    def least_count(self, n_neighbors: int | None) -> float:
+        """Return the count below which no noise scale is taken: what the grid must fit."""
+        return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
+
+    def typical_count(self, n_neighbors: int | None) -> float:
+        """Return the count that noise scales are quoted at."""
+        return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
+
+    @property
+    def training(self) -> TrainingBudget:
+        """What a private model is trained with, once share and number of records are settled."""
+        assert self.model_share is not None  # noqa: S101 (settled before)
+        return TrainingBudget(
+            self.size, self.spendable, self.model_share, self.trainings, self.class_shares,
+            self.subject_use, self.model_rule,
+        )  # fmt: skip
+
+    def settled(self, n_features: int, n_public: int) -> Self:
+        """Return the plan with its model's rule, and with its share where that is "auto"; public.
+
+        Where it gives none the plan says why, and needs no number of records if that is not why.
+        """
+        known = self.changed(n_features=n_features, n_public=n_public)
+        if self.model_share is not None:
+            return known._ruled if self.model_share else known
+        if obstacle := self.model_obstacle(n_public):
+            return known.without_model(obstacle)
+        plan = known._ruled
+        if share := fitting_share(
+            plan.changed(model_share=plan.model_rule.share).training, n_features
+        ):
+            return plan.changed(model_share=share)
+        return plan.without_model(
+            "with so few records of so many features, at this epsilon, it would be mostly noise"
+        )
+
+    def without_model(self, why: str) -> Self:
+        """Return the plan for which "auto" gives no model, and why."""
+        return self.changed(model_share=0.0, why_no_model=why)
+
+    @property
+    def _ruled(self) -> Self:
+        rule = chosen_rule(self.n_features, self.n_public, self.size)
+        return self.changed(settled_rule=rule)
+
+    @property
+    def model_by_rule(self) -> float:
+        """The share that "auto" gives a private model where labels leave; 0 for none."""
+        plan = self.replanned(release="label", reuse_predictions=False, model_share=AUTO)
+        return plan.model_share or 0.0
+
+    @property
+    def model_steps(self) -> int:
+        """How many noisy gradients train a private model."""
+        many = has_components(self.n_features, self.n_public, self.size)
+        return (OF_COMPONENTS if many else PLAIN).steps
+
+
+def check_names(target: Target, values: Mapping[str, Any]) -> None:
+    """Refuse the first parameter that records of this kind do not take, by its name."""
+    takers = {kind: {each.name for each in declared(taken)} for kind, taken in PARAMETERS.items()}
+    for name in values:
+        if name not in takers[target.kind]:
+            others = [KINDS[kind].words for kind, names in takers.items() if name in names]
+            for_whom = f"is for {' and '.join(others)}" if others else "is not one of a plan"
+            raise InvalidInput(
+                f"The {name!r} parameter {for_whom}, and records carry {target.words} here. "
+                "Leave it out."
+            )
+
+
+@lru_cache(maxsize=16)
+def _charges(epsilon: float, delta: float, n_classes: int | None, parts: int) -> ChargeTable:
+    table = charge_table(label_budget(epsilon, delta, classes=n_classes), n_classes)
+    return replace(table, target=replace(table.target, budget=_part(table.target.budget, parts)))
+
+
+def _part(budget: float, parts: int) -> float:
+    """Return an equal part of a budget, rounded down."""
+    return budget if parts == 1 else math.nextafter(budget / parts, 0)

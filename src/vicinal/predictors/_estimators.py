@@ -1,0 +1,20 @@
+"""Which estimator there is for each kind of target."""
+
+from __future__ import annotations
+
+from vicinal.predictors._ind_knn import IndKNNClassifier
+from vicinal.predictors._ind_knn_base import IndKNNEstimator
+from vicinal.predictors._multi_label import IndKNNMultiLabelClassifier
+from vicinal.predictors._regressor import IndKNNRegressor
+from vicinal.targets import CLASSES, LABELS, NUMBERS, Target
+
+ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
+    CLASSES: IndKNNClassifier,
+    NUMBERS: IndKNNRegressor,
+    LABELS: IndKNNMultiLabelClassifier,
+}
+
+
+def estimator_for(target: Target) -> IndKNNEstimator:
+    """Return an estimator of records with this target, not fitted."""
+    return ESTIMATORS[target.kind](**target.parameters)

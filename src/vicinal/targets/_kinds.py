@@ -1,0 +1,29 @@
+"""The kinds of targets, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vicinal.errors import InvalidInput
+from vicinal.targets._classes import Classes
+from vicinal.targets._label_sets import LabelSets
+from vicinal.targets._numbers import Numbers
+from vicinal.targets._target import Target
+
+KINDS: dict[str, type[Target]] = {each.kind: each for each in (Classes, Numbers, LabelSets)}
+"""Kinds of targets, by the parameter that declares each."""
+
+
+def declared_target(parameters: Mapping[str, Any]) -> Target:
+    """Return what all parameters of an estimator say of its targets.
+
+    Raises InvalidInput if none of the kinds is declared, or several are.
+    """
+    kinds = [kind for kind in KINDS if parameters.get(kind) is not None]
+    if len(kinds) != 1:
+        raise InvalidInput(
+            "Exactly one must be given: the 'classes' parameter; for numbers the 'bounds' "
+            "parameter; for several labels a record the 'labels' parameter."
+        )
+    return KINDS[kinds[0]].checked(parameters)

@@ -1,0 +1,156 @@
+"""Several labels a record: which of them it has, and their shares among neighbours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from vicinal._arrays import AnyArray, Bools, Floats
+from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, table
+from vicinal.errors import InvalidInput
+from vicinal.mechanisms import RecordVectors
+from vicinal.targets._answer_trend import PublicSurroundings, refined
+from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, NoisyAverages, parts
+from vicinal.targets._target import LABELS, ExpectedError, VectorTarget
+
+
+@table
+class LabelSetsParameters:
+    """What declares that records carry several labels."""
+
+    labels: Given[Iterable[Any], AnyArray] = parameter(
+        ClassNames(), kw_only=False, doc="The names of all labels. Public, and an input."
+    )
+
+    tau: float | None = parameter(
+        Unless(None, Real(above=0, most=1e6)),
+        default=None,
+        doc="""A record's 0/1 vector is cut to length sqrt(tau) and divided by it (the
+        tau-approximation of Zhu et al. 2020): for labels of which a record has few. Without it a
+        record tells of every label whether it is there or not, which is better where most records
+        have several.""",
+    )
+
+
+class LabelSets(LabelSetsParameters, VectorTarget):
+    """Records carry several labels: a weight, and one coordinate for each label."""
+
+    kind, words = LABELS, "several labels a record"
+    public_facts = ("the names of the labels",)
+
+    @property
+    def names(self) -> list[Any]:
+        """Names of the labels."""
+        return list(self.labels.tolist())
+
+    @property
+    def declaration(self) -> Any:
+        """Names of the labels."""
+        return self.names
+
+    @property
+    def n_coordinates(self) -> int:
+        """A weight, and one for each label."""
+        return 1 + len(self.labels)
+
+    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
+        """Return the vectors of records with labels, 0 and 1 in shape (n, c)."""
+        return label_vectors(label_sets(y, (size, len(self.labels))), self.tau)
+
+    def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
+        """Return what sums (q, 1 + c) with this noise (q,) say."""
+        return LabelAnswers.of(self, sums, noise)
+
+    def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
+        """Return what noise (1,) does to shares of one half, of neighbours of such a weight."""
+        half = np.zeros((2, len(self.labels)), dtype=int)
+        half[0, ::2] = half[1, 1::2] = 1
+        sums = weight * self.encode(half, 2).dense().mean(axis=0, keepdims=True)
+        answers = self.answers(sums, noise)
+        pairs = zip(self.names, answers.shares[0], answers.errors[0], strict=True)
+        return [ExpectedError(str(name), float(share), float(e)) for name, share, e in pairs]
+
+    def examples(self, size: int) -> AnyArray:
+        return np.resize([0, 1, 1], (size, len(self.labels)))
+
+    def described(self) -> str:
+        return f"the labels {', '.join(map(str, self.names))}"
+
+
+def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
+    """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
+    table = np.asarray(y)
+    plain = table.shape == shape and table.dtype.kind in "biuf"
+    if not plain or not np.isin(table, (0, 1)).all():
+        raise InvalidInput(
+            f"The 'y' parameter must hold 0 and 1 in shape (n, {shape[1]}): a row for each record, "
+            "a column for each label."
+        )
+    return table.astype(np.bool_)
+
+
+def label_vectors(sets: Bools, tau: float | None) -> RecordVectors:
+    """Return the vectors of records with several labels, bool (n, c).
+
+    With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation of
+    ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
+    """
+    count = sets.shape[1]
+    if tau is None:
+        a, b = parts(CENTRED_WEIGHT_SHARE)
+        components = np.where(sets, b, -b) / math.sqrt(count)
+    else:
+        a, b = parts(WEIGHT_SHARE)
+        sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
+        components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
+    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelAnswers:
+    """Which of c labels q queries have.
+
+    `averages`: of what records said of each label, 1 and -1 where `centred`, and 1 and 0 elsewhere.
+    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
+    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
+    """
+
+    averages: NoisyAverages
+    centred: bool
+    present: Bools
+    shares: Floats
+    errors: Floats
+
+    @classmethod
+    def of(cls, target: LabelSets, sums: Floats, noise: Floats) -> Self:
+        """Return what sums (q, 1 + c) with this noise (q,) say."""
+        tau = target.tau
+        a, b = parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
+        length = np.sqrt(len(target.labels) if tau is None else tau)
+        averages = NoisyAverages.of(sums, noise, a, b / length)
+        return cls._of_means(averages, averages.means, averages.errors, centred=tau is None)
+
+    @classmethod
+    def _of_means(
+        cls, averages: NoisyAverages, means: Floats, errors: Floats, *, centred: bool
+    ) -> Self:
+        """Return what means in -1..1 or, not `centred`, in 0..1 say."""
+        if centred:
+            means, errors = (means + 1) / 2, errors / 2
+        return cls(averages, centred, means >= 0.5, np.clip(means, 0, 1), errors)
+
+    def along_trend(self, around: PublicSurroundings) -> Self:
+        """Return shares and errors as a trend through all of these answers has them."""
+        means, errors = refined(around, self.averages.means, self.averages.errors)
+        return self._of_means(self.averages, means, errors, centred=self.centred)
+
+    @property
+    def fields(self) -> dict[str, AnyArray | None]:
+        """What a reply says: 1 for each label given and 0 for the others, shares, and errors."""
+        given = self.present.astype(np.int64)
+        return {"labels": given, "shares": self.shares, "errors": self.errors}
