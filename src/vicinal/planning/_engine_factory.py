@@ -61,8 +61,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.planning._index_options import CENTROIDS, first_index, options_of
-from vicinal.planning._parameter_tables import GATE, NEIGHBORS
+from vicinal.planning._parameter_tables import CENTROIDS, GATE, NEIGHBORS, first_index, options_of
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 

@@ -25,7 +25,7 @@ from vicinal.predictors._inputs import checked_features as checked_features
 from vicinal.predictors._inputs import checked_reference as checked_reference
 from vicinal.predictors._inputs import checked_subjects as checked_subjects
 from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
-from vicinal.predictors._private_knn_parameters import PrivateKNNSettings as PrivateKNNSettings
+from vicinal.predictors._private_knn import PrivateKNNSettings as PrivateKNNSettings
 from vicinal.predictors._reembedding import SpentBudget as SpentBudget
 from vicinal.predictors._reembedding import TrainedModel as TrainedModel
 from vicinal.predictors._reembedding import planned_queries as planned_queries

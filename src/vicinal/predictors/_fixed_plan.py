@@ -375,7 +375,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return labels
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to copy a plan: two copies could each carry it out."""
         if hasattr(self, "_release"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could give the "

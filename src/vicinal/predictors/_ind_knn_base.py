@@ -207,7 +207,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             return proxies.surroundings(self._encoded(queries), votes.kernel, votes.weights)
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee; ``str()`` of it reads as a paragraph."""
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
@@ -257,7 +256,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to copy budgets: two copies could each spend them."""
         if hasattr(self, "_engine"):
             _refuse_copy()
         return dict(super().__getstate__())

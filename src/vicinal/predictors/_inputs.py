@@ -58,7 +58,6 @@ class FitInputs:
     reference: FloatMatrix | None
 
     def __len__(self) -> int:
-        """Return n."""
         return len(self.features)
 
     @property

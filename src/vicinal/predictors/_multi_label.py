@@ -57,7 +57,6 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, IndKNNEstimator, MultiLabelPar
         return target
 
     def __sklearn_tags__(self) -> Tags:
-        """Labels are columns of 0 and 1."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True

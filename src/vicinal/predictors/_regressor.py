@@ -61,7 +61,6 @@ class IndKNNRegressor(RegressorMixin, IndKNNEstimator, RegressorParameters):
         return target
 
     def __sklearn_tags__(self) -> Tags:
-        """Several targets are declared with `bounds`."""
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = False
         tags.regressor_tags.poor_score = True

@@ -45,29 +45,23 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def names(self) -> list[Any]:
-        """Names of the labels."""
         return list(self.labels.tolist())
 
     @property
     def declaration(self) -> Any:
-        """Names of the labels."""
         return self.names
 
     @property
     def n_coordinates(self) -> int:
-        """A weight, and one for each label."""
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with labels, 0 and 1 in shape (n, c)."""
         return label_vectors(label_sets(y, (size, len(self.labels))), self.tau)
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        """Return what sums (q, 1 + c) with this noise (q,) say."""
         return LabelAnswers.of(self, sums, noise)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return what noise (1,) does to shares of one half, of neighbours of such a weight."""
         half = np.zeros((2, len(self.labels)), dtype=int)
         half[0, ::2] = half[1, 1::2] = 1
         sums = weight * self.encode(half, 2).dense().mean(axis=0, keepdims=True)

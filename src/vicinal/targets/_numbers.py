@@ -56,7 +56,6 @@ class TargetBounds:
     high: Floats
 
     def __len__(self) -> int:
-        """Return p, the number of targets."""
         return len(self.low)
 
     @property
@@ -78,7 +77,6 @@ class BoundsOfTargets(Check):
 
     @property
     def refused(self) -> tuple[object, ...]:
-        """No pair, no order, no numbers."""
         bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
         return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
 
@@ -86,7 +84,6 @@ class BoundsOfTargets(Check):
     option_type = "each target's column with its bounds"
 
     def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        """Return the pairs of a list as age=0..110,readmitted=0..1."""
         named = (part.partition("=") for part in listed(text))
         return {
             name: tuple(number_or_text(bound, float) for bound in pair.split(".."))
@@ -94,7 +91,6 @@ class BoundsOfTargets(Check):
         }
 
     def __call__(self, name: str, value: object) -> TargetBounds:
-        """Return the bounds as arrays."""
         if not isinstance(value, Mapping):
             low, high = _pair(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
@@ -199,7 +195,6 @@ class Numbers(NumbersParameters, VectorTarget):
     public_facts = ("the names and bounds of the targets",)
 
     def check_together(self) -> None:
-        """Refuse logarithms of what may not be above 0, and other typical ranges."""
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
@@ -223,27 +218,22 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def names(self) -> list[Any]:
-        """Names of the numbers; of one without a name, "number"."""
         return list(self.bounds.names or ("number",))
 
     @property
     def declaration(self) -> Any:
-        """The bounds: a pair, or a mapping of names to pairs."""
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with numbers (n,) or (n, p)."""
         values = numbers(y, size, self.bounds, log=self.scale == LOG)
         return number_vectors(values, self.n_thresholds, self.typical_scale)
 
     @property
     def neighbors_per_noise(self) -> float:
-        """More than for a vote: all of the noise is in the answer."""
         return NUMBERS_PER_NOISE / self.typical_length
 
     @property
     def typical_length(self) -> float:
-        """Below 1 where most numbers lie in a typical range."""
         return self.typical_scale.length
 
     @cached_property
@@ -261,15 +251,12 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def n_coordinates(self) -> int:
-        """A weight, and for each target its value, or its side of every threshold."""
         return 1 + len(self.bounds) * (self.n_thresholds or 1)
 
     def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
         return NumberAnswers.of(self, sums, noise)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return what noise (1,) does to typical numbers of neighbours of such a weight."""
         usual = self.typical_range or self.bounds
         usual = usual.logarithms() if self.scale == LOG else usual
         y = usual.low + TYPICAL * (usual.high - usual.low)
@@ -289,7 +276,6 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """As of every kind; ranges are pairs."""
         typical = self.typical_range
         ranges = {} if typical is None else {"typical_range": typical.plain}
         return {**super().parameters, **ranges}

@@ -154,7 +154,6 @@ class VectorTarget(Target):
 
     @property
     def row_width(self) -> int:
-        """Coordinates."""
         return self.n_coordinates
 
     def rows(self, targets: RecordTargets) -> Ints32:
