@@ -33,7 +33,7 @@ from vicinal.predictors import (
     FixedPlanParameters,
     FixedPlanSettings,
     checked_features,
-    release,
+    note_release,
 )
 
 SIZE_NOISE = 50.0
@@ -89,8 +89,8 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     _name = "NoisySGD"
 
     @property
-    def terms(self) -> Hashable:
-        return super().terms, self.epsilon, self.delta
+    def plan_identity(self) -> Hashable:
+        return super().plan_identity, self.epsilon, self.delta
 
     @property
     def noise_multiplier(self) -> float:
@@ -165,7 +165,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     (3,)
     """
 
-    _plans = NoisySGDSettings
+    _settings_type = NoisySGDSettings
     _also_public = ("the public rows that features are standardised by", "the trained weights")
 
     def fit(
@@ -204,7 +204,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
         rows = SubjectRows(self._rows(records.features), targets, *records.slots)
-        release(self)
+        note_release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction
         self.noise_multiplier_ = settings.noise_multiplier

@@ -219,7 +219,7 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
     1.4
     """
 
-    _plans = PATESettings
+    _settings_type = PATESettings
     _how_votes_leave = "mechanism='gnmax' or 'confident_gnmax', and release='votes'"
     _also_assumed = (
         "a teacher's training and predictions read nothing but their arguments and random_state",

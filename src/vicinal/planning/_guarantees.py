@@ -158,7 +158,7 @@ def grid_cost(epsilon: float, draws: dict[int, float]) -> float:
     return change * (1 + math.exp(min(epsilon, 700.0)))
 
 
-def _room(plan: Plan, price: dict[str, Any]) -> float:
+def _rounding_headroom(plan: Plan, price: dict[str, Any]) -> float:
     """Return the share of delta that is certainly inside what the accounting rounds up by.
 
     It makes delta larger by a relative 1e-9 (pld) or 1e-10 (gdp), or the Renyi curve D by a
@@ -175,7 +175,7 @@ def _delta_with_grid(plan: Plan, price: dict[str, Any], draws: dict[int, float])
     """Return the plan's delta, with what the grid adds unless the accounting has room for it."""
     delta: float = price["delta"]
     cost = grid_cost(price["epsilon"], draws)
-    if cost <= _room(plan, price) * delta:
+    if cost <= _rounding_headroom(plan, price) * delta:
         return delta
     return min(1.0, math.nextafter(delta + cost, 1.0))
 

@@ -144,7 +144,7 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def class_names(self) -> AnyArray:
-        """Class names as declared, (c,); none where records do not vote."""
+        """Names of classes or labels as declared, (c,); none of numbers."""
         return self.target.class_names
 
     @property
@@ -293,7 +293,7 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.delta / self.parts
 
     @property
-    def terms(self) -> Hashable:
+    def plan_identity(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
         method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
         return "Ind-KNN", *method, self.epsilon, self.delta

@@ -217,7 +217,7 @@ class SimulationSetup:
     def of(
         cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places | None = None
     ) -> SimulationSetup:
-        """Return a stage; clusters of the points play the classes where no labels are given.
+        """Return them; clusters of the points play the classes where no labels are given.
 
         Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
         fit them.
@@ -241,14 +241,14 @@ class SimulationSetup:
 
 
 def simulate(
-    stage: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
+    setup: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
 ) -> SimulationResult:
     """Play a plan through once; the same seed gives the same outlook.
 
     Where more answers are planned than there are points, or than `most`, each answer stands for
     several and is charged as many times.
     """
-    run = _Run(stage, choice, seed, most)
+    run = _Run(setup, choice, seed, most)
     order = run.queries
     for start in range(0, len(order), run.reuse.block):
         run.answer(order[start : start + run.reuse.block])
@@ -259,24 +259,24 @@ class _Run:
     """One pass through the queries."""
 
     def __init__(
-        self, stage: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
+        self, setup: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
     ) -> None:
-        size = len(stage.reference)
+        size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size, most or size)
         self.queries = generator.permutation(size)[:n_queries]
-        self._stage, self._choice, self._generator = stage, choice, generator
-        self._near = _public_voters(stage.reference, choice)
+        self._setup, self._choice, self._generator = setup, choice, generator
+        self._near = _public_voters(setup.reference, choice)
         self._each = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
         self._n_asked = 0
-        self.reuse, self._schedule = _habits(stage, choice, n_queries)
+        self.reuse, self._schedule = _reuse_and_schedule(setup, choice, n_queries)
 
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
-        points = self._stage.reference.points[block]
+        points = self._setup.reference.points[block]
         labels = self._model_labels(block)
         queried = labels == UNKNOWN
         near = self._near.of(block)
@@ -284,7 +284,7 @@ class _Run:
         noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
         scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
-        model, unnoised = self._stage.model, labels.copy()
+        model, unnoised = self._setup.model, labels.copy()
         if model is not None:
             joined = scale * float(model.rule.emphasis(scale, self._choice.n_neighbors))
             plain += joined * model.prior[block]
@@ -298,9 +298,9 @@ class _Run:
 
     def _model_labels(self, block: Places) -> Places:
         """Return answers that need not be asked for, or `UNKNOWN`."""
-        model = self._stage.model
+        model = self._setup.model
         if model is None:
-            return self.reuse.reusable(self._stage.reference.points[block])
+            return self.reuse.reusable(self._setup.reference.points[block])
         remaining = self._choice.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
@@ -317,8 +317,8 @@ class _Run:
 
     def _sums(self, near: _Voters, weights: Floats) -> Floats:
         """Return votes (q, c), k of them for every question."""
-        c = self._stage.n_classes
-        places = near.queries * c + self._stage.labels[near.rows]
+        c = self._setup.n_classes
+        places = near.queries * c + self._setup.labels[near.rows]
         sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)
         return np.asarray(sums.reshape(near.size, c))
 
@@ -326,8 +326,8 @@ class _Run:
         """Sum up."""
         order = self.queries
         same = self._answers[order] == self._plain[order]
-        truth = self._stage.labels[order]
-        real = self._stage.real
+        truth = self._setup.labels[order]
+        real = self._setup.real
         return SimulationResult(
             agreement=float(same.mean()),
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
@@ -401,15 +401,15 @@ def _around(reference: Reference, voters: int) -> NeighbourLists:
     return index.search(reference.points, reference.largest(reference.points, voters + 1))
 
 
-def _habits(
-    stage: SimulationSetup, choice: PlanChoice, n_queries: int
+def _reuse_and_schedule(
+    setup: SimulationSetup, choice: PlanChoice, n_queries: int
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
     if not choice.plan.gated:
         return NoReuse(), NoiseSchedule(choice.multiplier)
-    kernel = stage.reference.kernel
-    scale = kernel.precision.scale(stage.reference.points.shape[1])
+    kernel = setup.reference.kernel
+    scale = kernel.precision.scale(setup.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.plan.n_queries / n_queries)
-    return ConfidenceGate(scale, stage.n_classes, stage.reference.points), GatedNoiseSchedule(
+    return ConfidenceGate(scale, setup.n_classes, setup.reference.points), GatedNoiseSchedule(
         unit, n_queries
     )

@@ -250,7 +250,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
     1.0
     """
 
-    _plans = PrivateKNNSettings
+    _settings_type = PrivateKNNSettings
     _also_public = ("the public rows that the grid of features is chosen by",)
 
     def fit(

@@ -57,6 +57,10 @@ class NoisyAverages:
         errors = np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
         return cls(weight, weight_error, means, errors)
 
+    def weight_of(self, query: int) -> NoisyEstimate:
+        """Return the weight of a query's neighbours."""
+        return NoisyEstimate(float(self.weight[query]), float(self.weight_error[query]))
+
 
 def _positive(noisy: Floats, noise: Floats) -> Floats:
     """Return the expectation of what is above 0 and anything there equally likely, given noise."""

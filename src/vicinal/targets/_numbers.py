@@ -27,7 +27,15 @@ from vicinal._parameters import (
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
 from vicinal.targets._answer_trend import PublicSurroundings, refined
-from vicinal.targets._averages import WEIGHT_SHARE, NoisyAverages, distribution, parts, quantile
+from vicinal.targets._averages import (
+    WEIGHT_SHARE,
+    NeighborhoodSummary,
+    NoisyAverages,
+    NoisyEstimate,
+    distribution,
+    parts,
+    quantile,
+)
 from vicinal.targets._target import NUMBERS, ExpectedError, VectorTarget
 
 LINEAR = "linear"
@@ -374,6 +382,27 @@ class NumberAnswers:
         paid = self.target.n_thresholds is not None and len(self.means)
         quartiles = self.quantiles(_QUARTILES) if paid else None
         return {"labels": self.means, "errors": self.errors, "quartiles": quartiles}
+
+    def summaries(self) -> list[NeighborhoodSummary]:
+        """Return the mean of every number, and histograms with thresholds, around each query."""
+        shares = None if self.target.n_thresholds is None else self.shares_below()
+        names = self.target.bounds.names or ("mean",)
+        return [
+            NeighborhoodSummary(
+                self.averages.weight_of(i),
+                means={
+                    name: NoisyEstimate(float(self.means[i, j]), float(self.errors[i, j]))
+                    for j, name in enumerate(names)
+                },
+                histograms={}
+                if shares is None
+                else {
+                    name: (self.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
+                    for j, name in enumerate(names)
+                },
+            )
+            for i in range(len(self.means))
+        ]
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
