@@ -5,6 +5,7 @@ from vicinal.predictors._private_knn import PrivateKNNClassifier as PrivateKNNCl
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.predictors._estimators import ESTIMATORS as ESTIMATORS
 from vicinal.predictors._estimators import estimator_for as estimator_for
 from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
 from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters

@@ -89,7 +89,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             settings, records.features, targets, records.names, records.reference, claimed
         )
         if settings.model_share is None:
-            settled = assembled.settings
+            settled = assembled.plan
             settings = settings.changed(
                 model_share=settled.model_share, why_no_model=settled.why_no_model
             )

@@ -83,6 +83,10 @@ class LabelSets(LabelSetsParameters, VectorTarget):
     def examples(self, size: int) -> AnyArray:
         return np.resize([0, 1, 1], (size, len(self.labels)))
 
+    @property
+    def extremes(self) -> tuple[Any, Any]:
+        return [1] * len(self.labels), [0] * len(self.labels)
+
     def described(self) -> str:
         return f"the labels {', '.join(map(str, self.names))}"
 

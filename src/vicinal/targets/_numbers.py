@@ -278,6 +278,11 @@ class Numbers(NumbersParameters, VectorTarget):
         low = self.bounds.low
         return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
 
+    @property
+    def extremes(self) -> tuple[Any, Any]:
+        low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
+        return (high[0], low[0]) if self.bounds.names is None else (high, low)
+
     def described(self) -> str:
         pairs = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
         return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in pairs)

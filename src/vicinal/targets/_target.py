@@ -153,6 +153,14 @@ class VectorTarget(Target):
         """Return what noise (1,) does to typical answers of neighbours of such a weight."""
 
     @property
+    @abstractmethod
+    def extremes(self) -> tuple[Any, Any]:
+        """What the longest vector says, as in `y`, and what its opposite says."""
+
+    @abstractmethod
+    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors: ...
+
+    @property
     def row_width(self) -> int:
         return self.n_coordinates
 
