@@ -1,5 +1,7 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal._progress import Begin as Begin
+from vicinal._progress import Step as Step
 from vicinal.reports._demo import DEFAULT as DEFAULT
 from vicinal.reports._demo import NOT_PRIVATE as NOT_PRIVATE
 from vicinal.reports._demo import Benchmark as Benchmark
