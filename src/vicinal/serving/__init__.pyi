@@ -1,5 +1,3 @@
-from vicinal.serving._keys import ApiKey as ApiKey
-from vicinal.serving._keys import KeyFile as KeyFile
 from vicinal.serving._server import serve as serve
 from vicinal.serving._settings import ServiceSettings as ServiceSettings
 
@@ -7,6 +5,7 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.serving._app import openapi as openapi
 from vicinal.serving._keys import KeyCache as KeyCache
+from vicinal.serving._keys import KeyFile as KeyFile
 from vicinal.serving._models import NPY as NPY
 from vicinal.serving._models import PredictRequest as PredictRequest
 from vicinal.serving._models import decode_rows as decode_rows
