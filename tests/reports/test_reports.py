@@ -9,7 +9,7 @@ import pytest
 
 from experiments.accuracy import search
 from vicinal import Guarantee
-from vicinal.accounting import _budget as budgets
+from vicinal.accounting import zcdp_budget
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.reports import _demo, _plots
@@ -74,7 +74,7 @@ def test_the_limit_on_guessing_is_that_of_randomised_response():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_gaussian_limit_is_the_sharper_one(epsilon):
-    budget = budgets.zcdp_budget(epsilon, 1e-5, "gdp")
+    budget = zcdp_budget(epsilon, 1e-5, "gdp")
     assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
 
 

@@ -6,13 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.rivals import float32_works
-from vicinal.cli import _machine
-from vicinal.cli._main import app
-from vicinal.reports import _search_benchmark as speed
+from vicinal.cli import app
+from vicinal.reports import BenchmarkData, SearchBenchmark
 
 
 def test_all_indexes_of_a_bench_hold_the_same_records():
-    made = speed.SearchBenchmark(speed.BenchmarkData(3000, 20, 0.01), 30, hashing=(3,))
+    made = SearchBenchmark(BenchmarkData(3000, 20, 0.01), 30, hashing=(3,))
     assert {len(index) for index in made.indexes.values()} == {3000}
     recalls = made.recalls()
     assert recalls["exact"] == 1
@@ -24,16 +23,16 @@ def test_all_indexes_of_a_bench_hold_the_same_records():
 
 def test_what_others_offer_finds_what_we_find():
     """Fails if a rival is asked for another radius, which would make its time mean nothing."""
-    works = float32_works(speed.BenchmarkData(2000, 16, 0.01), 40)
+    works = float32_works(BenchmarkData(2000, 16, 0.01), 40)
     ours = sum(map(len, [works["float32 exact"]().rows]))
     _, theirs = works["scikit-learn radius"]()
     assert sum(map(len, theirs)) == pytest.approx(ours, rel=0.4)
 
 
 def test_the_command_prints_every_method_and_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(_machine, "SHORT_SIZES", ((600, 12), (1200, 12)))
-    monkeypatch.setattr(_machine, "SHORT_BLOCKS", (1, 5))
-    monkeypatch.setattr(speed, "_LEAST_SECONDS", 0)
+    monkeypatch.setattr("vicinal.cli._machine.SHORT_SIZES", ((600, 12), (1200, 12)))
+    monkeypatch.setattr("vicinal.cli._machine.SHORT_BLOCKS", (1, 5))
+    monkeypatch.setattr("vicinal.reports._search_benchmark._LEAST_SECONDS", 0)
     picture = tmp_path / "plot.png"
     run = CliRunner().invoke(
         app, ["bench", "--short", "--repeats", "1", "--json", "--plot", str(picture)]

@@ -1,5 +1,7 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal._progress import Begin as Begin
+from vicinal._progress import Step as Step
 from vicinal.reports._command_plots import COLOURS as COLOURS
 from vicinal.reports._command_plots import LEAST_LOG10 as LEAST_LOG10
 from vicinal.reports._command_plots import draw_audit as draw_audit
@@ -55,6 +57,9 @@ from vicinal.reports._smoothed_audit import audit as audit
 from vicinal.reports._smoothed_audit import audit_text as audit_text
 from vicinal.reports._smoothed_audit import election_row as election_row
 from vicinal.reports._smoothed_audit import end_text as end_text
+from vicinal.reports._smoothed_audit import mechanism_of as mechanism_of
+from vicinal.reports._smoothed_audit import population_of as population_of
+from vicinal.reports._smoothed_audit import sampler_of as sampler_of
 from vicinal.reports._text import duration as duration
 from vicinal.reports._text import gibibytes as gibibytes
 from vicinal.reports._text import interval as interval

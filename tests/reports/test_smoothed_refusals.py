@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports._smoothed_audit import mechanism_of, population_of, sampler_of
+from vicinal.reports import mechanism_of, population_of, sampler_of
 from vicinal.smoothed import (
     Average,
     FixedSize,
