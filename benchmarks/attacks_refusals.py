@@ -16,7 +16,7 @@ import numpy as np
 
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, _private_knn
+from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, PrivateKNNRelease
 from vicinal.planning import PublicFacts
 
 _RNG = np.random.default_rng(7)
@@ -24,6 +24,7 @@ _X = _RNG.normal(size=(300, 4))
 _Y = _RNG.integers(0, 3, 300)
 _R = _RNG.normal(size=(80, 4))
 _Q = _RNG.normal(size=(60, 4))
+_MOST_HITS = 300 * 200
 
 
 def _verdict(attack: Callable[[], str], control: Callable[[], str]) -> str:
@@ -82,7 +83,7 @@ def refusals_by_noisy_counts() -> str:
 def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
-    with patch.object(_private_knn, "_MOST_HITS", 300 * 200):
+    with patch("vicinal.mechanisms._private_knn._MOST_HITS", _MOST_HITS):
         asked.fit(_X[:size], _Y[:size]).predict(np.tile(_Q, (5, 1)), progress=done.append)
     return done
 
@@ -96,10 +97,10 @@ def progress_by_records() -> str:
     def control() -> str:
         def blocks(self, queries):
             self.encode_by(queries, margin=1.25)
-            size = _private_knn._MOST_HITS // int(self.nearest.knn.n_expected)
+            size = _MOST_HITS // int(self.nearest.knn.n_expected)
             return (queries[start : start + size] for start in range(0, len(queries), size))
 
-        with patch.object(_private_knn.PrivateKNNRelease, "blocks", blocks):
+        with patch.object(PrivateKNNRelease, "blocks", blocks):
             return differ()
 
     return _verdict(differ, control)

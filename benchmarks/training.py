@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from vicinal.errors import PrivacyWarning
-from vicinal.linear import _private_model
+from vicinal.linear import train
 from vicinal.predictors import IndKNNClassifier
 
 CLASSES, FEATURES, PUBLIC, BLOCK = 10, 100, 2000, 1024
@@ -50,8 +50,8 @@ def figures(n: int) -> Iterator[tuple[str, float, float, str]]:
 
     (public, _), (queries, _) = drawn(PUBLIC), drawn(4 * BLOCK)
     _fitted(drawn(3000), public)  # compiles
-    whole, training = Stopwatch(_fitted), Stopwatch(_private_model.train)
-    with patch.object(_private_model, "train", training):
+    whole, training = Stopwatch(_fitted), Stopwatch(train)
+    with patch("vicinal.linear._private_model.train", training):
         classifier = whole(drawn(n), public)
     size = f"n = {n:,}, d = {FEATURES}"
     yield f"training of a private model, {size}", training.clock, 3, "s"

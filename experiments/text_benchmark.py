@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from experiments.feature_cache import Vectors, cached
-from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.features import SentenceFeatures
-from vicinal.reports import Benchmark, labels_of
+from vicinal.reports import Begin, Benchmark, labels_of
 
 
 def text_benchmark(

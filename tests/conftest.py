@@ -10,12 +10,11 @@ import itertools
 import pytest
 from hypothesis import HealthCheck, settings
 
-from vicinal.cli import _output
-from vicinal.mechanisms import _interactions
+from vicinal.mechanisms import REGISTRY, Interactions
 
 pytest_plugins = ["entropy", "ray_engine", "scratch"]
 
-FAULT = _interactions.Interactions._fault
+FAULT = Interactions._fault
 """What refuses a second fit to the same records."""
 
 # Times depend on the machine alone; examples must not.
@@ -30,7 +29,8 @@ settings.register_profile("soak", settings.get_profile("fixed"), derandomize=Fal
 settings.load_profile("fixed")
 
 gc.disable()  # an eighth of what collection takes is searches for garbage: there is none yet
-_output.PATIENCE = 24 * 3600.0  # or commands on a busy machine say that they go on
+# Or commands on a busy machine say that they go on.
+pytest.MonkeyPatch().setattr("vicinal.cli._output.PATIENCE", 24 * 3600.0)
 
 
 def pytest_addoption(parser):
@@ -72,7 +72,7 @@ def tmp_path(tmp_path):
 def interactions_repeat():
     """Let tests and their fixtures fit the same generated records as often as they like."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_interactions.Interactions, "_fault", lambda *_: "")
+        patch.setattr(Interactions, "_fault", lambda *_: "")
         yield
 
 
@@ -80,9 +80,9 @@ def interactions_repeat():
 def interactions_alone(request):
     """Let tests marked `counts_interactions` start from an empty registry that refuses, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_interactions.REGISTRY, "_entries", [])
+        patch.setattr(REGISTRY, "_entries", [])
         if request.node.get_closest_marker("counts_interactions") is not None:
-            patch.setattr(_interactions.Interactions, "_fault", FAULT)
+            patch.setattr(Interactions, "_fault", FAULT)
             gc.freeze()  # each fit searches for garbage: not in what other tests have left
         yield
 

@@ -95,7 +95,7 @@ def entropy_of(config) -> SeededEntropy:
 
 def installed(seed: str) -> SeededEntropy:
     """Put what stands in for the system's entropy in its place, in this process, and return it."""
-    from vicinal.mechanisms._randomness import SystemBernoulli
+    from vicinal.mechanisms import SystemBernoulli
 
     found = SeededEntropy(seed)
     for name in DOORS:

@@ -1,6 +1,6 @@
 """What privacy loss distributions say, beyond what the package asks of them."""
 
-from vicinal.accounting._pld import composed_losses
+from vicinal.accounting import composed_losses
 
 
 def pld_delta(pairs, epsilon):

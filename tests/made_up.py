@@ -33,6 +33,12 @@ def cut_after_first_block(labeller, patch):
     return blocks
 
 
+def components_for_few(patch):
+    """Have private models of few features and records trained on components of a kernel."""
+    patch.setattr("vicinal.linear._model_rule.LEAST_MANY", 1)
+    patch.setattr("vicinal.linear._model_rule.LEAST_LANDMARKS", 10)
+
+
 def corners(seed, size, d=8, classes=3):
     """Return points around one corner a class, 3 from the origin, and their classes."""
     rng = np.random.default_rng(seed)

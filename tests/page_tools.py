@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from vicinal.cli import app
 
 ROOT = Path(__file__).parents[1]
 

@@ -13,10 +13,7 @@ from types import SimpleNamespace
 from urllib.parse import unquote
 
 import store_tools as tools
-from vicinal.serving._app import create_app
-from vicinal.serving._keys import KeyFile
-from vicinal.serving._server import server_of
-from vicinal.serving._settings import ServiceSettings
+from vicinal.serving import KeyFile, ServiceSettings, create_app, server_of
 
 FAST = ServiceSettings(rate=0, wait_ms=1.0)
 

@@ -10,21 +10,19 @@ import pytest
 
 import store_tools as tools
 from vicinal.distributed import (
-    Coordinator,
-    MissingShardPolicy,
-    ShardServer,
-    local_transports,
-    split,
-)
-from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
+    Coordinator,
+    MissingShardPolicy,
     ShardFolder,
+    ShardServer,
+    Verify,
+    local_transports,
+    ready_cluster,
     shard_paths,
+    split,
     witness_of,
 )
-from vicinal.distributed._messages import Verify
-from vicinal.distributed._splitting import ready_cluster
 
 PATIENCE = MissingShardPolicy(deadline=480.0)
 

@@ -14,8 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from vicinal._lazy import declared_exports
-
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 
@@ -110,9 +108,8 @@ def summary(path: Path, name: str) -> str:
 
 def _origins(path: Path, name: str) -> Iterator[str]:
     """Yield the modules that `name` comes from: as the stub of a package says, or its imports."""
-    if path.name == "__init__.py" and name in (declared := declared_exports(path.parent)[0]):
-        yield declared[name]
-    for node in ast.walk(_tree(path)):
+    stub = path.with_suffix(".pyi")
+    for node in ast.walk(_tree(stub if stub.is_file() else path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = {alias.asname or alias.name for alias in node.names}
             yield from [node.module] if name in names else []

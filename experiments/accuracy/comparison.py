@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 from experiments.accuracy.search import ParameterGrid, Point, best_first, published_outcome, uphill
 from experiments.spread import mean_and_spread
-from vicinal._progress import Step
 from vicinal.features import PublicMap
 from vicinal.reports import (
     DEFAULT,
@@ -19,6 +18,7 @@ from vicinal.reports import (
     Benchmark,
     Outcome,
     Setting,
+    Step,
     Trial,
     default_outcome,
     split,

@@ -16,8 +16,7 @@ from experiments.accuracy.grid import Spot, Table, fill, trial_of
 from experiments.accuracy.method_plots import Panel
 from experiments.accuracy.result_cache import Cells
 from experiments.accuracy.table import Entry
-from vicinal._progress import Step
-from vicinal.reports import Benchmark, Trial
+from vicinal.reports import Benchmark, Step, Trial
 
 SIZES = (5000, 10000, 20000, 40000, 60000)
 """Private records of the third figure, as far as a data set has them."""

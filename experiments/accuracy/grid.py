@@ -17,10 +17,9 @@ import numpy.typing as npt
 
 from experiments.accuracy.methods import Reply, answered, contender_of
 from experiments.accuracy.result_cache import Cells, Place, Score
-from vicinal._progress import Step
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Setting, Trial, rightness, split
+from vicinal.reports import Benchmark, Setting, Step, Trial, rightness, split
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product, starmap
 
-from vicinal._progress import Step
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports import Outcome, Setting, Trial
+from vicinal.reports import Outcome, Setting, Step, Trial
 
 
 @dataclass(frozen=True, slots=True)

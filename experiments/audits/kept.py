@@ -9,8 +9,8 @@ from time import process_time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vicinal._arrays import Floats
 from vicinal.audit import AuditTrial
 from vicinal.errors import InvalidInput
 
@@ -38,7 +38,7 @@ class KeptTrial(AuditTrial):
         self._left = {there: _read(folder, name) for there, name in _WORLDS.items()}
         self.seconds = _seconds(folder)
 
-    def play(self, present: bool) -> Floats:
+    def play(self, present: bool) -> npt.NDArray[np.float64]:
         """Return the scores of the next runs of one world."""
         left = [self._left[present]]
         while sum(map(len, left)) < self._stretch:
@@ -47,7 +47,7 @@ class KeptTrial(AuditTrial):
         self._left[present] = scores[self._stretch :]
         return scores[: self._stretch]
 
-    def _played(self, present: bool) -> Floats:
+    def _played(self, present: bool) -> npt.NDArray[np.float64]:
         """Return a fresh block, and keep it; processor seconds add up over all calls."""
         start = process_time()
         scores = np.asarray(self._trial.play(present), dtype=np.float64)
@@ -94,7 +94,7 @@ class RunFolder:
         return KeptTrial(trial, folder, stretch)
 
 
-def _read(folder: Path | None, name: str) -> Floats:
+def _read(folder: Path | None, name: str) -> npt.NDArray[np.float64]:
     path = None if folder is None else folder / f"{name}.f8"
     if path is None or not path.exists():
         return np.zeros(0)

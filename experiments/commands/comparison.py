@@ -14,8 +14,7 @@ from vicinal.cli import Json, output_folder, peak_memory, progress, write_file
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
-    from vicinal._progress import Begin
-    from vicinal.reports import Benchmark
+    from vicinal.reports import Begin, Benchmark
 
 
 NOTE = (

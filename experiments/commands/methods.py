@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +27,7 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
-    from vicinal._progress import Begin
-    from vicinal.reports import Benchmark
+    from vicinal.reports import Begin, Benchmark
 
 ACCURACY = "accuracy"
 FIGURES = "indknn-figures"
@@ -151,19 +151,21 @@ def accuracy(
     """
     from experiments.accuracy import grid
     from experiments.accuracy.methods import chosen
-    from vicinal import _checks
 
+    if features not in (HOG, SCATTERING, LITE0):
+        raise InvalidInput(f"'features' must be {HOG}, {SCATTERING} or {LITE0}. Got {features!r}.")
+    if not all(0 < value < math.inf for value in epsilon or ()):
+        raise InvalidInput(f"'epsilon' must be a number above 0. Got {epsilon}.")
     epsilons, counts, n_runs = _FULL if full else _QUICK
     table = grid.Table(
         chosen(methods, _METHODS),
-        tuple(_checks.real("epsilon", e, above=0) for e in epsilon or epsilons),
+        tuple(epsilon or epsilons),
         tuple(dict.fromkeys(queries or counts)),
         runs or n_runs,
         first_run,
         public_rows,
     )
     folder = output_folder(out)
-    features = _checks.choice("features", features, (HOG, SCATTERING, LITE0))
     agnews = agnews_train, agnews_test
     kept = folder if cache is None else output_folder(cache)
     sources = _sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())

@@ -13,9 +13,8 @@ from vicinal.cli import as_json, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal._progress import Begin
     from vicinal.datasets import Dataset
-    from vicinal.reports import Benchmark
+    from vicinal.reports import Begin, Benchmark
 
 Data = Annotated[
     Path | None,

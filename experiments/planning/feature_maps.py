@@ -17,11 +17,20 @@ import numpy.typing as npt
 from experiments.feature_cache import Vectors, cached
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
-from vicinal._progress import Begin, Step
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, Lite0Features, PublicMap, ScatteringFeatures
-from vicinal.reports import Benchmark, Setting, Trial, fitted, labels_of, split, yardstick_outcome
+from vicinal.reports import (
+    Begin,
+    Benchmark,
+    Setting,
+    Step,
+    Trial,
+    fitted,
+    labels_of,
+    split,
+    yardstick_outcome,
+)
 
 N_REFERENCE = 5000
 

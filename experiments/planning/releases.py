@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.spread import mean_and_spread
-from vicinal._progress import Step
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Setting, Trial, fitted, split
+from vicinal.reports import Benchmark, Setting, Step, Trial, fitted, split
 
 N_REFERENCE = 5000
 

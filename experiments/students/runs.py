@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.spread import mean_and_spread
-from vicinal._progress import Begin
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
@@ -36,7 +35,7 @@ from vicinal.labelling import (
     default_plan,
     transfer,
 )
-from vicinal.reports import labels_of, rightness, split
+from vicinal.reports import Begin, labels_of, rightness, split
 
 N_PUBLIC = 5000
 

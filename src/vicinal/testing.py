@@ -145,25 +145,42 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
     >>> with testing.noise_from(testing.no_noise()):
     ...     pass  # what is fitted here releases its sums as they are
     """
-    places = [module for module in _noise_users() if "randomness" in vars(module)]
-    before = [vars(module)["randomness"] for module in places]
-    for module in places:
-        vars(module)["randomness"] = lambda _=None: source
+    # Mechanisms are given their noise; whoever makes it above them does so by one name.
+    with _replaced("randomness", lambda _=None: source, ("vicinal.mechanisms", "vicinal.noise")):
+        yield
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Let searches and charges inside run on `number` threads: it must not change an answer.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> with testing.threads(3):
+    ...     pass  # what is asked here is asked by three threads
+    """
+    with _replaced("THREADS", number):
+        yield
+
+
+@contextmanager
+def _replaced(name: str, value: Any, but: tuple[str, ...] = ()) -> Iterator[None]:
+    """Replace a global in all loaded modules of vicinal that have it, but in packages `but`."""
+    places = [
+        vars(module)
+        for path, module in list(sys.modules.items())
+        if path.startswith("vicinal.") and not path.startswith((*but, __name__))
+        if name in vars(module)
+    ]
+    before = [place[name] for place in places]
+    for place in places:
+        place[name] = value
     try:
         yield
     finally:
-        for module, function in zip(places, before, strict=True):
-            vars(module)["randomness"] = function
-
-
-def _noise_users() -> list[Any]:
-    """Return the loaded modules of vicinal above the mechanisms: they make noise by one name."""
-    below = "vicinal.mechanisms", "vicinal.noise", __name__
-    return [
-        module
-        for name, module in list(sys.modules.items())
-        if name.startswith("vicinal.") and not name.startswith(below)
-    ]
+        for place, old in zip(places, before, strict=True):
+            place[name] = old
 
 
 def draw_from(owner: Any, source: NoiseSource) -> None:

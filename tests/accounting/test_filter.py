@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from vicinal.accounting._budget import UNITS, gdp_delta, unit_rate
 from vicinal.accounting._charges import afford, charge
-from vicinal.mechanisms._charging_kernels import OnePrice, scale_down
+from vicinal.mechanisms import OnePrice, scale_down
 
 pytestmark = pytest.mark.quick
 

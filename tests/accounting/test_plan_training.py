@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from vicinal.accounting._budget import zcdp_budget as budget
 from vicinal.accounting._calibrate import calibrate
 from vicinal.accounting._plan import account
-from vicinal.audit._catalogue import plan_trials
-from vicinal.cli._main import app
+from vicinal.audit import plan_trials
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
-from vicinal.linear import _descent, _model_rule
-from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.linear import PLAIN, USUAL
+from vicinal.mechanisms import IndividualGradient
 from vicinal.predictors import IndKNNClassifier
 
 DELTA = 1e-5
@@ -129,7 +129,7 @@ def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
     ).fit(X, y, public=rng.normal(size=(40, 3)))
     plan = price({**FILTER, "model_share": 0.7, "release": release})
     training = plan["releases"][0]["parts"][0]
-    assert training["steps"] == _descent.PLAIN.steps
+    assert training["steps"] == PLAIN.steps
     # 1 % of delta is kept for the grid where votes leave.
     assert training["sigma"] == pytest.approx(used[0], rel=2e-3)
 
@@ -197,7 +197,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     np.savez(tmp_path / "points.npz", x=points)
     found = planned("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
     result = json.loads(found.stdout)
-    assert result["plan"]["model_share"] == _model_rule.USUAL.share
+    assert result["plan"]["model_share"] == USUAL.share
     assert result["plan"]["outlook"] is None
     others = {option["name"]: option for option in result["alternatives"]}
     assert others["label alone"]["model_share"] == 0

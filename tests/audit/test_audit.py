@@ -12,9 +12,8 @@ from scipy.stats import binom
 from typer.testing import CliRunner
 
 from vicinal import Store
-from vicinal.accounting._budget import gdp_delta
-from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.accounting._label_only import LabelBudget
+from vicinal.accounting import LabelBudget, gdp_delta
+from vicinal.accounting import zcdp_budget as budget
 from vicinal.audit import (
     AuditResult,
     AuditTrial,
@@ -42,10 +41,9 @@ from vicinal.audit._claims import (
 from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._one_run import chance_under_dp, chance_under_mu
 from vicinal.audit._vote_trials import chances_of_first
-from vicinal.cli import _audit
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms._votes import SLACK_SHARE
+from vicinal.mechanisms import SLACK_SHARE
 
 # ---------------------------------------------------------------- bounds of rates
 
@@ -473,7 +471,7 @@ def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr(_audit.audits, "run_trials", None, raising=False)
+    monkeypatch.setattr("vicinal.audit.run_trials", None, raising=False)
     found = run("--out", tmp_path / "missing" / "report.json")
     assert found.exit_code == 2
     assert "report.json cannot be written" in found.stderr

@@ -7,13 +7,18 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from vicinal.accounting._plan import account
+from vicinal.accounting import account
 from vicinal.baselines._noisy_sgd import NoisySGDClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import _gradients, randomness
-from vicinal.mechanisms._gradients import NoisyGradient, NoisySize, SubjectRows
-from vicinal.mechanisms._planned_releases import ReleaseCounter
-from vicinal.mechanisms._randomness import BernoulliSource, SystemBernoulli
+from vicinal.mechanisms import (
+    BernoulliSource,
+    NoisyGradient,
+    NoisySize,
+    ReleaseCounter,
+    SubjectRows,
+    SystemBernoulli,
+    randomness,
+)
 
 UNIT, CLASSES = 1000.0, 4
 
@@ -127,7 +132,7 @@ def test_nobody_changes_what_others_contribute(per_subject, monkeypatch):
     batch = np.random.default_rng(0).random(slots.max() + 1) < 0.6
     alone = sum(one(gradient, place, weights)[1] for place in np.flatnonzero(batch))
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
-    monkeypatch.setattr(_gradients, "_EXACT", 7 * gradient.steps)
+    monkeypatch.setattr("vicinal.mechanisms._gradients._EXACT", 7 * gradient.steps)
     np.testing.assert_array_equal(gradient.clip_and_sum(weights, batch), alone)
 
 

@@ -19,10 +19,10 @@ from vicinal.neighbours import (
     HyperplaneLSH,
     PublicCentroids,
     Reference,
+    fill_holes,
     int8_precision,
     learn_cells,
 )
-from vicinal.neighbours._scan import fill_holes
 
 pytestmark = pytest.mark.quick
 

@@ -12,13 +12,19 @@ import shard_tools
 import store_tools as tools
 from made_up import NoNoise
 from vicinal import Store
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
-from vicinal.distributed import Coordinator, ShardMissing, ShardServer, local_transports, split
-from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._messages import TallyRequest
+from vicinal.accounting import UNITS
+from vicinal.cli import app
+from vicinal.distributed import (
+    Coordinator,
+    ShardMissing,
+    ShardServer,
+    TallyRequest,
+    local_transports,
+    shard_paths,
+    split,
+)
 from vicinal.errors import PrivacyRefused, ShardUnreachable, StorageFailed
-from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger import SQLiteDatabase
 
 SHARDS = 3
 _, TRUTH = tools.points(60, 2)

@@ -18,7 +18,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal import IndKNNClassifier
-from vicinal.engine._shard import Shard, summed
+from vicinal.engine import Shard, summed
 from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
 
 INDEXES = {

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import shard_tools
 import store_tools as tools
 import vicinal
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.features import PublicMap
 from vicinal.labelling import (
     AskedRound,
@@ -38,9 +38,9 @@ from vicinal.labelling import (
     Round,
     save_answers,
 )
-from vicinal.serving._keys import KeyFile
-from vicinal.store._receipts import SigningKey, erasure_receipt
-from vicinal.students import _files as student_files
+from vicinal.serving import KeyFile
+from vicinal.store import SigningKey, erasure_receipt
+from vicinal.students import about
 
 pytestmark = pytest.mark.quick
 
@@ -172,7 +172,7 @@ def a_student():
     student = SimpleNamespace(
         name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
     )
-    return sorted(keys_of(student_files.about(student)))
+    return sorted(keys_of(about(student)))
 
 
 def write_labels(folder):

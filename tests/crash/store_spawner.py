@@ -23,24 +23,19 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import store_tools as tools
 from vicinal.distributed import Coordinator, is_cluster, local_transports
 from vicinal.errors import StorageFailed
-from vicinal.ledger import _files
-from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._rollback_guard import RollbackGuard
-from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger import Ledger, RollbackGuard, SQLiteDatabase
 from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 COUNTED = (
     (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit", "_rollback", "scrub", "close")),
-    (os, ("fsync", "pwrite", "ftruncate")),
-    (_files, ("replace_file",)),
+    (os, ("fsync", "pwrite", "ftruncate", "replace")),
 )
 """What is counted: every statement, every commit, every write and flush of a file."""
 
 FAULTY = (
     (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit")),
-    (os, ("fsync", "pwrite", "ftruncate")),
-    (_files, ("replace_file",)),
+    (os, ("fsync", "pwrite", "ftruncate", "replace")),
 )
 """What a disk may refuse."""
 

@@ -20,9 +20,7 @@ import store_tools as tools
 from crash.shard_processes import ShardProcess
 from crash.store_spawner import Steps
 from store_tools import PEOPLE, Q, points
-from vicinal.distributed import Coordinator, ShardMissing, ShardServer
-from vicinal.distributed._changes import ClusterChanges
-from vicinal.distributed._messages import AddStaged
+from vicinal.distributed import AddStaged, ClusterChanges, Coordinator, ShardMissing, ShardServer
 
 NEW, LABELS = points(40, 8)
 NEWCOMERS = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2]

@@ -4,6 +4,7 @@ import os
 import signal
 import tempfile
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
@@ -17,8 +18,6 @@ from vicinal.labelling import (
     Round,
     transfer,
 )
-from vicinal.labelling import _journal as journal_module
-from vicinal.labelling import _loop as loop_module
 from vicinal.predictors import PrivateKNNClassifier
 
 N, D, POOL, QUESTIONS, CLASSES = 1_000, 12, 1_000, 1_000, 3
@@ -83,7 +82,7 @@ def die_at(stage: str, count: int) -> None:
         return replaced
 
     if stage.endswith("commit"):
-        journal_module.FileJournal.commit = deadly(journal_module.FileJournal.commit)
+        FileJournal.commit = deadly(FileJournal.commit)
     else:
         os.fsync = deadly(os.fsync)
 
@@ -120,7 +119,7 @@ def plan() -> LabellingPlan:
 
 
 def carry_out(folder: Path, labeller: Labeller, *death: str | int, seed: int = SEED) -> None:
-    loop_module.BLOCK = BLOCK
+    patch("vicinal.labelling._loop.BLOCK", BLOCK).start()
     if death:
         die_at(*death)
     records, _, pool = data(seed)

@@ -11,7 +11,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -41,8 +41,7 @@ from vicinal.errors import (
     ShardUnreachable,
     StorageFailed,
 )
-from vicinal.ledger._database import Database
-from vicinal.ledger._sqlite import SQLiteDatabase
+from vicinal.ledger import Database, SQLiteDatabase
 from vicinal.store import Store
 
 NONE = np.zeros(0, dtype=np.int64)

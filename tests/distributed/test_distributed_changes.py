@@ -12,7 +12,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,

@@ -11,8 +11,8 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import _shard_server
-from vicinal.ledger._rollback_guard import WitnessState
-from vicinal.store._request_batch import RequestBatch
+from vicinal.ledger import WitnessState
+from vicinal.store import RequestBatch
 
 
 def behind(parts):

@@ -4,13 +4,9 @@ import sys
 import tracemalloc
 
 import numpy as np
-import pytest
 
-import store_tools as tools
 from vicinal.distributed._splitting import PlacedSubjects
-from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import ROW_BYTES, write_all, write_subjects
+from vicinal.ledger import framed, unframed
 
 PEOPLE = 20_000
 _ROW = 256
@@ -80,25 +76,3 @@ def test_the_count_of_objects_can_fail():
     )
     assert objects > PEOPLE / 2
     assert most / PEOPLE > 60
-
-
-@pytest.mark.parametrize("people", [0, 1, 1023, 1024, 1025, 3000])
-@pytest.mark.parametrize("longest", [3, 900])
-def test_pages_are_those_of_subjects_that_come_one_by_one(tmp_path, people, longest):
-    """Fails if a row is cut elsewhere, or an id in two."""
-    rng = np.random.default_rng(people)
-    ids = [framed(f"{n}-" + "x" * int(rng.integers(longest))) for n in range(people)]
-    found = []
-    for name in ("all", "each"):
-        database = SQLiteDatabase(tmp_path / name, create=True)
-        database.create_tables()
-        with database.transaction():
-            if name == "all":
-                assert write_all(database, bytearray(b"".join(ids))) == people
-            else:
-                write_subjects(database, dict(enumerate(ids)))
-        assert [one for _, one in sorted(tools.framed_ids(database).items())] == ids
-        found.append(sorted(row for rows in database.scan("subject_pages") for row in rows))
-        database.close()
-    assert found[0] == found[1]
-    assert all(len(slots) + len(framed_ids) <= ROW_BYTES for _, _, slots, framed_ids in found[0])

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from experiments.__main__ import app as experiments
-from vicinal.cli._main import app
+from vicinal.cli import app
 
 ROOT = Path(__file__).parents[2]
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")

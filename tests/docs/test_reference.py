@@ -8,7 +8,7 @@ import pytest
 
 from docs.site import api, commands, errors, links, plans
 from vicinal.accounting import KINDS
-from vicinal.cli._main import Commands
+from vicinal.cli import Commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from experiments.__main__ import app as experiments
-from vicinal._lazy import declared_exports
-from vicinal.cli._main import app as vicinal
+from vicinal.cli import app as vicinal
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
@@ -38,13 +37,14 @@ def text_of(path: Path) -> str:
 @cache
 def names_in(path: Path) -> frozenset[str]:
     """Return what a module defines or imports at its top level; of a package, what it exports."""
-    nodes = list(ast.walk(ast.parse(text_of(path))))
+    stub = path.with_suffix(".pyi")
+    texts = [text_of(place) for place in (path, stub) if place.exists()]
+    nodes = [node for text in texts for node in ast.walk(ast.parse(text))]
     names = {getattr(node, "name", None) for node in nodes}
     names |= {node.id for node in nodes if isinstance(node, ast.Name)}
     names |= {alias.asname or alias.name for node in nodes for alias in getattr(node, "names", ())
               if isinstance(alias, ast.alias)}  # fmt: skip
-    exported = declared_exports(path.parent)[0] if path.name == "__init__.py" else {}
-    return frozenset(exported) | frozenset(name for name in names if name)
+    return frozenset(name for name in names if name)
 
 
 def is_there(dotted: str) -> bool:

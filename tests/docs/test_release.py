@@ -61,12 +61,12 @@ def test_the_wheel_says_what_it_is(wheel):
 
 
 def test_without_the_digits_it_is_said_what_to_install(monkeypatch, tmp_path):
-    from vicinal.datasets import _arrays
+    from vicinal.datasets import load_mnist
     from vicinal.errors import MissingExtra
 
-    monkeypatch.setattr(_arrays, "files", lambda _: tmp_path)
+    monkeypatch.setattr("vicinal.datasets._dataset.files", lambda _: tmp_path)
     with pytest.raises(MissingExtra, match=r"vicinal\[demo\]"):
-        _arrays.load_mnist()
+        load_mnist()
 
 
 def test_the_version_is_one():

@@ -5,9 +5,7 @@ import pytest
 
 from made_up import NoNoise
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._charges import charge
-from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
+from vicinal.accounting import UNITS, charge, charge_table, label_budget, one_coordinate_rdp
 from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NoisyLabels, SubjectTable, VoteGrid
 from vicinal.neighbours import Cosine, NeighbourLists

@@ -5,7 +5,7 @@ import pytest
 
 from made_up import corners as data
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.engine._proxy_ledger import RETIRED, ProxyLedger
 from vicinal.engine._shard import Shard
 from vicinal.errors import InvalidInput

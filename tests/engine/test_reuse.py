@@ -8,7 +8,7 @@ from sklearn.base import clone
 
 from made_up import corners as data
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.engine._answer_reuse import FLOOR, AnsweredNeighbours, ConfidenceGate
 from vicinal.engine._engine import UNKNOWN, observe
 from vicinal.engine._noise_schedule import ASKED_SHARE, GATE_OPENS, GatedNoiseSchedule, asked_of

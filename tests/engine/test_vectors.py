@@ -13,17 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from made_up import NoNoise
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal.accounting import UNITS, charge_table, label_budget
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
+    UNIT,
     DeltaSlackAccountant,
     NoisyLabels,
     NoisyVotes,
+    RecordVectors,
     SubjectTable,
     VoteGrid,
+    joined,
 )
-from vicinal.mechanisms._subject_table import UNIT, RecordVectors, joined
 from vicinal.neighbours import Cosine, NeighbourLists
 
 FULL = 4094**2

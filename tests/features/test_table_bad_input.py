@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, VicinalError
 from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
 from vicinal.store import Store, StoreExtractor

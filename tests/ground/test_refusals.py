@@ -15,13 +15,10 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._label_only import LINE_GRID
+from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._audiences import StoredAccount
-from vicinal.mechanisms import VoteRelease, _private_knn
-from vicinal.mechanisms import _interactions as module
-from vicinal.mechanisms._interactions import REGISTRY, Claimed, id_digests, row_digests
+from vicinal.ledger import StoredAccount
+from vicinal.mechanisms import REGISTRY, Claimed, VoteRelease
 
 counts = pytest.mark.counts_interactions
 Q, R, X, Y = tools.Q, tools.R, tools.X, tools.Y
@@ -151,7 +148,7 @@ def test_nothing_takes_charges_back():
 
 
 def steps_of(records, monkeypatch):
-    monkeypatch.setattr(_private_knn, "_MOST_HITS", 30 * 50)
+    monkeypatch.setattr("vicinal.mechanisms._private_knn._MOST_HITS", 30 * 50)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
@@ -261,16 +258,16 @@ def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
 @counts
 def test_refused_fits_tell_one_noisy_size(monkeypatch):
     """Fails if every refused fit draws a size anew: their mean is the size."""
-    from vicinal.planning import _engine_factory
+    from vicinal.planning import PublicFacts
 
     sizes = []
-    radius = _engine_factory.PublicFacts.radius
+    radius = PublicFacts.radius
 
     def refused(facts):
         sizes.append(facts.n_records)
         raise InvalidInput("late")
 
-    monkeypatch.setattr(_engine_factory.PublicFacts, "radius", refused)
+    monkeypatch.setattr(PublicFacts, "radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -279,7 +276,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(_engine_factory.PublicFacts, "radius", radius)
+    monkeypatch.setattr(PublicFacts, "radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()
@@ -338,7 +335,7 @@ def test_planned_interactions_are_priced_together():
 def test_other_plans_do_not_share():
     one, two = ind_knn(interactions=2), ind_knn(interactions=2, epsilon=3.0)
     assert one.epsilon != two.epsilon
-    assert fitted(one)._settings.terms != fitted(two)._settings.terms
+    assert fitted(one)._settings.plan_identity != fitted(two)._settings.plan_identity
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "all", None, True])
@@ -382,33 +379,6 @@ def test_a_search_in_a_simulation_or_on_public_records_works(given):
 
 
 # ------------------------------------------------------------ digests
-
-
-def test_digests_know_rows_labels_and_ids_only():
-    rng = np.random.default_rng(1)
-    rows, labels = rng.normal(size=(50, 7)), rng.integers(0, 2, 50)
-    found = row_digests(rows, labels)
-    mixed = rng.permutation(50)
-    np.testing.assert_array_equal(row_digests(rows[mixed], labels[mixed]), found[mixed])
-    assert not (row_digests(rows, 1 - labels) == found).any()
-    zeros = np.zeros((1, 3))
-    assert row_digests(zeros, labels[:1]) == row_digests(-zeros, labels[:1])
-    assert len(np.unique(row_digests(np.arange(4e4).reshape(-1, 1), np.zeros(40_000)))) == 40_000
-    ids = id_digests([5, "5", "05", "é", "x" * 1000, "x" * 1001])
-    assert ids[0] == ids[1]
-    assert len(np.unique(ids)) == 5
-    assert id_digests(["5"])[0] == ids[0]
-    assert len(id_digests([])) == 0
-
-
-def test_another_process_has_other_digests(monkeypatch):
-    rows, labels = np.ones((1, 2)), np.zeros(1)
-    before = row_digests(rows, labels)
-    monkeypatch.setattr(module, "_key", lambda: b"another")
-    module._keys.cache_clear()
-    after = row_digests(rows, labels)
-    module._keys.cache_clear()
-    assert before != after
 
 
 @counts

@@ -14,16 +14,14 @@ from pyarrow import csv, parquet
 from store_tools import PLAN, Q, R, points, units
 from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
-from vicinal.cli._records import listed_ids
+from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
-from vicinal.datasets._tables import _MISSING
 from vicinal.errors import InvalidInput
-from vicinal.labelling._labellers import IndKNNLabeller
-from vicinal.ledger._id_encoding import framed, unframed
-from vicinal.mechanisms._teachers import teachers_of
-from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
-from vicinal.predictors._inputs import FitInputs
-from vicinal.serving._app import checked_ids
+from vicinal.labelling import IndKNNLabeller
+from vicinal.ledger import framed, unframed
+from vicinal.mechanisms import teachers_of
+from vicinal.predictors import FitInputs, IndKNNClassifier, PrivateKNNClassifier
+from vicinal.serving import checked_ids
 from vicinal.store import Presence, Store
 
 FAULTS = {
@@ -358,7 +356,7 @@ def by_command(_, who):
 
 
 DOORS = (by_csv, by_parquet, by_npz, by_list, by_http, by_command, lambda _, who: [who])
-UNUSUAL = {*_MISSING, ".", ".."}
+UNUSUAL = {"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", ".", ".."}
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))

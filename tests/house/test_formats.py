@@ -1,5 +1,6 @@
 """Every file that carries a format has format 1, and any other is refused by name."""
 
+import hashlib
 import io
 import json
 import re
@@ -10,7 +11,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed._folders import ClusterDescription
+from vicinal.distributed import ClusterDescription
 from vicinal.errors import InvalidInput, OtherFormat, StorageFailed
 from vicinal.labelling import (
     FileJournal,
@@ -19,9 +20,8 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
-from vicinal.serving._keys import KeyFile
-from vicinal.store import Store
-from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
+from vicinal.serving import KeyFile
+from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt
 
 REFUSAL = re.compile(r" has format 7; this version of vicinal reads format 1\.$")
 
@@ -114,17 +114,20 @@ def of_answers(path):
 
 def of_student(path):
     torch = pytest.importorskip("torch", reason="torch is not installed (extra `students`)")
-    from vicinal.students import _files
+    from vicinal import students
 
     images = SimpleNamespace(shape=(8, 8), mean=(0.0,), deviation=(1.0,))
-    about = _files.about(
+    about = students.about(
         SimpleNamespace(
             name="mlp", classes=(0, 1), preprocessing=images, ranges=(), guarantee={}, second=None
         )
     )
     assert about["format"] == 1
-    torch.save({"about": json.dumps({**about, "format": 7})}, path)
-    return lambda: _files.load(path)
+    content = io.BytesIO()
+    torch.save({"about": json.dumps({**about, "format": 7})}, content)
+    sealed = content.getvalue()[:-2] + (64).to_bytes(2, "little")  # the digest is a comment
+    path.write_bytes(sealed + hashlib.sha256(sealed).hexdigest().encode())
+    return lambda: students.load(path)
 
 
 WRITERS = [

@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from made_up import Cut, cut_after_first_block, records_and_pool
+from made_up import Cut, components_for_few, cut_after_first_block, records_and_pool
 from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.labelling import (
@@ -23,7 +23,6 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
-from vicinal.linear import _model_rule
 
 C = 3
 
@@ -468,8 +467,7 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     world, tmp_path, monkeypatch, components
 ):
     if components:
-        monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
-        monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+        components_for_few(monkeypatch)
     killed = labeller(world, model_share=0.5, n_records=900)
     cut_after_first_block(killed, monkeypatch)
     with pytest.raises(Cut):

@@ -5,7 +5,7 @@ import pytest
 
 from made_up import records_and_pool
 from vicinal import labelling
-from vicinal.accounting._plan import account
+from vicinal.accounting import account
 from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import FileJournal, FixedPlanLabeller, LabellingPlan, LabellingTask, Round

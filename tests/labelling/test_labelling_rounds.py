@@ -6,14 +6,9 @@ import numpy as np
 import pytest
 
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.predictors._reembedding import (
-    SpentBudget,
-    reembed,
-    resume,
-    spent_budget,
-)
+from vicinal.predictors import SpentBudget, reembed, resume, spent_budget
 
 N, M, C = 600, 200, 3
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from made_up import Cut, clouds, cut_after_first_block, records_and_pool
 from vicinal import IndKNNClassifier, labelling
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import (
@@ -24,8 +24,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
-from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._votes import VoteRelease
+from vicinal.mechanisms import GradientRelease, VoteRelease
 
 C, POOL, ASKED = 3, 700, 300
 PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
@@ -253,27 +252,3 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
         chosen = "--network", "mlp", "--soft-share", 0
         run("student", tmp_path / "answers.npz", *files[2:], *out, *chosen)
         assert students.load(tmp_path / "student.pt").name == "mlp"
-
-
-def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    from vicinal.cli._labelling import StudentOptions
-
-    given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
-    options = StudentOptions(**given)
-    assert options.recipe(3, 0, released=True).ensemble
-    assert not options.recipe(3, 0).ensemble
-    asked = [options.recipe(3, 0, released=released) for released in (True, False)]
-    assert [(how.network, how.steps) for how in asked] == [("deep", 1600), ("small", 800)]
-    for others in ({"overlapping": True}, {"network": "small"}, {"augmentation": "clothes"}):
-        assert replace(options, **others).recipe(3, 0, released=True).network == "small"
-    assert replace(options, steps=5).recipe(3, 0, released=True).steps == 5
-    published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
-    assert not published.recipe(3, 0, released=True).ensemble
-    with pytest.raises(InvalidInput, match="onnx"):
-        replace(published, ensemble=True).recipe(3, 0, released=True)
-    vectors = StudentOptions(tmp_path / "s.pt", onnx=tmp_path / "s.onnx")
-    how = vectors.recipe(2, 0, released=True)
-    assert (how.network, how.method, how.ensemble) == ("kernel", "plain", True)
-    assert not replace(vectors, soft_share=0).recipe(2, 0, released=True).ensemble
-    assert not vectors.recipe(2, 0).ensemble

@@ -19,8 +19,7 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import Tables
-from vicinal.store import Store
-from vicinal.store._request_batch import RequestBatch
+from vicinal.store import RequestBatch, Store
 
 KEY = bytes(32)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import MemoryLedger, _audiences
 from vicinal.ledger._answers import AnswerBlock

@@ -7,8 +7,8 @@ from vicinal.linear import _kernel_map, _model_rule
 from vicinal.linear._kernel_map import KernelMap
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._private_model import LinearModel
-from vicinal.mechanisms._gradients import whole_weights
-from vicinal.neighbours._kernels import FLOAT32, unit_vectors
+from vicinal.mechanisms import whole_weights
+from vicinal.neighbours import FLOAT32, unit_vectors
 
 D, M, WIDTH = 70, 600, 40
 RNG = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from vicinal.linear._model_features import (
     scores_of,
     shrunk,
 )
-from vicinal.mechanisms._gradients import WEIGHT_STEPS
+from vicinal.mechanisms import WEIGHT_STEPS
 
 D = 4
 FEATURES = ModelFeatures.planned(D)

@@ -5,14 +5,13 @@ import pytest
 
 from made_up import clouds
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._plan import account
+from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import _model_rule, _private_model
 from vicinal.linear._descent import longest_step
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._model_rule import ModelRule
-from vicinal.planning import IndKNNPlan, _engine_factory, _plan
+from vicinal.planning import IndKNNPlan
 
 N, D, CLASSES = 500, 5, 3
 
@@ -63,7 +62,8 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     made = []
     honest = _private_model.train
     monkeypatch.setattr(
-        _engine_factory, "train", lambda *args: made.append(args[5]) or honest(*args)
+        "vicinal.planning._engine_factory.train",
+        lambda *args: made.append(args[5]) or honest(*args),
     )
     assert fitted()._engine.votes.noise is made[0]
 
@@ -216,7 +216,7 @@ def test_votes_without_noise_do_not_outvote_the_model(monkeypatch):
     changed = []
     for least in (0.0, 1e3):
         rule = ModelRule(asked=0.5, least_prior=least)
-        monkeypatch.setattr(_plan, "chosen_rule", lambda *_, rule=rule: rule)
+        monkeypatch.setattr("vicinal.planning._plan.chosen_rule", lambda *_, rule=rule: rule)
         classifier = fitted(epsilon=50.0)
         answers = classifier.query(Q)
         scores = classifier._model.prior(Q)

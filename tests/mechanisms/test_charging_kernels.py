@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from made_up import NoNoise
+from vicinal import testing
 from vicinal.accounting import UNITS, charge, unit_rate
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
@@ -18,7 +19,7 @@ from vicinal.mechanisms import (
     _charging,
     noisy_size,
 )
-from vicinal.mechanisms._charging_kernels import (
+from vicinal.mechanisms._charging import (
     ALL_SUBJECTS,
     KernelWeights,
     NeighbourArrays,
@@ -31,7 +32,7 @@ from vicinal.mechanisms._charging_kernels import (
     scale_down,
 )
 from vicinal.mechanisms._subject_table import towards_zero
-from vicinal.neighbours import LEVELS, Cosine, NeighbourLists, _scan
+from vicinal.neighbours import LEVELS, Cosine, NeighbourLists
 
 NO_LIMIT = DeltaSlackAccountant(1e-5, needed=False)
 
@@ -176,11 +177,10 @@ def test_no_two_threads_work_in_the_same_memory(monkeypatch):
     monkeypatch.setattr(_charging, "Scratch", kept)
     monkeypatch.setattr(_charging, "_TILE", 16)
     monkeypatch.setattr(_charging, "_ALONE", 1)
-    for module in (_charging, _scan):
-        monkeypatch.setattr(module, "THREADS", 3)
     votes = NoisyVotes(Cosine(), 2, 1, 0.5, VoteGrid(1 << 22), NoNoise(), NO_LIMIT)
     subjects = crowd(*[1] * 60, *[2] * 20)
-    votes.release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
+    with testing.threads(3):
+        votes.release(np.array([30.0])).contribute_and_charge(one_query(100), subjects)
     arrays = {array.ctypes.data for scratch in scratches for array in scratch}
     assert len(scratches) == 6
     assert len(arrays) == 18

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from made_up import NoNoise
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._gaussian import grid_slack
+from vicinal.accounting import UNITS, grid_slack
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import (
     DeltaSlackAccountant,

@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import clouds
+from made_up import clouds, components_for_few
 from vicinal import IndKNNClassifier
-from vicinal.cli._main import app
-from vicinal.linear import _descent, _model_rule
+from vicinal.cli import app
+from vicinal.linear import OF_COMPONENTS, RULE_OF_COMPONENTS
 from vicinal.neighbours import Cosine, int8_precision
-from vicinal.planning import IndKNNPlan, PlanChoice, _plan_model
-from vicinal.planning._plan_model import played_model
-from vicinal.planning._plan_simulation import SimulationSetup, simulate
+from vicinal.planning import IndKNNPlan, PlanChoice, _plan_simulation
+from vicinal.planning._plan_simulation import SimulationSetup, played_model, simulate
 
 
 def plan_of(n_classes, n_records, n_queries, epsilon, **more):
@@ -52,13 +51,13 @@ def test_it_plays_what_fit_finds(played):
 
 
 def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
-    seen, honest = [], _plan_model._trained
+    seen, honest = [], _plan_simulation._trained
 
     def watched(X, labels, others, *rest):
         seen.append((X.copy(), others.copy()))
         return honest(X, labels, others, *rest)
 
-    monkeypatch.setattr(_plan_model, "_trained", watched)
+    monkeypatch.setattr(_plan_simulation, "_trained", watched)
     points = stage().reference.points
     played_model(points, LABELS, WISH, 3)
     (first, judged), (second, others) = seen
@@ -94,11 +93,10 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
 
 def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     """With many features and public rows: components of a kernel, and fewer queries asked."""
-    monkeypatch.setattr(_model_rule, "LEAST_MANY", D)
-    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", len(R))
+    components_for_few(monkeypatch)
     setup = stage()
     share = WISH.on(setup.reference).replanned(model_share=0).model_by_rule
-    assert share == _model_rule.OF_COMPONENTS.share
+    assert share == RULE_OF_COMPONENTS.share
     wish = WISH.on(setup.reference).replanned(model_share=share)
     beside = setup.beside_model(wish, 0)
     fitted = IndKNNClassifier(
@@ -114,4 +112,4 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     same = beside.model.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
-    assert wish.model_steps == _descent.OF_COMPONENTS.steps
+    assert wish.model_steps == OF_COMPONENTS.steps

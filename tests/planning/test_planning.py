@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.engine._noise_schedule import dimension, expected_neighbors, fitting_neighbors
+from vicinal.engine import dimension, expected_neighbors, fitting_neighbors
 from vicinal.neighbours import RBF, Cosine, Reference
 
 PLAN = 60_000, 1000, 0.05, 10

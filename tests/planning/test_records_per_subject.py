@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from made_up import clouds
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
+from vicinal.accounting import UNITS
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.planning import IndKNNPlan, PlanChoice
 

@@ -8,13 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier
-from vicinal.cli._main import app
-from vicinal.engine import _noise_schedule as _planning
+from vicinal.cli import app
+from vicinal.engine import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference, int8_precision
 from vicinal.planning import GATE, IndKNNPlan, PlanChoice
 from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
-from vicinal.reports import _plan_report as outlook
 
 
 def plan_of(n_classes, n_records, n_queries, epsilon, **more):
@@ -72,7 +71,7 @@ def test_noise_fits_a_given_number_of_neighbours():
 
 def test_a_busy_record_lasts_as_long_as_planned():
     choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS))
-    assert choice.lasts == pytest.approx(_planning.HEADROOM * WISH.n_queries, rel=0.01)
+    assert choice.lasts == pytest.approx(HEADROOM * WISH.n_queries, rel=0.01)
     assert choice.participations == pytest.approx(800 * choice.n_neighbors / N)
 
 
@@ -132,7 +131,7 @@ def test_an_outlook_foretells_what_the_classifier_does(stage, epsilon):
     X, y = data(0, N)
     queries, truth = data(3, 800)
     wish = WISH.replanned(epsilon=epsilon)
-    found = outlook._option("as it stands", wish, stage, 0).outlook
+    found = simulate(stage, PlanChoice.of(wish, stage.reference))
     classifier = IndKNNClassifier(
         range(CLASSES), epsilon, 1e-5, 800, n_records=N, model_share=0, simulation_seed=0
     ).fit(X, y, public=PUBLIC)

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.planning import IndKNNPlan, PlanChoice
-from vicinal.targets import declared_target
-from vicinal.targets._numbers import NumberAnswers
+from vicinal.targets import NumberAnswers, declared_target
 
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},

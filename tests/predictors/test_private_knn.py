@@ -12,19 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
-from scipy.stats import chisquare
 from sklearn.base import clone
 
-from vicinal.accounting._plan import account
-from vicinal.baselines._pate import PATEClassifier
+from vicinal import testing
+from vicinal.accounting import account
+from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import randomness
-from vicinal.mechanisms._planned_releases import FINEST, NoisyMax, NoisyThreshold, ReleaseCounter
-from vicinal.mechanisms._private_knn import ClippedVotes, NearestOfSample, OneHotVotes
-from vicinal.mechanisms._randomness import SimulatedBernoulli, SystemBernoulli, bernoulli_source
-from vicinal.neighbours import RBF, Precision, _poisson_knn, _scan
-from vicinal.neighbours._kernels import FLOAT32
-from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN, _scattered
+from vicinal.mechanisms import (
+    FINEST,
+    ClippedVotes,
+    NearestOfSample,
+    NoisyMax,
+    NoisyThreshold,
+    OneHotVotes,
+    ReleaseCounter,
+    SimulatedBernoulli,
+    SystemBernoulli,
+    bernoulli_source,
+    randomness,
+)
+from vicinal.neighbours import FLOAT32, NO_RECORD, RBF, PoissonKNN, Precision
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 
 # ---------------------------------------------------------------- who votes
@@ -101,38 +108,37 @@ def test_either_way_chooses_the_same_of_the_same_sample():
 
 @pytest.mark.entropy
 @pytest.mark.parametrize("count", [1, 2, 3, 50])
-def test_queries_side_by_side_have_neighbours_of_their_own(monkeypatch, count):
+def test_queries_side_by_side_have_neighbours_of_their_own(count):
     """Fails if threads mix up or share the candidates of their queries, or leave some out.
 
     Whatever is drawn: everybody takes part.
     """
-    monkeypatch.setattr(_scan, "THREADS", count)
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
     sample = NearestOfSample(
         PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
     )
-    chosen = sample.draw(queries, sample.candidates(queries))
+    with testing.threads(count):
+        chosen = sample.draw(queries, sample.candidates(queries))
     for rows, query in zip(chosen, queries, strict=True):
         assert sorted(rows) == sorted(by_definition(integers, slots, query, [True] * subjects, 7))
 
 
 @pytest.mark.entropy
-def test_queries_side_by_side_have_coins_of_their_own(monkeypatch):
+def test_queries_side_by_side_have_coins_of_their_own():
     """Fails if threads share coins: the same query twice must meet two independent samples.
 
     By chance with probability 2e-12, that of seven standard deviations.
     """
-    monkeypatch.setattr(_scan, "THREADS", 2)
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
     sample = NearestOfSample(walk, 0.5, SystemBernoulli())
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
-        left, right = (
-            set(rows[rows != NO_RECORD]) for rows in sample.draw(same, sample.candidates(same))
-        )
+        with testing.threads(2):
+            drawn = sample.draw(same, sample.candidates(same))
+        left, right = (set(rows[rows != NO_RECORD]) for rows in drawn)
         alike += 64 - len(left ^ right)
     assert abs(alike - 6400) < 7 * np.sqrt(12800 / 4)
 
@@ -198,17 +204,6 @@ def test_candidates_are_all_inside_a_radius():
         assert distances[inside].max() < np.delete(distances, inside).min()
 
 
-def test_the_probes_follow_no_pattern():
-    """Fails if records that come in rounds are probed in some places of the round only."""
-    for period in (10, 58, 64):
-        places = _scattered(period * 1000, 20 * period)
-        assert len(set(places.tolist())) == 20 * period
-        assert chisquare(np.bincount(places % period, minlength=period)).pvalue > 1e-6
-    stride = np.arange(0, 58_000, 58)
-    assert len(set((stride % 58).tolist())) == 1
-    np.testing.assert_array_equal(_scattered(5, 9), np.arange(5))
-
-
 def test_nobody_and_few_can_be_asked():
     for size in (0, 1, 3):
         integers, slots, subjects = people(size)
@@ -238,29 +233,6 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
             assert len(with_them - without) <= 1
             assert len(without - with_them) <= 1
             assert all(slots[row] == gone for row in with_them - without)
-
-
-@pytest.mark.parametrize("kind", ["spread", "narrow", "equal", "outlier", "extremes"])
-@pytest.mark.parametrize("size", [0, 5, 511, 512, 1500])
-@pytest.mark.parametrize("k", [1, 5, 300, 1500])
-def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
-    kind: str, size: int, k: int
-) -> None:
-    rng = np.random.default_rng(size + k)
-    near = {
-        "spread": rng.integers(-(2**31), 2**31, size),
-        "narrow": rng.integers(-5, 5, size),
-        "equal": np.full(size, -(2**31)),
-        "outlier": np.where(np.arange(size) == 3, 2**31 - 1, rng.integers(0, 9, size)),
-        "extremes": rng.choice([-(2**31), 2**31 - 1], size),
-    }[kind]
-    rows = rng.permutation(size).astype(np.int32)
-    chosen = np.full((1, k), NO_RECORD, dtype=np.int32)
-    lists = np.array([0, size]), rows, near.astype(np.int32)
-    _poisson_knn._first_records(*lists, np.arange(size), chosen)
-    expected = rows[np.lexsort((rows, -near))][:k]
-    assert sorted(chosen[0, :size]) == sorted(expected)
-    assert (chosen[0, size:] == NO_RECORD).all()
 
 
 # ---------------------------------------------------------------- votes
@@ -512,12 +484,10 @@ def test_no_more_than_planned():
 
 def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
-    from vicinal.mechanisms import _private_knn
-
     X, y = data()
     done = []
-    monkeypatch.setattr(_private_knn, "_MOST_HITS", 700)
-    monkeypatch.setattr(_private_knn, "BLOCK", 16)
+    monkeypatch.setattr("vicinal.mechanisms._private_knn._MOST_HITS", 700)
+    monkeypatch.setattr("vicinal.mechanisms._private_knn.BLOCK", 16)
     answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
     assert len(answers) == 40
     assert done == [16, 16, 8]

@@ -8,8 +8,7 @@ from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import IndKNNPlan
-from vicinal.targets import _averages, _label_sets
-from vicinal.targets._numbers import NumberAnswers
+from vicinal.targets import NumberAnswers
 
 N, D, Q = 60, 5, 25
 
@@ -319,21 +318,3 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
 def test_a_typical_range_that_does_not_fit_is_refused(more, message):
     with pytest.raises(InvalidInput, match=message):
         settings_of(**{**TYPICAL, **more})
-
-
-@pytest.mark.parametrize("tau", [None, 1.0, 2.5])
-def test_vectors_of_label_sets_are_short_enough(tau):
-    sets = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], dtype=bool)
-    lengths = np.linalg.norm(_label_sets.label_vectors(sets, tau).dense(), axis=1)
-    assert (lengths <= 1).all()
-    assert lengths[-1] == pytest.approx(1, abs=1e-6)
-
-
-def test_quantiles_of_a_known_distribution():
-    edges = np.array([0.0, 1.0, 3.0, 4.0])
-    shares = _averages.distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
-    np.testing.assert_allclose(shares, [[0.5, 0.9], [0.45, 0.45], [0.0, 1.0]])
-    np.testing.assert_allclose(_averages.quantile(shares[:1], edges, 0.7), [2.0])
-    for level in (0.0, 0.5, 1.0):
-        found = _averages.quantile(shares, edges, level)
-        assert ((found >= 0) & (found <= 4)).all()

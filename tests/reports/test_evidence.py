@@ -14,9 +14,8 @@ from sklearn.pipeline import make_pipeline
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
-from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.cli._audit import read_audit
-from vicinal.cli._main import app
+from vicinal.accounting import zcdp_budget as budget
+from vicinal.cli import app, read_audit
 from vicinal.errors import InvalidInput
 from vicinal.reports._deployment_certificate import (
     certificate_page,

@@ -11,7 +11,7 @@ from experiments.planning import feature_maps
 from experiments.planning.feature_maps import FeatureMap, measure
 from experiments.planning.releases import WAYS
 from vicinal.features import HOGFeatures, ScatteringFeatures
-from vicinal.reports._demo import Setting
+from vicinal.reports import Setting
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.students import attributes as wing
-from vicinal.accounting._plan import account
+from vicinal.accounting import account
 
 # Three people to train on, with 1, 2 and 3 attributes; an age is one of them.
 TABLE = """split,identity,gender,age,hat

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from store_tools import make
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.serving._keys import KeyCache, KeyFile
 

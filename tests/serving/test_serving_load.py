@@ -16,7 +16,7 @@ pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 from store_tools import Q, make, points
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.serving._keys import KeyFile
 from vicinal.serving._settings import ServiceSettings
 from vicinal.store import Store

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from experiments.__main__ import app as experiments
 from experiments.smoothed import figures, reference, tables
 from experiments.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
-from vicinal.cli._main import app
+from vicinal.cli import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 TABLE = Path(tables.__file__).parent / "data" / ELECTORAL_UNITS

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from statistical.power import CONFIDENCE
-from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
-from vicinal.audit._visits import Damage
+from vicinal.audit import Damage, IndKNNAudit, all_trials, carry_out, one_run
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -10,13 +10,11 @@ from scipy.stats import norm
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
 from statistical.worlds import audit, charge_only
-from vicinal import IndKNNClassifier
-from vicinal.accounting._label_only import charge_table, label_budget
-from vicinal.audit._visits import universes
+from vicinal import IndKNNClassifier, testing
+from vicinal.accounting import charge_table, label_budget
+from vicinal.audit import universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
-from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.planning import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -100,18 +98,8 @@ def skip_the_charge(patch):
     charge_only(patch, LabelRelease, np.zeros_like)
 
 
-class ThirdOfTheNoise(NoiseSource):
-    """A third of the noise that was paid for."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):
-        """Return too little noise."""
-        return SystemNoise().discrete_gaussian(scale // 3, size)
-
-
 def cut_the_noise(patch):
-    patch.setattr(_engine_factory, "randomness", lambda _: ThirdOfTheNoise())
+    patch.setattr("vicinal.planning._engine_factory.randomness", lambda _: testing.weak_noise(3))
 
 
 @pytest.mark.parametrize(

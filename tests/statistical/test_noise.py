@@ -18,8 +18,7 @@ from statistical.laws import (
     two_samples_p,
 )
 from statistical.power import LAW_DRAWS, ORACLE_DRAWS, P_VALUE, SPREAD_DRAWS
-from vicinal.noise import NoiseSource, SimulatedNoise, SystemNoise
-from vicinal.noise._source import MAX_SCALE
+from vicinal.noise import MAX_SCALE, NoiseSource, SimulatedNoise, SystemNoise
 
 pytestmark = pytest.mark.statistical
 

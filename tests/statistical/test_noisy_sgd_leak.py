@@ -16,12 +16,16 @@ from scipy.stats import chisquare, norm
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, worst_over_all_data
-from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.baselines._noisy_sgd import BIAS, NoisySGDClassifier
-from vicinal.mechanisms import _gradients, randomness
-from vicinal.mechanisms._gradients import NoisyGradient, SubjectRows
-from vicinal.mechanisms._planned_releases import ReleaseCounter
-from vicinal.mechanisms._randomness import SystemBernoulli
+from vicinal.accounting import SubsampledGaussian
+from vicinal.baselines import BIAS, NoisySGDClassifier
+from vicinal.mechanisms import (
+    NoisyGradient,
+    ReleaseCounter,
+    SubjectRows,
+    SystemBernoulli,
+    gradient_grid,
+    randomness,
+)
 
 pytestmark = pytest.mark.statistical
 
@@ -120,15 +124,16 @@ def test_the_weights_of_one_step_have_the_law():
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = _gradients.gradient_grid
+    honest = gradient_grid
     patch.setattr(
-        _gradients, "gradient_grid", lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2)
+        "vicinal.mechanisms._gradients.gradient_grid",
+        lambda sigma: (honest(sigma)[0], honest(sigma)[1] // 2),
     )
 
 
 def unclipped(patch):
     """Sum whole gradients: at weights 0 they are sqrt(2) bounds long."""
-    patch.setattr(_gradients, "clipped_residuals", _without_clipping)
+    patch.setattr("vicinal.mechanisms._gradients.clipped_residuals", _without_clipping)
 
 
 def _without_clipping(scores, labels, norms, per_score, factor, bound):  # noqa: ARG001 (as there)

@@ -17,10 +17,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
-from vicinal.accounting._plan import Plan
-from vicinal.baselines._pate import PATEClassifier
-from vicinal.mechanisms import _teachers
-from vicinal.mechanisms._planned_releases import NoisyMax
+from vicinal.accounting import Plan
+from vicinal.baselines import PATEClassifier
+from vicinal.mechanisms import NoisyMax, teachers_of
 
 pytestmark = pytest.mark.statistical
 
@@ -121,12 +120,15 @@ def equal_parts(patch):
     def cut(ids, key, n_teachers):  # noqa: ARG001 (takes the place of a function)
         return rng.permutation(len(ids)) % n_teachers
 
-    patch.setattr(_teachers, "teachers_of", cut)
+    patch.setattr("vicinal.mechanisms._teachers.teachers_of", cut)
 
 
 def one_teacher(patch):
     """Give everybody the same teacher."""
-    patch.setattr(_teachers, "teachers_of", lambda ids, *_: np.zeros(len(ids), dtype=np.int64))
+    patch.setattr(
+        "vicinal.mechanisms._teachers.teachers_of",
+        lambda ids, *_: np.zeros(len(ids), dtype=np.int64),
+    )
 
 
 BROKEN = {
@@ -144,12 +146,12 @@ def test_a_broken_mechanism_is_caught(monkeypatch, broken):
 
 
 def test_teachers_by_record_are_caught(monkeypatch):
-    honest = _teachers.teachers_of
+    honest = teachers_of
 
     def by_record(ids, key, n_teachers):
         return honest(list(range(len(ids))), key, n_teachers)
 
-    monkeypatch.setattr(_teachers, "teachers_of", by_record)
+    monkeypatch.setattr("vicinal.mechanisms._teachers.teachers_of", by_record)
     assert law_p(ask(MANY[0], 3, MANY[1]), law_of_a_person_of_four()) < P_VALUE
 
 

@@ -15,13 +15,10 @@ from scipy.special import ndtr
 
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
-from vicinal.accounting._composition import Composition
-from vicinal.accounting._label_only import NoisyLabel
-from vicinal.accounting._screening import Screening
-from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold
-from vicinal.mechanisms._private_knn import NearestOfSample
-from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN
-from vicinal.predictors._private_knn import PrivateKNNClassifier
+from vicinal.accounting import Composition, NoisyLabel, Screening
+from vicinal.mechanisms import NearestOfSample, NoisyMax, NoisyThreshold
+from vicinal.neighbours import NO_RECORD, PoissonKNN
+from vicinal.predictors import PrivateKNNClassifier
 
 pytestmark = pytest.mark.statistical
 

@@ -10,15 +10,19 @@ import numpy as np
 import pytest
 
 from made_up import clouds
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger._audiences import StoredAccount
-from vicinal.linear import _descent
-from vicinal.linear._model_features import ModelFeatures
-from vicinal.mechanisms import _linear_model, randomness
-from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.store import Store, _private_models
+from vicinal.ledger import StoredAccount
+from vicinal.linear import PLAIN, ModelFeatures
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    GradientRelease,
+    IndividualGradient,
+    SubjectRows,
+    randomness,
+)
+from vicinal.planning import settled_model
+from vicinal.store import Store
 
 pytestmark = pytest.mark.statistical
 
@@ -39,9 +43,9 @@ def without_victim(store, release, weights, remaining):
     stay = np.arange(N) != VICTIM
     integers = store.schema.kernel_of(None).encode(X[stay]).astype(np.float32)
     rows, slots = ModelFeatures.planned(D).rows(integers), np.arange(N - 1, dtype=np.int32)
-    people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, N - 1)
+    people = SubjectRows(rows, Y[stay].astype(np.int32), slots, N - 1)
     made = release.mechanism
-    twin = _linear_model.IndividualGradient(
+    twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, release.noise, 1.0, made._budget, randomness(0),
         DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
@@ -72,19 +76,19 @@ def loss_and_price(path, patch, control=None):
         for release, weights, before, sums in steps:
             other = without_victim(store, release, weights, before)
             loss += np.square((sums - other).astype(float)).sum() / (2 * release.scale**2)
-    assert len(steps) == 2 * _descent.PLAIN.steps
+    assert len(steps) == 2 * PLAIN.steps
     return loss, paid * steps[0][0].mechanism._budget
 
 
 def trains_on_a_copy(patch):
     """Have the refresh charge a copy of the budgets."""
-    honest = _private_models.settled_model
+    honest = settled_model
 
     def broken(settings, records, people, *rest):
         free = dataclasses.replace(people, remaining=people.remaining.copy())
         return honest(settings, records, free, *rest)
 
-    patch.setattr(_private_models, "settled_model", broken)
+    patch.setattr("vicinal.store._private_models.settled_model", broken)
 
 
 def charges_nobody(patch):
@@ -101,8 +105,8 @@ def test_both_trainings_lose_what_the_victim_paid(tmp_path, monkeypatch):
 
 def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
     """Nothing stops a subject there, so noise must not be for more than the part."""
-    stretched = dataclasses.replace(_descent.PLAIN, stretch=4.0)
-    monkeypatch.setattr(_descent, "PLAIN", stretched)
+    stretched = dataclasses.replace(PLAIN, stretch=4.0)
+    monkeypatch.setattr("vicinal.linear._descent.PLAIN", stretched)
     with store_of(tmp_path / "store") as store:
         durable = store._parts.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS

@@ -13,7 +13,7 @@ from scipy.stats import binomtest, chi2
 
 from statistical.laws import LAGS, two_sided
 from statistical.power import COINS, P_VALUE
-from vicinal.accounting._gaussian import grid_excess, grid_slack
+from vicinal.accounting import grid_excess, grid_slack
 from vicinal.errors import InvalidInput
 from vicinal.noise import bernoulli
 

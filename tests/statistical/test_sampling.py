@@ -11,10 +11,8 @@ from scipy.stats import binomtest, chisquare
 
 from statistical.laws import two_sided
 from statistical.power import P_VALUE
-from vicinal.mechanisms._private_knn import NearestOfSample
-from vicinal.mechanisms._randomness import BernoulliSource, SystemBernoulli
-from vicinal.neighbours import RBF
-from vicinal.neighbours._poisson_knn import NO_RECORD, PoissonKNN
+from vicinal.mechanisms import BernoulliSource, NearestOfSample, SystemBernoulli
+from vicinal.neighbours import NO_RECORD, RBF, PoissonKNN
 
 pytestmark = pytest.mark.statistical
 

@@ -11,8 +11,8 @@ import pytest
 
 from statistical.power import BROKEN_RUNS
 from statistical.worlds import audit_of_sums
-from vicinal.accounting._budget import UNITS
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, _tally
+from vicinal.accounting import UNITS
+from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
 
 pytestmark = pytest.mark.statistical
 
@@ -45,6 +45,6 @@ def test_an_audit_finds_a_tally_that_forgets_who_the_rows_belong_to(monkeypatch)
     def forgetful(steps, people, size):  # noqa: ARG001 (the interface)
         return np.full(size, steps, dtype=np.int64)
 
-    monkeypatch.setattr(_tally, "_weights", forgetful)
+    monkeypatch.setattr("vicinal.mechanisms._tally._weights", forgetful)
     monkeypatch.setattr(NoisyTally, "_fitted", lambda *_: 0)
     assert audit_of_sums(partial(released, 5), DELTA, BROKEN_RUNS).mu > CLAIM

@@ -19,14 +19,12 @@ from statistical.worlds import (
     charge_only,
     claimed_mu,
 )
-from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import zcdp_budget as budget
-from vicinal.audit._visits import Universes, universes
-from vicinal.engine._shard import Shard
+from vicinal import IndKNNClassifier, testing
+from vicinal.accounting import zcdp_budget as budget
+from vicinal.audit import Universes, universes
+from vicinal.engine import Shard
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease
-from vicinal.noise import NoiseSource, SystemNoise
-from vicinal.planning import _engine_factory
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow, pytest.mark.quick]
 
@@ -178,17 +176,8 @@ def test_the_noise_scale_leaks_no_more_of_the_count_than_claimed():
 # ---------------------------------------------------------------- deliberately broken versions
 
 
-class HalvedNoise(NoiseSource):
-    """Half of the noise that was paid for."""
-
-    exact = False
-
-    def discrete_gaussian(self, scale, size):
-        return SystemNoise().discrete_gaussian(scale // 2, size)
-
-
 def halve_the_noise(patch):
-    patch.setattr(_engine_factory, "randomness", lambda _: HalvedNoise())
+    patch.setattr("vicinal.planning._engine_factory.randomness", lambda _: testing.weak_noise(2))
 
 
 def skip_the_charge(patch):

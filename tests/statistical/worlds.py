@@ -12,22 +12,19 @@ tests the released votes by their likelihood ratio, the best test there is.
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
 from made_up import NoNoise
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
-from vicinal import IndKNNClassifier
-from vicinal.audit._claims import rate_at_least
-from vicinal.audit._visits import Universes
+from vicinal import IndKNNClassifier, testing
+from vicinal.audit import Universes, rate_at_least
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import randomness
 from vicinal.noise import NoiseSource
-from vicinal.planning import _engine_factory
 
 WITH, WITHOUT = True, False
 
@@ -73,9 +70,7 @@ def votes_by_round(classifier, world):
 @contextmanager
 def noise_from(source: NoiseSource | None) -> Iterator[None]:
     """Let classifiers fitted inside draw from `source`; None changes nothing."""
-    with pytest.MonkeyPatch.context() as patch:
-        if source is not None:
-            patch.setattr(_engine_factory, "randomness", lambda _: source)
+    with nullcontext() if source is None else testing.noise_from(source):
         yield
 
 

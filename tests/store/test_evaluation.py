@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from made_up import NoNoise, rare
 from vicinal import Store
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
+from vicinal.accounting import UNITS
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger._ledger import Standing
+from vicinal.ledger import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
 from vicinal.store import Presence
 from vicinal.store._evaluation import Evaluation, binned_auc

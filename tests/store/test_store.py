@@ -11,10 +11,9 @@ import pytest
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
-from vicinal.ledger._audiences import charges_since_checkpoint, exact_sum
-from vicinal.ledger._tables import Tables
+from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
 from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
 

@@ -12,7 +12,7 @@ import pytest
 import store_tools as tools
 from store_tools import PEOPLE, Q, points
 from vicinal.errors import KeyReused, StorageFailed
-from vicinal.ledger._ledger import Standing
+from vicinal.ledger import Standing
 from vicinal.store import NumberReply, Store
 from vicinal.store import _records as _additions
 from vicinal.store._record_files import RecordFiles

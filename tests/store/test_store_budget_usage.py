@@ -6,9 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from store_tools import PLAN, Q, R, make, points
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
-from vicinal.engine._proxy_ledger import WHOLE
+from vicinal.accounting import UNITS
+from vicinal.cli import app
+from vicinal.engine import WHOLE
 from vicinal.store import Store, _status
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
-from vicinal.accounting._budget import UNITS
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.store import Query, Store, _erasure
 

@@ -8,7 +8,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onnx_tools import save_network
-from vicinal.cli._main import app
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
 from vision_tools import NETWORK, pictures, save_weights

@@ -10,7 +10,6 @@ import pytest
 import store_flips
 from store_tools import PLAN, Q, R, X, Y, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger import _postgres
 from vicinal.store import Store
 
 FLIPS = 150
@@ -109,24 +108,3 @@ def test_no_password_is_taken_in_an_address(tmp_path, url):
     plan = {"classes": range(3), "public": R, "n_records": 300, **PLAN}
     with pytest.raises(InvalidInput, match="password"):
         Store.init(tmp_path / "store", X, Y, ledger=url, **plan)
-
-
-class NoFlush:
-    """Stands in for a server with fsync off."""
-
-    def execute(self, statement, *_, **__):
-        self.row = ("off",) if statement == "SHOW fsync" else ("",)
-        return self
-
-    def fetchone(self):
-        return self.row
-
-    def close(self):
-        pass
-
-
-def test_a_server_that_does_not_flush_is_refused(monkeypatch):
-    driver = type("D", (), {"connect": lambda *_, **__: NoFlush(), "Error": OSError})
-    monkeypatch.setattr(_postgres, "_psycopg", lambda: driver)
-    with pytest.raises(PrivacyRefused, match="fsync"):
-        _postgres.PostgresDatabase("postgresql:///x")

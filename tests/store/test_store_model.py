@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from made_up import components_for_few
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
+from vicinal.accounting import UNITS
+from vicinal.cli import app
 from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.ledger._answers import read_parts
-from vicinal.linear import _model_rule
-from vicinal.linear._model_rule import ModelRule
-from vicinal.mechanisms._linear_model import GradientRelease
+from vicinal.ledger import read_parts
+from vicinal.linear import RULE_OF_COMPONENTS, ModelRule
+from vicinal.mechanisms import GradientRelease
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
@@ -407,8 +407,7 @@ def test_the_command_refreshes(refreshable, tmp_path):
 @pytest.fixture
 def of_components(tmp_path, monkeypatch):
     """A store whose model was trained on components of a kernel, and its first 30 answers."""
-    monkeypatch.setattr(_model_rule, "LEAST_MANY", 1)
-    monkeypatch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+    components_for_few(monkeypatch)
     with make(tmp_path / "store", model_refreshes=1) as store:
         yield store
 
@@ -431,10 +430,12 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
 def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
     """A rule of a later version is for models that are trained by it."""
     path, before = of_components._parts.folder.path, of_components._audience_states["default"]
-    assert model_of(of_components).rule == _model_rule.OF_COMPONENTS
+    assert model_of(of_components).rule == RULE_OF_COMPONENTS
     of_components.close()
-    monkeypatch.setattr(_model_rule, "OF_COMPONENTS", ModelRule(0.5, 0.9, 9.0, 9.0))
-    monkeypatch.setattr(_model_rule, "USUAL", ModelRule(0.5, 0.9, 9.0, 9.0))
+    monkeypatch.setattr(
+        "vicinal.linear._model_rule.RULE_OF_COMPONENTS", ModelRule(0.5, 0.9, 9.0, 9.0)
+    )
+    monkeypatch.setattr("vicinal.linear._model_rule.USUAL", ModelRule(0.5, 0.9, 9.0, 9.0))
     with Store.open(path) as opened:
         after = opened._audience_states["default"]
         assert after.private_model.model.rule == before.private_model.model.rule

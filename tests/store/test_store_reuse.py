@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 
 from store_tools import PEOPLE, PLAN, R, X, Y, make, points
-from vicinal.engine._answer_reuse import FLOOR
-from vicinal.engine._engine import QueryEngine
-from vicinal.engine._noise_schedule import GatedNoiseSchedule
+from vicinal.engine import FLOOR, GatedNoiseSchedule, QueryEngine
 from vicinal.errors import StorageFailed
-from vicinal.ledger._answers import ReuseEntry
-from vicinal.ledger._tables import Tables
+from vicinal.ledger import ReuseEntry, Tables
 from vicinal.mechanisms import NoisyVotes
 from vicinal.store import Store
 

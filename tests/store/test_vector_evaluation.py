@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from made_up import NoNoise
 from vicinal import Store
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
+from vicinal.accounting import UNITS
+from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.store import LabelSetEvaluation, NumberEvaluation
 

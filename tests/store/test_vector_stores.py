@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 import store_tools
 from serving_tools import running
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.accounting._budget import UNITS
-from vicinal.cli._main import app
+from vicinal.accounting import UNITS
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._subject_table import UNIT, RecordVectors
+from vicinal.mechanisms import UNIT, RecordVectors
 from vicinal.planning import IndKNNPlan
-from vicinal.serving._models import AnswersResponse
+from vicinal.serving import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store
 from vicinal.targets import declared_target
 

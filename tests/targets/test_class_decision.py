@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from made_up import rare
 from vicinal import IndKNNClassifier, Store
-from vicinal.accounting._label_only import charge_table, label_budget, one_coordinate_rdp
-from vicinal.cli._main import app
+from vicinal.accounting import charge_table, label_budget, one_coordinate_rdp
+from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import ClassScores, NoisyLabels, VoteGrid, randomness
 from vicinal.neighbours import Cosine

@@ -11,6 +11,7 @@ from vicinal.accounting._budget import MAX_NORM as MAX_NORM
 from vicinal.accounting._budget import MAX_SCALE as MAX_SCALE
 from vicinal.accounting._budget import METHODS as METHODS
 from vicinal.accounting._budget import UNITS as UNITS
+from vicinal.accounting._budget import gdp_delta as gdp_delta
 from vicinal.accounting._budget import gdp_epsilon as gdp_epsilon
 from vicinal.accounting._budget import unit_rate as unit_rate
 from vicinal.accounting._budget import zcdp_budget as zcdp_budget
@@ -22,13 +23,16 @@ from vicinal.accounting._composition import Composition as Composition
 from vicinal.accounting._composition import PricedRelease as PricedRelease
 from vicinal.accounting._composition import compose as compose
 from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
+from vicinal.accounting._gaussian import grid_excess as grid_excess
 from vicinal.accounting._gaussian import grid_slack as grid_slack
 from vicinal.accounting._kinds import KINDS as KINDS
 from vicinal.accounting._label_only import LINE_GRID as LINE_GRID
 from vicinal.accounting._label_only import ChargeTable as ChargeTable
 from vicinal.accounting._label_only import LabelBudget as LabelBudget
+from vicinal.accounting._label_only import NoisyLabel as NoisyLabel
 from vicinal.accounting._label_only import charge_table as charge_table
 from vicinal.accounting._label_only import label_budget as label_budget
+from vicinal.accounting._label_only import one_coordinate_rdp as one_coordinate_rdp
 from vicinal.accounting._pate import PrivateMaxima as PrivateMaxima
 from vicinal.accounting._plan import NEIGHBOURING as NEIGHBOURING
 from vicinal.accounting._pld import composed_losses as composed_losses

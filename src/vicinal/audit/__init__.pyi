@@ -31,3 +31,6 @@ from vicinal.audit._schedule import AuditFinding as AuditFinding
 from vicinal.audit._schedule import AuditTrial as AuditTrial
 from vicinal.audit._schedule import carry_out as carry_out
 from vicinal.audit._schedule import try_control as try_control
+from vicinal.audit._visits import Damage as Damage
+from vicinal.audit._visits import Universes as Universes
+from vicinal.audit._visits import universes as universes

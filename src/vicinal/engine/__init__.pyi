@@ -1,5 +1,6 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.engine._answer_reuse import FLOOR as FLOOR
 from vicinal.engine._answer_reuse import AnsweredNeighbours as AnsweredNeighbours
 from vicinal.engine._answer_reuse import ConfidenceGate as ConfidenceGate
 from vicinal.engine._answer_reuse import PublicModel as PublicModel
@@ -21,12 +22,14 @@ from vicinal.engine._noise_schedule import NoiseSchedule as NoiseSchedule
 from vicinal.engine._noise_schedule import ReferenceUsage as ReferenceUsage
 from vicinal.engine._noise_schedule import asked_of as asked_of
 from vicinal.engine._noise_schedule import count_noise as count_noise
+from vicinal.engine._noise_schedule import dimension as dimension
 from vicinal.engine._noise_schedule import expected_neighbors as expected_neighbors
 from vicinal.engine._noise_schedule import fitting_neighbors as fitting_neighbors
 from vicinal.engine._noise_schedule import planned_multiplier as planned_multiplier
 from vicinal.engine._noise_schedule import reference_usage as reference_usage
 from vicinal.engine._proxy_ledger import QUANTILES as QUANTILES
 from vicinal.engine._proxy_ledger import RETIRED as RETIRED
+from vicinal.engine._proxy_ledger import WHOLE as WHOLE
 from vicinal.engine._proxy_ledger import BudgetUsage as BudgetUsage
 from vicinal.engine._proxy_ledger import ProxyLedger as ProxyLedger
 from vicinal.engine._shard import Following as Following

@@ -1,7 +1,8 @@
 """Histograms of oriented gradients: image features that nobody has to learn.
 
 The compiled steps add up in the order in which scikit-image does, and numpy below it, so that the
-features are those of ``skimage.feature.hog``, bit for bit (``tests/congruence/test_hog.py``).
+features are those of ``skimage.feature.hog``, bit for bit
+(``tests/features/test_hog_against_scikit_image.py``).
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from vicinal.linear._model_features import ModelFeatures as ModelFeatures
 from vicinal.linear._model_features import scores_of as scores_of
 from vicinal.linear._model_features import softmax as softmax
 from vicinal.linear._model_rule import LEAST_PUBLIC as LEAST_PUBLIC
+from vicinal.linear._model_rule import RULE_OF_COMPONENTS as RULE_OF_COMPONENTS
+from vicinal.linear._model_rule import USUAL as USUAL
 from vicinal.linear._model_rule import ModelRule as ModelRule
 from vicinal.linear._model_rule import chosen_rule as chosen_rule
 from vicinal.linear._model_rule import has_components as has_components

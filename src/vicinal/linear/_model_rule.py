@@ -41,7 +41,7 @@ class ModelRule:
 
 USUAL = ModelRule()
 
-OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25, least_prior=0.3)
+RULE_OF_COMPONENTS = ModelRule(share=0.9, asked=0.1, prior=3.0, metric=0.25, least_prior=0.3)
 """Of models of many features, which have components of a kernel."""
 
 LEAST_MANY = 64
@@ -67,4 +67,4 @@ def has_components(n_features: int, n_public: int, n_records: int) -> bool:
 
 def chosen_rule(n_features: int = 0, n_public: int = 0, n_records: int = 0) -> ModelRule:
     """Return the rule; where training is loud its share is :data:`LOUD_SHARE` instead."""
-    return OF_COMPONENTS if has_components(n_features, n_public, n_records) else USUAL
+    return RULE_OF_COMPONENTS if has_components(n_features, n_public, n_records) else USUAL

@@ -6,8 +6,10 @@ from vicinal.noise import NoiseSource as NoiseSource
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.mechanisms._charging import OnePrice as OnePrice
+from vicinal.mechanisms._charging import differing as differing
+from vicinal.mechanisms._charging import scale_down as scale_down
 from vicinal.mechanisms._charging import tile_bounds as tile_bounds
-from vicinal.mechanisms._charging_kernels import differing as differing
 from vicinal.mechanisms._count import NoisyCount as NoisyCount
 from vicinal.mechanisms._count import noisy_size as noisy_size
 from vicinal.mechanisms._count import size_noise as size_noise
@@ -24,7 +26,9 @@ from vicinal.mechanisms._interactions import Interaction as Interaction
 from vicinal.mechanisms._interactions import Interactions as Interactions
 from vicinal.mechanisms._interactions import id_digests as id_digests
 from vicinal.mechanisms._interactions import interactions as interactions
+from vicinal.mechanisms._linear_model import GradientRelease as GradientRelease
 from vicinal.mechanisms._linear_model import IndividualGradient as IndividualGradient
+from vicinal.mechanisms._linear_model import charge_rows as charge_rows
 from vicinal.mechanisms._noisy_labels import ClassScores as ClassScores
 from vicinal.mechanisms._noisy_labels import LabelRelease as LabelRelease
 from vicinal.mechanisms._noisy_labels import NoisyLabels as NoisyLabels
@@ -38,6 +42,7 @@ from vicinal.mechanisms._private_knn import OneHotVotes as OneHotVotes
 from vicinal.mechanisms._private_knn import PrivateKNNRelease as PrivateKNNRelease
 from vicinal.mechanisms._private_knn import VoteEncoding as VoteEncoding
 from vicinal.mechanisms._randomness import BernoulliSource as BernoulliSource
+from vicinal.mechanisms._randomness import SimulatedBernoulli as SimulatedBernoulli
 from vicinal.mechanisms._randomness import SystemBernoulli as SystemBernoulli
 from vicinal.mechanisms._randomness import bernoulli_source as bernoulli_source
 from vicinal.mechanisms._randomness import fresh_key as fresh_key
@@ -49,6 +54,7 @@ from vicinal.mechanisms._subject_table import joined as joined
 from vicinal.mechanisms._tally import NoisyTally as NoisyTally
 from vicinal.mechanisms._tally import TallyPlan as TallyPlan
 from vicinal.mechanisms._teachers import PATERelease as PATERelease
+from vicinal.mechanisms._teachers import teachers_of as teachers_of
 from vicinal.mechanisms._teachers import train_teachers as train_teachers
 from vicinal.mechanisms._votes import SLACK_SHARE as SLACK_SHARE
 from vicinal.mechanisms._votes import BlockRelease as BlockRelease

@@ -9,3 +9,7 @@ from vicinal.students._student import Student as Student
 from vicinal.students._training import Recipe as Recipe
 from vicinal.students._training import for_digits as for_digits
 from vicinal.students._training import for_overlapping as for_overlapping
+
+__all__: list[str]  # the names above; those below are shared inside vicinal, and may change
+
+from vicinal.students._files import about as about

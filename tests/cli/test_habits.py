@@ -11,11 +11,9 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from vicinal import IndKNNClassifier
-from vicinal._progress import shown
 from vicinal.accounting import Guarantee
 from vicinal.cli import _output as _progress
 from vicinal.cli._main import Commands, app
-from vicinal.store import StoreExtractor
 
 
 def small_guarantee(**changed):
@@ -81,21 +79,6 @@ def test_off_a_terminal_a_long_command_says_once_that_it_goes_on(
             time.sleep(0.005)
             shown = capsys.readouterr().err
     assert shown == (f"vicinal: bench goes on after {patience:g} s: sizes 25 %.\n" if said else "")
-
-
-@pytest.mark.parametrize("kind", ["hog", "scattering"])
-def test_making_features_is_counted_where_progress_is_shown(kind):
-    steps = []
-
-    def begin(name, size):
-        assert (name, size) == ("features", 3)
-        return steps.append
-
-    images = np.zeros((3, 28, 28), np.uint8)
-    with shown(begin):
-        features = StoreExtractor(kind).transform(images)
-    assert sum(steps) == 3
-    assert (features == StoreExtractor(kind).transform(images)).all()
 
 
 def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):

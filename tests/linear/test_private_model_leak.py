@@ -13,19 +13,24 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from made_up import clouds
+from made_up import clouds, components_for_few
+from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
 from vicinal import IndKNNClassifier
-from vicinal.accounting._budget import UNITS
-from vicinal.engine._shard import LocalShardBase
-from vicinal.linear import _descent, _model_rule, _private_model
+from vicinal.accounting import UNITS
+from vicinal.engine import LocalShardBase
+from vicinal.linear import _descent, _private_model
 from vicinal.linear._kernel_map import KernelMap
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._model_rule import ModelRule
 from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
-from vicinal.mechanisms import _linear_model, randomness
-from vicinal.mechanisms._linear_model import GradientRelease
-from vicinal.mechanisms._votes import DeltaSlackAccountant
-from vicinal.planning import _engine_factory
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    GradientRelease,
+    IndividualGradient,
+    SubjectRows,
+    charge_rows,
+    randomness,
+)
 
 pytestmark = pytest.mark.statistical
 
@@ -69,8 +74,7 @@ def trained(subjects, monkeypatch, **parameters):
 
 def with_components(patch):
     """Have models of any number of features trained on components of a kernel."""
-    patch.setattr(_model_rule, "LEAST_MANY", 1)
-    patch.setattr(_model_rule, "LEAST_LANDMARKS", 10)
+    components_for_few(patch)
     patch.setattr(_descent, "OF_COMPONENTS", dataclasses.replace(_descent.OF_COMPONENTS, steps=20))
 
 
@@ -83,8 +87,8 @@ def without(subjects, victim, step, model):
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
     rows = ModelFeatures.of_weights(D, model.weights, model.kernel).rows(X[stay])
-    people = _linear_model.SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
-    twin = _linear_model.IndividualGradient(
+    people = SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
+    twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
         randomness(0), DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
@@ -152,17 +156,17 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = _linear_model.charge_rows
+    honest = charge_rows
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
 
-    patch.setattr(_linear_model, "charge_rows", broken)
+    patch.setattr("vicinal.mechanisms._linear_model.charge_rows", broken)
 
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = _linear_model.charge_rows
+    honest = charge_rows
 
     def broken(scores, sums, squares, labels, slots, remaining, step, factor, bound, *rest):
         facts = squares, labels, slots
@@ -171,7 +175,7 @@ def unclipped(patch):
         honest(scores, sums, *facts, full, step, factor, 50 * bound, *rest)
         return total
 
-    patch.setattr(_linear_model, "charge_rows", broken)
+    patch.setattr("vicinal.mechanisms._linear_model.charge_rows", broken)
 
 
 def most_wrong(monkeypatch):
@@ -249,7 +253,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(_engine_factory, "train", lambda *_: model)
+        patch.setattr("vicinal.planning._engine_factory.train", lambda *_: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -353,7 +357,7 @@ def test_the_prior_moves_no_charge(monkeypatch):
     left = []
     for weight in (2.0, 1e-9):
         rule = ModelRule(prior=weight)
-        monkeypatch.setattr(_model_rule, "chosen_rule", lambda *_, rule=rule: rule)
+        monkeypatch.setattr("vicinal.planning._plan.chosen_rule", lambda *_, rule=rule: rule)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())

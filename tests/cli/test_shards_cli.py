@@ -20,8 +20,7 @@ from vicinal.cli._main import app
 from vicinal.cli._records import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
-from vicinal.serving._app import create_app
-from vicinal.serving._keys import ROLES
+from vicinal.serving import ROLES, create_app
 
 
 def run(*arguments, code=0):

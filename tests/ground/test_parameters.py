@@ -16,11 +16,10 @@ from vicinal import (
     PrivateKNNClassifier,
 )
 from vicinal._parameters import REQUIRED, checks, declared
-from vicinal.baselines._noisy_sgd_parameters import NoisySGDSettings
-from vicinal.baselines._pate_parameters import PATESettings
+from vicinal.baselines import NoisySGDSettings, PATESettings
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import IndKNNPlan
-from vicinal.predictors._private_knn_parameters import PrivateKNNSettings
+from vicinal.predictors import PrivateKNNSettings
 
 SETTINGS = {
     IndKNNClassifier: IndKNNPlan,
@@ -121,7 +120,7 @@ def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
         asked.append((len(plan["releases"]), epsilon, field, release))
         return SimpleNamespace(value=7.5)
 
-    monkeypatch.setattr("vicinal.planning._plan_guarantee.calibrate", calibrate)
+    monkeypatch.setattr("vicinal.planning._guarantees.calibrate", calibrate)
     shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
     screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
     assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)

@@ -24,8 +24,7 @@ from vicinal.cli._main import Commands, app
 from vicinal.cli._output import progress
 from vicinal.errors import PrivacyRefused
 from vicinal.features import PublicMap
-from vicinal.reports import _demo as answers
-from vicinal.reports._demo import Setting
+from vicinal.reports import Setting
 
 QUERIES = 30
 
@@ -53,7 +52,7 @@ def digits(tmp_path_factory):
 
 @pytest.fixture
 def short_sweep(monkeypatch):
-    monkeypatch.setattr(answers, "EPSILONS", (4.0, 8.0))
+    monkeypatch.setattr("vicinal.reports._demo.EPSILONS", (4.0, 8.0))
 
 
 def run(*arguments):

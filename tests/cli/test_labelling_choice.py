@@ -1,13 +1,14 @@
 """Who answers, on the command line: priced first, resumable, and no option silently ignored."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.accounting._plan import account
-from vicinal.cli._labelling import LabellerOptions, LabelOptions
+from vicinal.accounting import account
+from vicinal.cli._labelling import LabellerOptions, LabelOptions, StudentOptions
 from vicinal.cli._main import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import least_noise, load_answers
@@ -148,3 +149,25 @@ def test_rounds_have_all_labellers_and_a_share_is_refused_where_it_is_given(labe
     assert LabelOptions(labeller).model_share is None
     with pytest.raises(InvalidInput, match="--model-share is for ind-knn only"):
         LabelOptions(labeller, model_share="0.5")
+
+
+def test_images_get_an_ensemble_where_soft_labels_are_released(tmp_path):
+    pytest.importorskip("torch", reason="students need the extra 'students'")
+    given = {"out": tmp_path / "s.pt", "method": "uda", "augmentation": "digits"}
+    options = StudentOptions(**given)
+    assert options.recipe(3, 0, released=True).ensemble
+    assert not options.recipe(3, 0).ensemble
+    asked = [options.recipe(3, 0, released=released) for released in (True, False)]
+    assert [(how.network, how.steps) for how in asked] == [("deep", 1600), ("small", 800)]
+    for others in ({"overlapping": True}, {"network": "small"}, {"augmentation": "clothes"}):
+        assert replace(options, **others).recipe(3, 0, released=True).network == "small"
+    assert replace(options, steps=5).recipe(3, 0, released=True).steps == 5
+    published = StudentOptions(**given, onnx=tmp_path / "s.onnx")
+    assert not published.recipe(3, 0, released=True).ensemble
+    with pytest.raises(InvalidInput, match="onnx"):
+        replace(published, ensemble=True).recipe(3, 0, released=True)
+    vectors = StudentOptions(tmp_path / "s.pt", onnx=tmp_path / "s.onnx")
+    how = vectors.recipe(2, 0, released=True)
+    assert (how.network, how.method, how.ensemble) == ("kernel", "plain", True)
+    assert not replace(vectors, soft_share=0).recipe(2, 0, released=True).ensemble
+    assert not vectors.recipe(2, 0).ensemble

@@ -12,8 +12,8 @@ import sys
 import numpy as np
 import pytest
 
-from vicinal.accounting._budget import UNITS
-from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal import testing
+from vicinal.accounting import UNITS, charge_table, label_budget
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     NoisyLabels,
@@ -21,7 +21,6 @@ from vicinal.mechanisms import (
     SubjectTable,
     VoteGrid,
     _charging,
-    _charging_kernels,
     _linear_model,
     randomness,
 )
@@ -36,7 +35,6 @@ from vicinal.neighbours import (
     HyperplaneLSH,
     PublicCentroids,
     Reference,
-    _scan,
     int8_precision,
     learn_cells,
 )
@@ -152,10 +150,10 @@ def check_world(kind, make_index, seed):
 
 @pytest.fixture(params=[1, 2, 3])
 def threads(request, monkeypatch):
-    monkeypatch.setattr(_scan, "THREADS", request.param)
     monkeypatch.setattr(_charging, "_TILE", 16)
     monkeypatch.setattr(_charging, "_ALONE", 1)
-    return request.param
+    with testing.threads(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize("index", INDEXES)
@@ -225,8 +223,6 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, monk
 
     Rows of very different lengths and budgets of any size tell apart whose charge is whose.
     """
-    for module in (_linear_model, _scan):
-        monkeypatch.setattr(module, "THREADS", workers)
     monkeypatch.setattr(_linear_model, "_GROUP", 4)
     rng, several = np.random.default_rng(8), 11
     slots = np.concatenate([np.arange(1111), rng.integers(0, several, 2 * several)])
@@ -249,7 +245,8 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, monk
         return step.collect(weights, units)
 
     left = remaining.copy()
-    together, spent = stepped(np.arange(len(slots)), slots, left)
+    with testing.threads(workers):
+        together, spent = stepped(np.arange(len(slots)), slots, left)
     assert spent == (remaining - left).sum()
     assert (left < remaining).mean() > 0.5
     total, by_subject = np.zeros_like(together), np.argsort(slots, kind="stable")
@@ -276,9 +273,10 @@ def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
 
 def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
     """What stands in `touched` behind its length belongs to an earlier subject."""
+    make = _charging.Scratch.of
 
     def spoilt(width):
-        scratch = _charging_kernels.Scratch.of(width)
+        scratch = make(width)
         scratch.touched[:] = np.arange(width)[::-1]
         return scratch
 

@@ -5,7 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from vicinal.accounting._label_only import charge_table, label_budget
+from vicinal import testing
+from vicinal.accounting import charge_table, label_budget
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     NoisyLabels,
@@ -15,9 +16,9 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.mechanisms import _charging as charging
-from vicinal.mechanisms._charging_kernels import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms._charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
 from vicinal.mechanisms._subject_table import RecordVectors
-from vicinal.neighbours import Cosine, NeighbourLists, _scan
+from vicinal.neighbours import Cosine, NeighbourLists, map_in_threads
 
 pytestmark = pytest.mark.quick
 
@@ -65,13 +66,13 @@ def release(request, table):
 def charged(release, patch, *, threads, tile, ascending=True):
     """Return sums, charges and what is left under one split."""
     kind, priced = release
-    patch.setattr(_scan, "THREADS", threads)
     patch.setattr(charging, "_TILE", tile)
     patch.setattr(charging, "_ALONE", 1)
     rng = np.random.default_rng(5)
     near, people = block(rng, ascending=ascending), crowd(rng, kind)
     before = people.remaining.copy()
-    sums, spent = priced.contribute_and_charge(near, people)
+    with testing.threads(threads):
+        sums, spent = priced.contribute_and_charge(near, people)
     assert spent == (before - people.remaining).sum()
     return sums.tolist(), spent, people.remaining.tolist()
 
@@ -124,8 +125,7 @@ def test_hits_are_grouped_by_subject_in_the_order_of_hits(number, shares):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_no_thread_is_at_work_after_an_error(monkeypatch):
-    monkeypatch.setattr(_scan, "THREADS", 2)
+def test_no_thread_is_at_work_after_an_error():
     ended = []
 
     def work(task):
@@ -134,8 +134,8 @@ def test_no_thread_is_at_work_after_an_error(monkeypatch):
         time.sleep(0.02)
         ended.append(task)
 
-    with pytest.raises(ValueError, match="fails"):
-        _scan.map_in_threads(work, ["slow", "fails", "slow"])
+    with testing.threads(2), pytest.raises(ValueError, match="fails"):
+        map_in_threads(work, ["slow", "fails", "slow"])
     assert len(ended) >= 1
     at_the_end = len(ended)
     time.sleep(0.05)

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from vicinal.accounting._budget import UNITS
-from vicinal.linear._kernel_map import KernelMap
-from vicinal.mechanisms import DeltaSlackAccountant, randomness
-from vicinal.mechanisms._gradients import SubjectRows
-from vicinal.mechanisms._linear_model import IndividualGradient
+from vicinal.accounting import UNITS
+from vicinal.linear import KernelMap
+from vicinal.mechanisms import DeltaSlackAccountant, IndividualGradient, SubjectRows, randomness
 from vicinal.neighbours._kernels import unit_vectors
 from vicinal.neighbours.engines import _int16
 from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int16_products

@@ -1,4 +1,4 @@
-"""The program's last words: flags in messages, confirmations, interruptions, verdicts on plans."""
+"""The program's last words: flags in messages, confirmations, interruptions, warnings."""
 
 import signal
 import subprocess
@@ -11,17 +11,6 @@ from typer.testing import CliRunner
 
 from vicinal.cli._init import warn_about_reference
 from vicinal.cli._main import Commands, app, with_flags
-from vicinal.planning import IndKNNPlan, PlanChoice
-from vicinal.reports._plan_verdict import (
-    ENOUGH_LEAD,
-    least_records,
-    linear_model_note,
-    most_queries,
-    rare_classes,
-    unanimous_lead,
-    verdict,
-    verdict_without_records,
-)
 
 
 def run(*arguments, code=0):
@@ -32,11 +21,6 @@ def run(*arguments, code=0):
 
 def command(name):
     return Commands(name="vicinal").get_command(None, name)
-
-
-def plan_of(n_records, n_queries, epsilon):
-    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon}
-    return IndKNNPlan.of_classes(2, **given)
 
 
 def test_messages_name_the_flag():
@@ -109,17 +93,6 @@ def test_an_interruption_ends_in_one_line(arguments):
     assert (process.returncode, errors) == (130, b"vicinal: interrupted.\n")
 
 
-def test_a_verdict_says_what_can_work():
-    noisy = verdict(plan_of(500, 1000, 1.0))
-    assert "expect noise" in noisy
-    most = most_queries(plan_of(500, 1000, 1.0))
-    assert 30 <= most <= 60
-    assert f"at most about {most}" in noisy
-    assert "can work" in verdict(plan_of(500, most, 1.0))
-    assert "can work" in verdict(plan_of(50_000, 1000, 1.0))
-    assert "larger epsilon" in verdict(plan_of(3, 1000, 0.1))
-
-
 def test_warnings_about_a_reference_name_its_features():
     rng = np.random.default_rng(0)
     good = rng.normal(size=(60, 3))
@@ -132,33 +105,3 @@ def test_warnings_about_a_reference_name_its_features():
     ):  # fmt: skip
         with pytest.warns(UserWarning, match=words):
             warn_about_reference(points, ["a", "b", "c"])
-
-
-def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
-    wish = plan_of(1, 1000, 1.0)
-    least = least_records(wish)
-    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
-    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
-    assert f"need about {least:,} records" in verdict_without_records(wish)
-
-
-def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
-    wish = plan_of(20_000, 500, 1.0)
-    assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
-    (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
-    assert line.startswith("class 'b' is too rare for this plan")
-    assert rare_classes(wish.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
-    told = run(
-        "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
-    )
-    assert "class 1 is too rare" in told
-    run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
-
-
-def test_a_linear_model_is_named_where_its_noise_is_small():
-    wish = plan_of(60_000, 500, 1.0).changed(n_features=20, n_public=400)
-    assert "beside the votes" in linear_model_note(wish)
-    few = wish.changed(n_features=5).replanned(n_records=20_000, n_queries=100_000)
-    lost = linear_model_note(few)
-    assert "better choice" in lost
-    assert linear_model_note(wish.replanned(n_records=200)) is None

@@ -1,0 +1,22 @@
+"""Work tells of its progress to whoever shows it."""
+
+import numpy as np
+import pytest
+
+from vicinal._progress import shown
+from vicinal.store import StoreExtractor
+
+
+@pytest.mark.parametrize("kind", ["hog", "scattering"])
+def test_making_features_is_counted_where_progress_is_shown(kind):
+    steps = []
+
+    def begin(name, size):
+        assert (name, size) == ("features", 3)
+        return steps.append
+
+    images = np.zeros((3, 28, 28), np.uint8)
+    with shown(begin):
+        features = StoreExtractor(kind).transform(images)
+    assert sum(steps) == 3
+    assert (features == StoreExtractor(kind).transform(images)).all()

@@ -1,0 +1,154 @@
+"""PATE's teachers: disjoint by subject, and always voting."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.stats import chisquare
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from vicinal.mechanisms._teachers import (
+    FALLBACK,
+    Teacher,
+    count_votes,
+    randomness_of,
+    teacher_of,
+    teachers_of,
+)
+from vicinal.noise import fresh_key
+
+# ---------------------------------------------------------------- who teaches whom
+
+
+def test_parts_are_disjoint_by_subject():
+    """Fails if records of one subject reach two teachers."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 200, 3000).tolist()
+    part = teachers_of(ids, fresh_key(), 20)
+    for subject in set(ids):
+        assert len(set(part[np.array(ids) == subject])) == 1
+
+
+def test_one_subject_less_leaves_everybody_elses_teacher():
+    """Fails if parts are balanced by moving other people."""
+    key, ids = fresh_key(), [f"p{i}" for i in range(500)]
+    whole = teachers_of(ids, key, 10)
+    for gone in range(0, 500, 50):
+        rest = teachers_of(ids[:gone] + ids[gone + 1 :], key, 10)
+        np.testing.assert_array_equal(rest, np.delete(whole, gone))
+
+
+def test_parts_of_equal_size_are_caught():
+    """Fails if the check above would let a partition into equal parts pass."""
+
+    def balanced(ids, n_teachers):
+        ranks = np.argsort(np.argsort([teacher_of(name, b"key", 1 << 60) for name in ids]))
+        return ranks % n_teachers
+
+    ids = [f"p{i}" for i in range(500)]
+    whole = balanced(ids, 10)
+    moved = [
+        (balanced(ids[:gone] + ids[gone + 1 :], 10) != np.delete(whole, gone)).sum()
+        for gone in range(0, 500, 50)
+    ]
+    assert max(moved) > 100
+
+
+def test_sizes_are_balanced_and_keys_fresh():
+    """Fails if some teachers get more people, or two fits the same parts."""
+    sizes = np.bincount(teachers_of(range(20_000), fresh_key(), 40), minlength=40)
+    assert chisquare(sizes).pvalue > 1e-9
+    first, second = (teachers_of(range(1000), fresh_key(), 40) for _ in range(2))
+    assert (first == second).mean() < 0.15
+
+
+# ---------------------------------------------------------------- teachers always vote
+
+
+class Odd(ClassifierMixin, BaseEstimator):
+    """A model that fails in the way it is told to."""
+
+    def __init__(self, how="fit", random_state=None):
+        self.how = how
+        self.random_state = random_state
+
+    def fit(self, X, y):  # noqa: ARG002 (the interface of a model)
+        warnings.warn("about private records", UserWarning, stacklevel=1)
+        if self.how == "fit":
+            raise ValueError("about private records")
+        X[:] = 0  # must not reach anybody else's records
+        return self
+
+    def predict(self, X):
+        if self.how == "predict":
+            raise RuntimeError("about private records")
+        wrong = {"nan": np.nan, "beyond": 99, "below": -5, "text": "x", "part": 0.5}
+        if self.how == "short":
+            return np.zeros(1)
+        return np.full(len(X), wrong[self.how])
+
+
+PART = np.arange(12.0).reshape(6, 2), np.array([1, 2, 1, 2, 1, 2], np.int32)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "how", ["fit", "predict", "nan", "beyond", "below", "text", "part", "short"]
+)
+def test_a_teacher_that_fails_votes_all_the_same(how):
+    """Fails if an error, a warning or a strange answer of a teacher gets out."""
+    X, labels = PART[0].copy(), PART[1].copy()
+    votes = Teacher(Odd(how), X, labels, 3, 0).votes(np.zeros((4, 2)))
+    np.testing.assert_array_equal(votes, [FALLBACK] * 4)
+    np.testing.assert_array_equal(X, PART[0])
+
+
+def test_every_teacher_has_one_vote():
+    teachers = [Teacher(Odd(how), *PART, 3, 0) for how in ("fit", "predict", "nan")]
+    knowing = Teacher(KNeighborsClassifier(1), *PART, 3, 0)
+    counts = count_votes([*teachers, knowing], PART[0], 3)
+    np.testing.assert_array_equal(counts.sum(axis=1), [4] * 6)
+    np.testing.assert_array_equal(counts[:, 1:].argmax(axis=1) + 1, PART[1])
+
+
+def test_teachers_do_not_share_randomness():
+    """Fails if a teacher's training moves what another one draws."""
+    key = fresh_key()
+    assert len({randomness_of(number, key) for number in range(50)}) == 50
+    model = make_pipeline(StandardScaler(), RandomForestClassifier(3))
+    before = np.random.get_state()[1].tolist()  # noqa: NPY002 (the state that teachers must not touch)
+    teachers = [Teacher(model, *PART, 3, seed) for seed in (1, 1, 2)]
+    after = np.random.get_state()[1].tolist()  # noqa: NPY002 (as above)
+    assert after == before
+    forests = [teacher._model[-1] for teacher in teachers]
+    assert [forest.random_state for forest in forests] == [1, 1, 2]
+    assert model[-1].random_state is None
+
+
+def test_one_subject_moves_one_vote_between_two_classes():
+    """Fails if removing a person changes more than one teacher's vote."""
+    y = (np.arange(300) % 3).astype(np.int32)
+    X = np.random.default_rng(0).normal(size=(300, 5)) + 5 * np.eye(3, 5)[y]
+    ids, key = np.arange(300) // 2, b"a key"
+    queries = 5 * np.random.default_rng(1).normal(size=(50, 5))
+
+    def counts(kept):
+        part = teachers_of(ids[kept].tolist(), key, 12)
+        teachers = [
+            Teacher(KNeighborsClassifier(1), X[kept][part == t], y[kept][part == t], 3, t)
+            for t in range(12)
+        ]
+        return count_votes(teachers, queries, 3)
+
+    whole = counts(np.ones(300, dtype=bool))
+    changed = 0
+    for gone in range(0, 150, 10):
+        moved = np.abs(whole - counts(ids != gone))
+        assert moved.max() <= 1
+        assert moved.sum(axis=1).max() <= 2
+        changed += moved.any()
+    assert changed > 0

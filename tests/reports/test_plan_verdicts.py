@@ -1,0 +1,68 @@
+"""What a verdict on a plan says."""
+
+from typer.testing import CliRunner
+
+from vicinal.cli import app
+from vicinal.planning import IndKNNPlan, PlanChoice
+from vicinal.reports._plan_report import (
+    ENOUGH_LEAD,
+    least_records,
+    linear_model_note,
+    most_queries,
+    rare_classes,
+    unanimous_lead,
+    verdict,
+    verdict_without_records,
+)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def plan_of(n_records, n_queries, epsilon):
+    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon}
+    return IndKNNPlan.of_classes(2, **given)
+
+
+def test_a_verdict_says_what_can_work():
+    noisy = verdict(plan_of(500, 1000, 1.0))
+    assert "expect noise" in noisy
+    most = most_queries(plan_of(500, 1000, 1.0))
+    assert 30 <= most <= 60
+    assert f"at most about {most}" in noisy
+    assert "can work" in verdict(plan_of(500, most, 1.0))
+    assert "can work" in verdict(plan_of(50_000, 1000, 1.0))
+    assert "larger epsilon" in verdict(plan_of(3, 1000, 0.1))
+
+
+def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
+    wish = plan_of(1, 1000, 1.0)
+    least = least_records(wish)
+    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
+    assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
+    assert f"need about {least:,} records" in verdict_without_records(wish)
+
+
+def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
+    wish = plan_of(20_000, 500, 1.0)
+    assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
+    (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
+    assert line.startswith("class 'b' is too rare for this plan")
+    assert rare_classes(wish.replanned(n_records=10**7), (0.99, 0.01), ("a", "b")) == []
+    told = run(
+        "plan", "--records", 20000, "--queries", 500, "--classes", 2, "--class-prior", ".99,.01"
+    )
+    assert "class 1 is too rare" in told
+    run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
+
+
+def test_a_linear_model_is_named_where_its_noise_is_small():
+    wish = plan_of(60_000, 500, 1.0).changed(n_features=20, n_public=400)
+    assert "beside the votes" in linear_model_note(wish)
+    few = wish.changed(n_features=5).replanned(n_records=20_000, n_queries=100_000)
+    lost = linear_model_note(few)
+    assert "better choice" in lost
+    assert linear_model_note(wish.replanned(n_records=200)) is None
