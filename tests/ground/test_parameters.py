@@ -120,7 +120,7 @@ def test_with_screening_only_the_noise_on_votes_is_calibrated(monkeypatch):
         asked.append((len(plan["releases"]), epsilon, field, release))
         return SimpleNamespace(value=7.5)
 
-    monkeypatch.setattr("vicinal.planning._plan_guarantee.calibrate", calibrate)
+    monkeypatch.setattr("vicinal.planning._guarantees.calibrate", calibrate)
     shared = {"sigma_screen": 40.0, "threshold": 30.0, "epsilon": 3.25, "n_answers": 20}
     screening, votes = PrivateKNNClassifier(range(3), **shared).plan()["releases"]
     assert (screening["sigma"], votes["sigma"], votes["count"]) == (40.0, 7.5, 20)

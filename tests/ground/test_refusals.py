@@ -335,7 +335,7 @@ def test_planned_interactions_are_priced_together():
 def test_other_plans_do_not_share():
     one, two = ind_knn(interactions=2), ind_knn(interactions=2, epsilon=3.0)
     assert one.epsilon != two.epsilon
-    assert fitted(one)._settings.terms != fitted(two)._settings.terms
+    assert fitted(one)._settings.plan_identity != fitted(two)._settings.plan_identity
 
 
 @pytest.mark.parametrize("number", [0, -1, 1.5, "all", None, True])

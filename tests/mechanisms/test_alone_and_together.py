@@ -21,7 +21,6 @@ from vicinal.mechanisms import (
     SubjectTable,
     VoteGrid,
     _charging,
-    _charging_kernels,
     _linear_model,
     randomness,
 )
@@ -274,9 +273,10 @@ def test_what_a_kernel_leaves_in_its_memory_is_noticed(monkeypatch):
 
 def test_old_entries_of_the_scratch_do_not_come_back(monkeypatch):
     """What stands in `touched` behind its length belongs to an earlier subject."""
+    make = _charging.Scratch.of
 
     def spoilt(width):
-        scratch = _charging_kernels.Scratch.of(width)
+        scratch = make(width)
         scratch.touched[:] = np.arange(width)[::-1]
         return scratch
 

@@ -16,7 +16,7 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.mechanisms import _charging as charging
-from vicinal.mechanisms._charging_kernels import ALL_SUBJECTS, hits_by_subject, sort_ascending
+from vicinal.mechanisms._charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
 from vicinal.mechanisms._subject_table import RecordVectors
 from vicinal.neighbours import Cosine, NeighbourLists, map_in_threads
 

@@ -19,7 +19,7 @@ from vicinal.mechanisms import (
     _charging,
     noisy_size,
 )
-from vicinal.mechanisms._charging_kernels import (
+from vicinal.mechanisms._charging import (
     ALL_SUBJECTS,
     KernelWeights,
     NeighbourArrays,

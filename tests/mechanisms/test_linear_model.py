@@ -336,3 +336,20 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
         residuals, costs = np.full((width, 1), value), np.zeros(1)
         _linear_model._clip(residuals, np.ones(1, np.int64), 1e9, bound, np.zeros(1), costs)
         assert (residuals == entry - 1).all()
+
+
+def test_the_order_of_thousands_of_records_changes_nothing():
+    """Derivatives are in coarser steps then, so that sums of more of them stay exact."""
+    rng = np.random.default_rng(2)
+    rows = rng.integers(-4000, 4000, (3000, 3)).astype(np.float32)
+    labels, weights = rng.integers(0, 3, 3000).astype(np.int32), rng.normal(size=(3, 3))
+    found = set()
+    for order in (np.arange(3000), rng.permutation(3000)):
+        meter = DeltaSlackAccountant(1e-5, needed=False)
+        made = IndividualGradient(
+            SubjectRows(rows[order], labels[order], np.zeros(3000, np.int32), 1),
+            3, 4000.0, 1e6, 20.0, 1.0, BUDGET, NoNoise(), meter,
+        )  # fmt: skip
+        sums, spent = made.release(20.0).collect(weights, np.array([UNITS]))
+        found.add((sums.tobytes(), spent))
+    assert len(found) == 1

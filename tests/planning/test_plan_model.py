@@ -11,9 +11,8 @@ from vicinal import IndKNNClassifier
 from vicinal.cli import app
 from vicinal.linear import OF_COMPONENTS, RULE_OF_COMPONENTS
 from vicinal.neighbours import Cosine, int8_precision
-from vicinal.planning import IndKNNPlan, PlanChoice, _plan_model
-from vicinal.planning._plan_model import played_model
-from vicinal.planning._plan_simulation import SimulationSetup, simulate
+from vicinal.planning import IndKNNPlan, PlanChoice, _plan_simulation
+from vicinal.planning._plan_simulation import SimulationSetup, played_model, simulate
 
 
 def plan_of(n_classes, n_records, n_queries, epsilon, **more):
@@ -52,13 +51,13 @@ def test_it_plays_what_fit_finds(played):
 
 
 def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
-    seen, honest = [], _plan_model._trained
+    seen, honest = [], _plan_simulation._trained
 
     def watched(X, labels, others, *rest):
         seen.append((X.copy(), others.copy()))
         return honest(X, labels, others, *rest)
 
-    monkeypatch.setattr(_plan_model, "_trained", watched)
+    monkeypatch.setattr(_plan_simulation, "_trained", watched)
     points = stage().reference.points
     played_model(points, LABELS, WISH, 3)
     (first, judged), (second, others) = seen

@@ -20,6 +20,7 @@ from statistical.worlds import charge_only
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.audit import universes
 from vicinal.mechanisms import VoteRelease
+from vicinal.planning import IndKNNPlan
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -54,7 +55,7 @@ class VectorCase(Case):
 def vector_case(victim, others, rounds=4, **estimator):
     """Return a case in which a victim's budget lasts for `LASTS` queries of what it adds."""
     made = estimator["estimator"](**{k: v for k, v in estimator.items() if k != "estimator"})
-    vectors = made._plans.of(made).targets([y for _, y in victim], len(victim)).dense()
+    vectors = IndKNNPlan.of(made).target.encode([y for _, y in victim], len(victim)).dense()
     length = np.linalg.norm(np.array([cosine for cosine, _ in victim]) @ vectors)
     neighbors = 4
     parameters = {

@@ -27,14 +27,9 @@ from vicinal.audit._vote_trials import (
     VotesTrial,
     chances_of_first,
 )
-from vicinal.mechanisms import RecordVectors
 from vicinal.planning import GATE, IndKNNPlan
-from vicinal.predictors import (
-    IndKNNClassifier,
-    IndKNNEstimator,
-    IndKNNMultiLabelClassifier,
-    IndKNNRegressor,
-)
+from vicinal.predictors import ESTIMATORS, IndKNNClassifier
+from vicinal.targets import VectorTarget, declared_target
 
 NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
 """What records carry where vectors are audited without a store."""
@@ -161,7 +156,7 @@ class IndKNNAudit:
         world = universes(victim, [(0.9, other)], count=count)
         visits = Visits(
             {**shared, **target}, world, ROUNDS + returns, returns=returns,
-            estimator=_estimator_of(target),
+            estimator=ESTIMATORS[declared_target(target).kind],
         )  # fmt: skip
         return VectorsTrial(visits, words, broken)
 
@@ -279,29 +274,22 @@ def _promise(race: Race, claim: Claim, classes: int) -> float:
     return best
 
 
-def _estimator_of(target: Mapping[str, Any]) -> type[IndKNNEstimator]:
-    return IndKNNMultiLabelClassifier if "labels" in target else IndKNNRegressor
-
-
 def _extremes(target: Mapping[str, Any]) -> tuple[Any, Any, float]:
     """Return what the longest vector and its opposite say, as in `y`, and the longest's length."""
-    shortest: Any
-    longest: Any
-    if "labels" in target:
-        shortest, longest = ([each] * len(target["labels"]) for each in (0, 1))
-    else:
-        bounds = target["bounds"]
-        several = isinstance(bounds, Mapping)
-        shortest, longest = zip(*bounds.values(), strict=True) if several else bounds
+    longest, shortest = _declared(target).extremes
     return longest, shortest, _length(target, [(1.0, longest)])
+
+
+def _declared(target: Mapping[str, Any]) -> VectorTarget:
+    declared = declared_target(target)
+    assert isinstance(declared, VectorTarget)  # noqa: S101 (of targets that are no class)
+    return declared
 
 
 def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     """Return the length of the sum of records' vectors, under their kernel weights."""
-    estimator_class = _estimator_of(target)
     y = np.array([each for _, each in records])
-    vectors = IndKNNPlan.of(estimator_class(**target)).target.encode(y, len(y))
-    assert isinstance(vectors, RecordVectors)  # noqa: S101 (of targets that are no class)
+    vectors = _declared(target).encode(y, len(y))
     return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors.dense()))
 
 

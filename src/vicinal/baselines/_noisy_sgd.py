@@ -6,6 +6,7 @@ Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Self
 
 import numpy as np
@@ -13,15 +14,114 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
-from vicinal._parameters import documented
-from vicinal.baselines._noisy_sgd_parameters import (
-    ENOUGH_FEATURES,
-    NoisySGDParameters,
-    NoisySGDSettings,
+from vicinal._parameters import Integer, Real, Unless, documented, parameter, table
+from vicinal.mechanisms import (
+    NoisyGradient,
+    NoisySize,
+    NoisyTraining,
+    ReleaseCounter,
+    SubjectRows,
+    bernoulli_source,
+    gradient_grid,
+    randomness,
 )
-from vicinal.mechanisms import SubjectRows
 from vicinal.neighbours import FLOAT32, unit_vectors
-from vicinal.predictors import FitInputs, FixedPlanEstimator, checked_features, release
+from vicinal.planning import Plan, affordable_noise, summed
+from vicinal.predictors import (
+    FitInputs,
+    FixedPlanEstimator,
+    FixedPlanParameters,
+    FixedPlanSettings,
+    checked_features,
+    note_release,
+)
+
+SIZE_NOISE = 50.0
+"""The noise on the number of subjects has scale 50 / epsilon: less than 1 % of the cost."""
+
+
+ENOUGH_FEATURES = 1000
+"""Before ``fit``, a number of features that is large enough for most."""
+
+
+@table
+class NoisySGDParameters(FixedPlanParameters):
+    """What NoisySGD takes besides."""
+
+    epsilon: float = parameter(
+        Real(above=0),
+        default=1.0,
+        kw_only=False,
+        doc="The guarantee for a subject; add/remove-one-subject.",
+    )
+    n_steps: int = parameter(
+        Integer(least=1, most=10**6), default=200, doc="How many steps to train."
+    )
+    gamma: float = parameter(
+        Real(above=0, most=1),
+        default=0.1,
+        doc="The probability with which each subject is in a batch.",
+    )
+    clip: float = parameter(
+        Real(least=1e-6, most=1e6),
+        default=0.5,
+        doc="The clipping bound on a subject's gradient; features have length 1.",
+    )
+    learning_rate: float = parameter(
+        Real(above=0), default=4.0, doc="Step on the clipped mean gradient, in units of `clip`."
+    )
+    momentum: float = parameter(
+        Real(least=0, below=1),
+        default=0.9,
+        doc="How much of the last step is kept in the next, 0 <= momentum < 1.",
+    )
+    n_records: int | None = parameter(
+        Unless(None, Integer(least=1)),
+        default=None,
+        doc="""Public number of subjects, which the mean is taken by. Without it the number is
+        released once with noise, which the guarantee includes.""",
+    )
+
+
+class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
+    """Checked parameters of a NoisySGD classifier."""
+
+    _name = "NoisySGD"
+
+    @property
+    def plan_identity(self) -> Hashable:
+        return super().plan_identity, self.epsilon, self.delta
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise multiplier with which the plan just keeps (epsilon, delta)."""
+        plan = self.together(self._releases(1.0))
+        return affordable_noise(plan, self.epsilon, "sigma", release=0)
+
+    def releases(self) -> list[Plan]:
+        return self._releases(self.noise_multiplier)
+
+    def _releases(self, multiplier: float) -> list[Plan]:
+        steps = {"kind": "gaussian", "sigma": multiplier, "sensitivity": 1.0}
+        size = {**steps, "sigma": SIZE_NOISE / self.epsilon, "gamma": 1.0, "count": 1}
+        planned: Plan = {**steps, "gamma": self.gamma, "count": self.n_steps}
+        return [planned, *([size] if self.n_records is None else [])]
+
+    def draws(self, n_features: int = ENOUGH_FEATURES) -> dict[int, float]:
+        weights = float(self.n_steps) * (n_features + 1) * len(self.classes)
+        size = (gradient_grid(SIZE_NOISE / self.epsilon)[1], float(self.n_records is None))
+        return summed([(gradient_grid(self.noise_multiplier)[1], weights), size])
+
+    def training(self, records: SubjectRows, unit: float) -> NoisyTraining:
+        """Return the planned steps on `records`, a feature of 1 being `unit` integer steps."""
+        noise = randomness(self.simulation_seed)
+        gradient = NoisyGradient(
+            records, len(self.classes), unit, self.gamma, self.clip, self.noise_multiplier,
+            ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.simulation_seed),
+        )  # fmt: skip
+        size = self.n_records or NoisySize(SIZE_NOISE / self.epsilon, noise)
+        return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
+
 
 BIAS = 0.3
 """A feature that every record has besides its own, which are of length 1."""
@@ -65,7 +165,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     (3,)
     """
 
-    _plans = NoisySGDSettings
+    _settings_type = NoisySGDSettings
     _also_public = ("the public rows that features are standardised by", "the trained weights")
 
     def fit(
@@ -104,7 +204,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         n_features = records.features.shape[1]
         self._center, self._spread = _standard(records.reference, n_features)
         rows = SubjectRows(self._rows(records.features), targets, *records.slots)
-        release(self)
+        note_release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction
         self.noise_multiplier_ = settings.noise_multiplier

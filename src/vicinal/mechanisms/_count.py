@@ -12,7 +12,7 @@ import numpy as np
 from vicinal._arrays import Bools, Floats, Ints
 from vicinal._compiled import compiled
 from vicinal.accounting import charge, grid_slack, unit_rate
-from vicinal.mechanisms._charging_kernels import (
+from vicinal.mechanisms._charging import (
     ALL_SUBJECTS,
     LOW,
     hits_by_subject,

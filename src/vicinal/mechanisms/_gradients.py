@@ -206,23 +206,24 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
 def summed_gradient(scores, rows, labels, per_score):  # type: ignore[no-untyped-def]
     """Return the gradient summed over one subject's records, float64 (d, c), in any order alike.
 
-    A sum of doubles would depend on the order of the records, which other subjects' erasures can
-    set: a store fills holes with its last records. Derivatives are whole numbers of 2^-30 here,
-    and their sum is one of int64 (linear_model.md, "What u adds").
+    A sum of any doubles would depend on the order of the records, which other subjects' erasures
+    can set: a store fills holes with its last records. Derivatives are whole numbers of 2^-30 here,
+    so that every partial sum is exact (linear_model.md, "What u adds").
     """
     grain = float(1 << 30)
-    while len(scores) * grain > 2.0**50:  # times entries of rows, below 2^13: inside int64
+    # Times entries of rows, below 2^13, that is at most 2^53. Coarser steps of a longer sum are as
+    # good, and follow from the number of records alone.
+    while len(scores) * grain > 2.0**40:
         grain /= 2
-    total = np.zeros((rows.shape[1], scores.shape[1]), dtype=np.int64)
-    whole = np.empty(scores.shape[1], dtype=np.int32)
+    gradient = np.zeros((rows.shape[1], scores.shape[1]))
     for i in range(len(scores)):
         softmax_residuals(scores[i], labels[i], per_score)
-        for c in range(len(whole)):
-            whole[c] = np.int32(np.rint(scores[i, c] * grain))
+        for c in range(scores.shape[1]):
+            scores[i, c] = np.rint(scores[i, c] * grain)
         for j in range(rows.shape[1]):
-            for c in range(len(whole)):
-                total[j, c] += np.int64(rows[i, j]) * np.int64(whole[c])
-    return total / grain
+            for c in range(scores.shape[1]):
+                gradient[j, c] += rows[i, j] * scores[i, c]
+    return gradient / grain
 
 
 @compiled

@@ -13,9 +13,14 @@ from itertools import pairwise
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints32, Places, Steps
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32, Places, Steps
 from vicinal._compiled import compiled
-from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms._planned_releases import (
+    NoisyMax,
+    NoisyThreshold,
+    PlannedAnswers,
+    ReleaseCounter,
+)
 from vicinal.mechanisms._randomness import BernoulliSource
 from vicinal.neighbours import (
     FLOAT32,
@@ -176,7 +181,7 @@ BLOCK = 256  # queries whose progress is told together: public, whatever the num
 Grid = Callable[[FloatMatrix, float], RBF]
 
 
-class PrivateKNNRelease:
+class PrivateKNNRelease(PlannedAnswers):
     """Private records that answer as planned; encoded once the grid of features is known.
 
     Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
@@ -188,13 +193,8 @@ class PrivateKNNRelease:
     - `encoding`: what records vote for.
     - `k`, `gamma`: how many vote, and the probability with which each subject takes part.
     - `grid`: what chooses the grid of the features, see :data:`Grid`.
-    - `screening`: which queries are answered; None for all.
-    - `voting`: what an answer is.
     - `coins`: who takes part.
-    - `planned`: how many queries were planned.
-
-    `largest`: the largest vote of every screened query so far, which a data-dependent cost is
-    worked out from, for the curator alone. Private.
+    - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
     """
 
     def __init__(
@@ -215,10 +215,9 @@ class PrivateKNNRelease:
         FLOAT32.scale(features.shape[1])  # refuses too many features
         self._features: FloatMatrix | None = features.copy()
         self._slots, self._n_subjects = slots, n_subjects
+        super().__init__(screening, voting, planned)
         self._encoding, self._k, self._gamma, self._grid = encoding, k, gamma, grid
-        self._screening, self._voting, self._coins = screening, voting, coins
-        self._planned = planned
-        self.largest: list[int] = []
+        self._coins = coins
 
     def encode_by(self, public: FloatMatrix, margin: float) -> None:
         """Fix the grid by public rows (m, d), unless it is fixed; drop the features themselves."""
@@ -229,10 +228,6 @@ class PrivateKNNRelease:
         knn = PoissonKNN(self.kernel, integers, self._slots, self._n_subjects, self._k, self._gamma)
         self.nearest = NearestOfSample(knn, self._gamma, self._coins)
         self._features = None
-
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
-        self._planned.check(size)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield consecutive queries, always as many at a time.
@@ -259,13 +254,12 @@ class PrivateKNNRelease:
     def _answered(self, queries: IntegerMatrix) -> tuple[Bools, AnyArray]:
         """Sample and screen; sample again and vote."""
         candidates = self.nearest.candidates(queries)
-        passed = np.full(len(queries), self._voting.quota.remaining > 0)
-        if self._screening is not None and passed.any():
-            counts = self._encoding.count(self.nearest.draw(queries, candidates), 1).max(axis=1)
-            passed = self._screening.publish(counts)
-            self.largest += counts.tolist()
-        # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self._voting.quota.remaining
+
+        def largest_votes() -> Ints:
+            chosen = self.nearest.draw(queries, candidates)
+            return np.asarray(self._encoding.count(chosen, 1).max(axis=1))
+
+        passed = self._passed(len(queries), largest_votes)
         if candidates is not None:
             candidates = candidates_of(candidates, passed)
         # A fresh sample: screening and vote are priced as two releases, each with its own.

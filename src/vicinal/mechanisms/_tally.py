@@ -81,7 +81,8 @@ class NoisyTally:
         """
         flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
         owners = np.repeat(slots, len(self._sizes))
-        weight = _weights(self._grid.steps, slots, len(remaining))[owners]
+        records = np.maximum(np.bincount(slots, minlength=len(remaining)), 1)
+        weight = (self._grid.steps // records)[owners]  # rounded down: together at most one subject
         size = sum(self._sizes)
         places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
         values = np.zeros(len(places), dtype=np.int64)
@@ -114,8 +115,3 @@ class NoisyTally:
 
     def _cost(self, mine: Steps) -> int:
         return int(charge(int(np.square(mine).sum()), self._rate))
-
-
-def _weights(steps: int, slots: Steps, size: int) -> Steps:
-    """Return what each row of every subject weighs, int64 (size,): together at most `steps`."""
-    return steps // np.maximum(np.bincount(slots, minlength=size), 1)

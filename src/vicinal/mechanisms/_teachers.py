@@ -14,7 +14,12 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Ints, Ints32
 from vicinal._checks import SubjectId
-from vicinal.mechanisms._planned_releases import NoisyMax, NoisyThreshold, ReleaseCounter
+from vicinal.mechanisms._planned_releases import (
+    NoisyMax,
+    NoisyThreshold,
+    PlannedAnswers,
+    ReleaseCounter,
+)
 
 FALLBACK = 0  # the class that a teacher votes for when it cannot tell: public, and the same for all
 
@@ -134,7 +139,7 @@ def train_teachers(
     ]
 
 
-class PATERelease:
+class PATERelease(PlannedAnswers):
     """Teachers that answer as planned, and remember their votes for the curator.
 
     Nothing leaves :meth:`answer` without noise, and without being counted first. Used by one
@@ -142,12 +147,9 @@ class PATERelease:
 
     - `teachers`: who votes.
     - `n_classes`: number of classes.
-    - `screening`: which queries are answered; None for all.
-    - `voting`: what an answer is.
-    - `planned`: how many queries were planned.
+    - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
 
-    `largest`: the largest vote of every screened query so far. Private. `votes`: the votes of every
-    answered query so far. Private.
+    `votes`: the votes of every answered query so far. Private.
     """
 
     def __init__(
@@ -159,13 +161,8 @@ class PATERelease:
         planned: ReleaseCounter,
     ) -> None:
         self.teachers, self._n_classes = teachers, n_classes
-        self._screening, self._voting, self._planned = screening, voting, planned
-        self.largest: list[int] = []
+        super().__init__(screening, voting, planned)
         self.votes: list[tuple[float, ...]] = []
-
-    def check(self, size: int) -> None:
-        """Raise PrivacyRefused if `size` more queries were not planned."""
-        self._planned.check(size)
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
@@ -175,13 +172,7 @@ class PATERelease:
     def answer(self, queries: FloatMatrix) -> tuple[Bools, AnyArray]:
         """Take from the quotas; return who is answered, bool (q,), and their answers."""
         self._planned.note_releases(len(queries))
-        passed = np.full(len(queries), self._voting.quota.remaining > 0)
         votes = count_votes(self.teachers, queries, self._n_classes)
-        if self._screening is not None and passed.any():
-            largest = votes.max(axis=1)
-            self.largest += largest.tolist()
-            passed = self._screening.publish(largest)
-        # Who passed is public, so this is, too: the first of them up to what was planned.
-        passed &= np.cumsum(passed) <= self._voting.quota.remaining
+        passed = self._passed(len(queries), lambda: votes.max(axis=1))
         self.votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
         return passed, self._voting.publish(votes[passed] * self._voting.steps)

@@ -17,8 +17,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Steps
 from vicinal.accounting import MAX_NORM, MAX_SCALE, grid_slack, unit_rate
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms._charging import charge_neighbours
-from vicinal.mechanisms._charging_kernels import KernelWeights, VotePrices
+from vicinal.mechanisms._charging import KernelWeights, VotePrices, charge_neighbours
 from vicinal.mechanisms._subject_table import SubjectTable
 from vicinal.neighbours import Kernel, NeighbourLists
 from vicinal.noise import NoiseSource

@@ -1,4 +1,4 @@
-"""From checked settings to an engine: plan from public facts, and fill the first shard."""
+"""From a checked plan to an engine: planned from public facts, over the first shard."""
 
 from __future__ import annotations
 
@@ -61,8 +61,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.planning._index_options import CENTROIDS, first_index, options_of
-from vicinal.planning._parameter_tables import GATE, NEIGHBORS
+from vicinal.planning._parameter_tables import CENTROIDS, GATE, NEIGHBORS, first_index, options_of
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 
@@ -74,7 +73,7 @@ class PlannedEngine:
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
-    settings: IndKNNPlan
+    plan: IndKNNPlan
 
     @property
     def model(self) -> PrivateModel | None:
@@ -84,7 +83,7 @@ class PlannedEngine:
 
 
 def plan_engine(
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     X: FloatMatrix,
     targets: RecordTargets,
     subjects: Sequence[SubjectId],
@@ -95,29 +94,27 @@ def plan_engine(
 
     The one look at private data is the size: declared, or estimated with noise and charged.
     """
-    slack, noise = slack_meter(settings), randomness(settings.simulation_seed)
+    slack, noise = slack_meter(plan), randomness(plan.simulation_seed)
     ledger, model = MemoryLedger(), None
-    kernel = kernel_for(settings, public)  # refuses what is missing, before anything is drawn
+    kernel = kernel_for(plan, public)  # refuses what is missing, before anything is drawn
     n_public = 0 if public is None else len(public)
-    if settings.may_train(n_public) and public is not None:
+    if plan.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        settings, model = settled_model(
-            settings, X, table, ledger, public, noise, slack, interaction
-        )
+        plan, model = settled_model(plan, X, table, ledger, public, noise, slack, interaction)
     else:
-        settings = settings.settled(X.shape[1], n_public)
+        plan = plan.settled(X.shape[1], n_public)
     if model is not None:
         X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
-        kernel = kernel_for(settings, public)
-    shard = Shard(kernel, X.shape[1], ledger, index=first_index(settings.index))
+        kernel = kernel_for(plan, public)
+    shard = Shard(kernel, X.shape[1], ledger, index=first_index(plan.index))
     shard.ledger = ledger
     shard.add(kernel.encode(X), targets, subjects)
-    return engine_on(shard, kernel, settings, X.shape[1], public, slack, interaction, noise, model)
+    return engine_on(shard, kernel, plan, X.shape[1], public, slack, interaction, noise, model)
 
 
 def settled_model(
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     X: FloatMatrix,
     subjects: SubjectTable,
     account: Account,
@@ -126,34 +123,34 @@ def settled_model(
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
 ) -> tuple[IndKNNPlan, PrivateModel | None]:
-    """Return settings with size and share settled, and the model that the subjects have paid for.
+    """Return plan with size and share settled, and the model that the subjects have paid for.
 
     `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
-    `subjects.remaining` is its own. The settings have the number of records, declared or estimated,
+    `subjects.remaining` is its own. The plan have the number of records, declared or estimated,
     and a share, 0 for none; then there is no model.
     """
-    if settings.n_records is None:
-        size = _estimated_size(settings, subjects, account, noise, slack, interaction)
-        settings = settings.changed(n_records=size)
-    settings = settings.settled(X.shape[1], len(public))
-    if not settings.model_share:
-        return settings, None
+    if plan.n_records is None:
+        size = _estimated_size(plan, subjects, account, noise, slack, interaction)
+        plan = plan.changed(n_records=size)
+    plan = plan.settled(X.shape[1], len(public))
+    if not plan.model_share:
+        return plan, None
     if interaction is not None:
         interaction.release()
-    model = train(settings.training, X, subjects, account, public, noise, slack)
-    return settings, model
+    model = train(plan.training, X, subjects, account, public, noise, slack)
+    return plan, model
 
 
-def slack_meter(settings: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
+def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
-    needed = settings.accounting == "gdp" and not settings.label_only
-    return DeltaSlackAccountant(settings.grid_delta, needed=needed, spent=spent)
+    needed = plan.accounting == "gdp" and not plan.label_only
+    return DeltaSlackAccountant(plan.grid_delta, needed=needed, spent=spent)
 
 
 def engine_on(
     shard: Shard | SharedShard,
     kernel: Kernel,
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     n_features: int,
     public: FloatMatrix | None,
     slack: DeltaSlackAccountant,
@@ -163,46 +160,46 @@ def engine_on(
 ) -> PlannedEngine:
     """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
-    noise = noise or randomness(settings.simulation_seed)
-    n_records = settings.n_records or _estimated_size(
-        settings, shard.subject_table, shard.ledger, noise, slack, interaction
+    noise = noise or randomness(plan.simulation_seed)
+    n_records = plan.n_records or _estimated_size(
+        plan, shard.subject_table, shard.ledger, noise, slack, interaction
     )
     budget_share = 1.0
     if model is not None:
-        budget_share -= min(model.typical_use * settings.trainings, settings.model_share or 0.0)
-    facts = PublicFacts(settings, kernel, n_features, n_records, reference, budget_share)
+        budget_share -= min(model.typical_use * plan.trainings, plan.model_share or 0.0)
+    facts = PublicFacts(plan, kernel, n_features, n_records, reference, budget_share)
     k, radius = facts.radius()
-    if settings.index["kind"] == CENTROIDS:
-        cells = learn_cells(facts.points, radius, **options_of(settings.index))
+    if plan.index["kind"] == CENTROIDS:
+        cells = learn_cells(facts.points, radius, **options_of(plan.index))
         shard.replace_index(partial(PublicCentroids, cells=cells))
-    if settings.kernel == "rbf" and settings.bandwidth is None:
+    if plan.kernel == "rbf" and plan.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, facts.points)
         facts = replace(facts, kernel=kernel, reference=Reference(kernel, facts.points.points))
-    count = settings.typical_count(k)
+    count = plan.typical_count(k)
     schedule = facts.noise_schedule(radius, count)
     proxies = None
-    if facts.reference is not None and not settings.private_count:
-        proxies = ProxyLedger(facts.reference, radius, settings.subject_use)
+    if facts.reference is not None and not plan.private_count:
+        proxies = ProxyLedger(facts.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
-    least = schedule.least * math.sqrt(settings.least_count(k))
+    least = schedule.least * math.sqrt(plan.least_count(k))
     decision = facts.decision(radius, count)
     votes = facts.votes(least, decision, noise, slack)
-    counter = _count(settings, noise, slack) if settings.private_count else None
-    gate = None if model is None else ModelGate(model, settings.n_asked)
+    counter = _count(plan, noise, slack) if plan.private_count else None
+    gate = None if model is None else ModelGate(model, plan.n_asked)
     engine = QueryEngine(
         shard, radius, votes, counter, schedule, facts.answer_reuse(votes), slack, decision, least,
-        settings.sequential, interaction, gate, proxies,
+        plan.sequential, interaction, gate, proxies,
     )  # fmt: skip
-    return PlannedEngine(engine, n_records, k, settings)
+    return PlannedEngine(engine, n_records, k, plan)
 
 
 @dataclass(frozen=True, slots=True)
 class PublicFacts:
     """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
 
-    settings: IndKNNPlan
+    plan: IndKNNPlan
     kernel: Kernel
     n_features: int
     n_records: int
@@ -217,13 +214,13 @@ class PublicFacts:
 
     def radius(self) -> tuple[int | None, Radius]:
         """Return the number of neighbours to expect, if it is the same for all, and the radius."""
-        settings, n_records = self.settings, self.n_records
-        if settings.min_similarity is not None:
-            fixed = settings.min_similarity, self.n_features, self.reference, n_records
+        plan, n_records = self.plan, self.n_records
+        if plan.min_similarity is not None:
+            fixed = plan.min_similarity, self.n_features, self.reference, n_records
             return None, FixedRadius(self.kernel, *fixed)
         least = math.ceil(n_records / len(self.points))
-        budget = self.budget_share * settings.affordable()
-        k = settings.n_neighbors or settings.neighbors(n_records, self.points, budget)
+        budget = self.budget_share * plan.affordable()
+        k = plan.n_neighbors or plan.neighbors(n_records, self.points, budget)
         if k < least:
             warnings.warn(
                 f"The public reference is too small to tell a radius of {k} neighbours; taking "
@@ -236,22 +233,22 @@ class PublicFacts:
 
     def noise_schedule(self, radius: Radius, count: float) -> NoiseSchedule:
         """Return the noise of every block, at a `count` that scales are quoted at."""
-        settings, budget_share = self.settings, self.budget_share
-        if settings.noise_multiplier is not None:
-            return NoiseSchedule(settings.noise_multiplier)
-        if settings.private_count:
+        plan, budget_share = self.plan, self.budget_share
+        if plan.noise_multiplier is not None:
+            return NoiseSchedule(plan.noise_multiplier)
+        if plan.private_count:
             expected = float(radius.expected(self.points.points).mean())
             budget_share -= min(0.5, COUNT_SHARE * expected / self.n_records)
         multiplier = planned_multiplier(
             reference_usage(self.points, radius, self.n_features),
             self.n_records,
-            settings.n_asked,
+            plan.n_asked,
             count,
-            lambda shift: budget_share * settings.affordable(shift),
+            lambda shift: budget_share * plan.affordable(shift),
         )
-        if settings.reuse_predictions == GATE:
-            unit = multiplier**2 / settings.n_asked * GATE_HEADROOM / HEADROOM
-            return GatedNoiseSchedule(unit, settings.n_queries)
+        if plan.reuse_predictions == GATE:
+            unit = multiplier**2 / plan.n_asked * GATE_HEADROOM / HEADROOM
+            return GatedNoiseSchedule(unit, plan.n_queries)
         return NoiseSchedule(multiplier)
 
     def decision(self, radius: Radius, count: float) -> ClassDecision:
@@ -263,44 +260,44 @@ class PublicFacts:
             usage = reference_usage(self.reference, radius, self.n_features)
             return count * math.sqrt(usage.weight)
 
-        return ClassDecision(self.settings.class_shares, self.settings.class_costs, total)
+        return ClassDecision(self.plan.class_shares, self.plan.class_costs, total)
 
     def votes(
         self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> VoteMechanism:
         """Return what makes answers, on a grid that fits the least noise scale."""
-        settings, width = self.settings, self.settings.target.n_coordinates
-        grid = VoteGrid.fitting(least, settings.n_queries, width, settings.grid_delta)
+        plan, width = self.plan, self.plan.target.n_coordinates
+        grid = VoteGrid.fitting(least, plan.n_queries, width, plan.grid_delta)
         sizes = self.kernel, self.n_features, width
-        if settings.label_only:
+        if plan.label_only:
             scores = None if decision.plain else decision.scores
-            return NoisyLabels(*sizes, settings.charges, grid, noise, scores)
-        return NoisyVotes(*sizes, settings.spendable, grid, noise, slack)
+            return NoisyLabels(*sizes, plan.charges, grid, noise, scores)
+        return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
 
     def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
         """Return what earlier answers do for later ones."""
-        settings, kernel, n_features = self.settings, self.kernel, self.n_features
-        if settings.reuse_predictions == GATE:
+        plan, kernel, n_features = self.plan, self.kernel, self.n_features
+        if plan.reuse_predictions == GATE:
             points = None if self.reference is None else self.reference.points
             return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-        if settings.reuse_predictions == NEIGHBORS:
-            block = 1 if settings.sequential else BLOCK
+        if plan.reuse_predictions == NEIGHBORS:
+            block = 1 if plan.sequential else BLOCK
             return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
         return NoReuse()
 
 
-def kernel_for(settings: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
+def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
-    settings.check_kernel(has_public=public is not None)
-    if settings.kernel == "cosine":
+    plan.check_kernel(has_public=public is not None)
+    if plan.kernel == "cosine":
         return Cosine(FLOAT32 if public is None else int8_precision(public))
-    bound = settings.norm_bound
+    bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
         bound = float(np.linalg.norm(public.astype(np.float64), axis=1).max())
     # An automatic bandwidth is set once the radius is known; similarities do not depend on it.
     precision = FLOAT32 if public is None else int8_precision(public, bound)
-    return RBF(settings.bandwidth or 1.0, bound, precision)
+    return RBF(plan.bandwidth or 1.0, bound, precision)
 
 
 def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
@@ -312,15 +309,15 @@ def _tuned_rbf(kernel: Kernel, radius: Radius, reference: Reference) -> Kernel:
 
 
 def _estimated_size(
-    settings: IndKNNPlan,
+    plan: IndKNNPlan,
     subjects: SubjectTable,
     account: Account,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None,
 ) -> int:
-    budget = settings.spendable
-    grid = VoteGrid.fitting(size_noise(budget), 1, 1, settings.grid_delta)
+    budget = plan.spendable
+    grid = VoteGrid.fitting(size_noise(budget), 1, 1, plan.grid_delta)
     estimate, spent = noisy_size(subjects, budget, grid, noise, slack)
     account.note_charged_total(spent)
     if interaction is not None:
@@ -329,8 +326,8 @@ def _estimated_size(
     return max(1, round(estimate))
 
 
-def _count(settings: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
-    budget = settings.spendable
-    sigma = count_noise(settings.n_queries, budget)
-    grid = VoteGrid.fitting(sigma, settings.n_queries, 1, settings.grid_delta)
+def _count(plan: IndKNNPlan, noise: NoiseSource, slack: DeltaSlackAccountant) -> NoisyCount:
+    budget = plan.spendable
+    sigma = count_noise(plan.n_queries, budget)
+    grid = VoteGrid.fitting(sigma, plan.n_queries, 1, plan.grid_delta)
     return NoisyCount(sigma, budget, grid, noise, slack)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from vicinal import _checks
@@ -26,7 +27,7 @@ from vicinal._parameters import (
 from vicinal.accounting import METHODS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import interactions
-from vicinal.planning._index_options import EXACT, IndexOptions
+from vicinal.neighbours import ExactIndex, HyperplaneLSH, IndexFactory
 from vicinal.targets import (
     CLASSES,
     LABELS,
@@ -35,6 +36,55 @@ from vicinal.targets import (
     LabelSetsParameters,
     NumbersParameters,
 )
+
+EXACT = "exact"
+LSH = "lsh"
+CENTROIDS = "centroids"
+
+_INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
+    EXACT: (),
+    LSH: ("tables", "bits", "seed"),
+    CENTROIDS: ("cells", "recall"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions(Check):
+    """The kind of an index, alone or in a mapping with its options."""
+
+    type_name = f"{Choice(tuple(_INDEX_OPTIONS)).type_name} or mapping"
+    refused: ClassVar[tuple[object, ...]] = (
+        "hnsw",
+        {"kind": EXACT, "bits": 8},
+        {"kind": "hnsw"},
+        {},
+        None,
+    )
+
+    def __call__(self, name: str, value: object) -> dict[str, Any]:
+        options = dict(value) if isinstance(value, Mapping) else {"kind": value}
+        kind = _checks.choice(name, options.get("kind"), tuple(_INDEX_OPTIONS))
+        unknown = [option for option in options if option not in ("kind", *_INDEX_OPTIONS[kind])]
+        if unknown:
+            raise InvalidInput(
+                f"The {name!r} parameter must not have {unknown[0]!r}: for {kind!r} it takes "
+                f"{', '.join(_INDEX_OPTIONS[kind]) or 'no options'}."
+            )
+        return options
+
+
+def first_index(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes the index that records are put into first; centroids need the radius.
+
+    `index` is a kind with its options, as :class:`IndexOptions` returns it.
+    """
+    return partial(HyperplaneLSH, **options_of(index)) if index["kind"] == LSH else ExactIndex
+
+
+def options_of(index: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of an index, without its kind."""
+    return {name: value for name, value in index.items() if name != "kind"}
+
 
 ADAPTIVE = "adaptive"
 NEIGHBORS = "neighbors"
@@ -54,11 +104,9 @@ class Reuse(Check):
     option_type = f"{NO_REUSE} or {GATE}"
 
     def parsed(self, text: str) -> bool | str:
-        """Return False for "none"."""
         return False if text == NO_REUSE else text
 
     def __call__(self, name: str, value: object) -> str:
-        """Return a word."""
         return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
 
 
@@ -70,7 +118,6 @@ class InteractionCount(Check):
     refused: ClassVar[tuple[object, ...]] = (0, -1, 10**6 + 1, 1.5, "some", None, True)
 
     def __call__(self, name: str, value: object) -> int:  # noqa: ARG002 (the name is fixed)
-        """Return the number, 0 for public records."""
         return interactions(value)
 
 
@@ -85,7 +132,6 @@ class ClassNumbers(Check):
 
     @property
     def type_name(self) -> str:
-        """The type."""
         word = "" if self.word is None else f', or "{self.word}"'
         return f"sequence of float{word}, optional"
 
@@ -100,11 +146,9 @@ class ClassNumbers(Check):
     )
 
     def parsed(self, text: str) -> list[float | str] | str:
-        """Return the word, or the numbers of a list."""
         return text if text == self.word else [number_or_text(n, float) for n in listed(text)]
 
     def __call__(self, name: str, value: object) -> tuple[float, ...] | str | None:
-        """Return the numbers as a tuple, or the word, or None."""
         if value is None or (isinstance(value, str) and value == self.word):
             return value
         if isinstance(value, str) or not isinstance(value, Iterable):

@@ -28,10 +28,10 @@ from vicinal.linear import (
 )
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
-from vicinal.planning._index_options import CENTROIDS
 from vicinal.planning._parameter_tables import (
     ADAPTIVE,
     BALANCED,
+    CENTROIDS,
     GATE,
     NEIGHBORS,
     NO_REUSE,
@@ -67,7 +67,6 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @classmethod
     def of(cls, estimator: object) -> Self:
-        """Check an estimator's parameters; raise InvalidInput naming the first bad one."""
         kind = next(kind for kind, taken in PARAMETERS.items() if isinstance(estimator, taken))
         values = {each.name: getattr(estimator, each.name) for each in declared(PARAMETERS[kind])}
         return cls.of_target(KINDS[kind].checked(values), values)
@@ -103,7 +102,6 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.changed(n_features=n_features, n_public=n_public).replanned()
 
     def check_together(self) -> None:
-        """Refuse class numbers that do not fit, and what does not go together."""
         if self.reuse_predictions == NEIGHBORS and not self.private_count:
             raise InvalidInput(
                 "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
@@ -146,7 +144,7 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def class_names(self) -> AnyArray:
-        """Class names as declared, (c,); none where records do not vote."""
+        """Names of classes or labels as declared, (c,); none of numbers."""
         return self.target.class_names
 
     @property
@@ -295,7 +293,7 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.delta / self.parts
 
     @property
-    def terms(self) -> Hashable:
+    def plan_identity(self) -> Hashable:
         """What interactions must have in common for their budgets to add up to one."""
         method = ("label", self.priced_classes) if self.label_only else (self.accounting,)
         return "Ind-KNN", *method, self.epsilon, self.delta
@@ -413,5 +411,4 @@ def _charges(epsilon: float, delta: float, n_classes: int | None, parts: int) ->
 
 
 def _part(budget: float, parts: int) -> float:
-    """Return an equal part of a budget, rounded down."""
     return budget if parts == 1 else math.nextafter(budget / parts, 0)

@@ -1,4 +1,4 @@
-"""A plan played through on public points, which are records and queries at once; seeded.
+r"""A plan played through on public points, which are records and queries at once; seeded.
 
 Every public point stands for n / m records. It has a budget, is charged for its share of the
 questions, votes with its public label (or, where there are none, with the cluster it falls into),
@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal._arrays import Bools, Floats, Places
+from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.engine import (
     RETIRED,
     UNKNOWN,
@@ -29,18 +29,118 @@ from vicinal.engine import (
     observe,
 )
 from vicinal.errors import InvalidInput
+from vicinal.linear import (
+    Descent,
+    LinearModel,
+    ModelFeatures,
+    ModelRule,
+    PrivateModel,
+    has_components,
+    release_cost,
+    scores_of,
+    softmax,
+    training_plan,
+)
+from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import (
     AdaptiveRadius,
+    Cosine,
     ExactIndex,
     IntegerMatrix,
     Kernel,
     NeighbourLists,
     Reference,
+    int8_precision,
     learn_cells,
 )
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.planning._plan_choice import PlanChoice
-from vicinal.planning._plan_model import PlayedModel, played_model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlayedModel:
+    """What models of public points say of them, and the points in their metric.
+
+    - `reference`: the points in the learnt metric.
+    - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
+    - `sure`, bool (m,): where the model would answer alone.
+    - `budget_share`: share of a budget that training leaves around points that are asked about.
+    - `rule`: what neighbours make of the model.
+    """
+
+    reference: Reference
+    prior: Floats
+    sure: Bools
+    budget_share: float
+    rule: ModelRule
+
+
+def played_model(points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int) -> PlayedModel:
+    """Return what a model would make of labelled public points (m, d), were they n records.
+
+    - `points`, array (m, d): public integer points.
+    - `labels`, int64 (m,): their classes.
+    - `plan`: with a share for the model.
+    - `seed`: of the noise, and of the halves.
+    """
+    generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
+    numbers = np.asarray(points, dtype=np.float32)
+    plan = plan.changed(n_features=numbers.shape[1], n_public=len(numbers)).replanned()
+    n_classes = plan.target.n_coordinates
+    many = has_components(numbers.shape[1], len(numbers), plan.size)
+    features = ModelFeatures.planned(numbers.shape[1], numbers if many else None)
+    first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
+    rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
+    prior, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
+    uses = []
+    for part in (first, ~first):
+        model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
+        rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
+        sure[part] = model.sure(prior[part])
+        uses.append(model.typical_use)
+    kernel, left = Cosine(int8_precision(rows)), 1.0 - float(np.mean(uses))
+    reference = Reference(kernel, kernel.encode(rows))
+    return PlayedModel(reference, prior, sure, left, plan.model_rule)
+
+
+def _trained(
+    X: Floats32,
+    labels: Places,
+    others: Floats32,
+    features: ModelFeatures,
+    plan: IndKNNPlan,
+    generator: np.random.Generator,  # noqa: TID251 (its type)
+) -> PrivateModel:
+    """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
+    training, followed = plan.training, training_plan(features)
+    rows, known = (features.rows(each) for each in (X, others))
+    unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
+    sigma = followed.noise(training.share * training.budget)
+    noise = sigma * followed.clip / training.n_records
+    lengths = np.square(probes).sum(axis=1) / (features.unit * followed.clip) ** 2
+    descent = Descent(features, training.class_shares, known, noise)
+    used = np.zeros(len(probes))
+    for _ in range(followed.steps):
+        weights = descent.weights
+        used += release_cost(
+            scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
+        )
+        gradient = _mean_gradient(unit, labels, weights, followed.clip)
+        descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
+    weights = descent.finished()
+    used = np.minimum(used / training.budget, training.share)
+    model = LinearModel(whole_weights(weights), features.kernel)
+    return PrivateModel(model, others, used, training.class_shares, training.rule)
+
+
+def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
+    """Return the mean of gradients of norm `clip` at most, (D, c)."""
+    away = softmax(rows @ weights)
+    away[np.arange(len(labels)), labels] -= 1.0
+    norms = np.linalg.norm(rows, axis=1) * np.linalg.norm(away, axis=1)
+    away *= np.minimum(1.0, clip / np.maximum(norms, 1e-300))[:, None]
+    return np.asarray(rows.T @ away / len(rows))
+
 
 STAND_INS = 25
 """Public points that vote in a question, at least: fewer would say little about who is around."""
@@ -117,7 +217,7 @@ class SimulationSetup:
     def of(
         cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places | None = None
     ) -> SimulationSetup:
-        """Return a stage; clusters of the points play the classes where no labels are given.
+        """Return them; clusters of the points play the classes where no labels are given.
 
         Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
         fit them.
@@ -141,14 +241,14 @@ class SimulationSetup:
 
 
 def simulate(
-    stage: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
+    setup: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
 ) -> SimulationResult:
     """Play a plan through once; the same seed gives the same outlook.
 
     Where more answers are planned than there are points, or than `most`, each answer stands for
     several and is charged as many times.
     """
-    run = _Run(stage, choice, seed, most)
+    run = _Run(setup, choice, seed, most)
     order = run.queries
     for start in range(0, len(order), run.reuse.block):
         run.answer(order[start : start + run.reuse.block])
@@ -159,24 +259,24 @@ class _Run:
     """One pass through the queries."""
 
     def __init__(
-        self, stage: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
+        self, setup: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
     ) -> None:
-        size = len(stage.reference)
+        size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
         n_queries = min(choice.plan.n_queries, size, most or size)
         self.queries = generator.permutation(size)[:n_queries]
-        self._stage, self._choice, self._generator = stage, choice, generator
-        self._near = _public_voters(stage.reference, choice)
+        self._setup, self._choice, self._generator = setup, choice, generator
+        self._near = _public_voters(setup.reference, choice)
         self._each = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
         self._answers = np.full(size, UNKNOWN, dtype=np.int64)
         self._plain = np.full(size, UNKNOWN, dtype=np.int64)
         self._n_asked = 0
-        self.reuse, self._schedule = _habits(stage, choice, n_queries)
+        self.reuse, self._schedule = _reuse_and_schedule(setup, choice, n_queries)
 
     def answer(self, block: Places) -> None:
         """Answer a block of points as the classifier would."""
-        points = self._stage.reference.points[block]
+        points = self._setup.reference.points[block]
         labels = self._model_labels(block)
         queried = labels == UNKNOWN
         near = self._near.of(block)
@@ -184,7 +284,7 @@ class _Run:
         noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
         scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
-        model, unnoised = self._stage.model, labels.copy()
+        model, unnoised = self._setup.model, labels.copy()
         if model is not None:
             joined = scale * float(model.rule.emphasis(scale, self._choice.n_neighbors))
             plain += joined * model.prior[block]
@@ -198,9 +298,9 @@ class _Run:
 
     def _model_labels(self, block: Places) -> Places:
         """Return answers that need not be asked for, or `UNKNOWN`."""
-        model = self._stage.model
+        model = self._setup.model
         if model is None:
-            return self.reuse.reusable(self._stage.reference.points[block])
+            return self.reuse.reusable(self._setup.reference.points[block])
         remaining = self._choice.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
@@ -217,8 +317,8 @@ class _Run:
 
     def _sums(self, near: _Voters, weights: Floats) -> Floats:
         """Return votes (q, c), k of them for every question."""
-        c = self._stage.n_classes
-        places = near.queries * c + self._stage.labels[near.rows]
+        c = self._setup.n_classes
+        places = near.queries * c + self._setup.labels[near.rows]
         sums = np.bincount(places, weights=weights * near.records, minlength=near.size * c)
         return np.asarray(sums.reshape(near.size, c))
 
@@ -226,8 +326,8 @@ class _Run:
         """Sum up."""
         order = self.queries
         same = self._answers[order] == self._plain[order]
-        truth = self._stage.labels[order]
-        real = self._stage.real
+        truth = self._setup.labels[order]
+        real = self._setup.real
         return SimulationResult(
             agreement=float(same.mean()),
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
@@ -301,15 +401,15 @@ def _around(reference: Reference, voters: int) -> NeighbourLists:
     return index.search(reference.points, reference.largest(reference.points, voters + 1))
 
 
-def _habits(
-    stage: SimulationSetup, choice: PlanChoice, n_queries: int
+def _reuse_and_schedule(
+    setup: SimulationSetup, choice: PlanChoice, n_queries: int
 ) -> tuple[AnswerReuse, NoiseSchedule]:
     """Return what becomes of earlier answers, and the noise."""
     if not choice.plan.gated:
         return NoReuse(), NoiseSchedule(choice.multiplier)
-    kernel = stage.reference.kernel
-    scale = kernel.precision.scale(stage.reference.points.shape[1])
+    kernel = setup.reference.kernel
+    scale = kernel.precision.scale(setup.reference.points.shape[1])
     unit = choice.multiplier**2 / choice.n_asked * (choice.plan.n_queries / n_queries)
-    return ConfidenceGate(scale, stage.n_classes, stage.reference.points), GatedNoiseSchedule(
+    return ConfidenceGate(scale, setup.n_classes, setup.reference.points), GatedNoiseSchedule(
         unit, n_queries
     )

@@ -1,12 +1,11 @@
+from vicinal.predictors._averaging import IndKNNMultiLabelClassifier as IndKNNMultiLabelClassifier
+from vicinal.predictors._averaging import IndKNNRegressor as IndKNNRegressor
 from vicinal.predictors._ind_knn import IndKNNClassifier as IndKNNClassifier
-from vicinal.predictors._multi_label import IndKNNMultiLabelClassifier as IndKNNMultiLabelClassifier
 from vicinal.predictors._private_knn import PrivateKNNClassifier as PrivateKNNClassifier
-from vicinal.predictors._regressor import IndKNNRegressor as IndKNNRegressor
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.predictors._claims import OneOfSeveralFits as OneOfSeveralFits
-from vicinal.predictors._claims import release as release
+from vicinal.predictors._estimators import ESTIMATORS as ESTIMATORS
 from vicinal.predictors._estimators import estimator_for as estimator_for
 from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
 from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters
@@ -20,12 +19,14 @@ from vicinal.predictors._fixed_plan import check_answers as check_answers
 from vicinal.predictors._fixed_plan import check_one_noise as check_one_noise
 from vicinal.predictors._ind_knn_base import IndKNNEstimator as IndKNNEstimator
 from vicinal.predictors._inputs import FitInputs as FitInputs
+from vicinal.predictors._inputs import OneOfSeveralFits as OneOfSeveralFits
 from vicinal.predictors._inputs import check_subjects_given as check_subjects_given
 from vicinal.predictors._inputs import checked_features as checked_features
 from vicinal.predictors._inputs import checked_reference as checked_reference
 from vicinal.predictors._inputs import checked_subjects as checked_subjects
+from vicinal.predictors._inputs import note_release as note_release
 from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
-from vicinal.predictors._private_knn_parameters import PrivateKNNSettings as PrivateKNNSettings
+from vicinal.predictors._private_knn import PrivateKNNSettings as PrivateKNNSettings
 from vicinal.predictors._reembedding import SpentBudget as SpentBudget
 from vicinal.predictors._reembedding import TrainedModel as TrainedModel
 from vicinal.predictors._reembedding import planned_queries as planned_queries

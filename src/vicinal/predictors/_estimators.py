@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from vicinal.predictors._averaging import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
-from vicinal.predictors._multi_label import IndKNNMultiLabelClassifier
-from vicinal.predictors._regressor import IndKNNRegressor
 from vicinal.targets import CLASSES, LABELS, NUMBERS, Target
 
 ESTIMATORS: dict[str, type[IndKNNEstimator]] = {

@@ -38,7 +38,6 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.planning import InteractionCount, Plan, guarantee_of, several
-from vicinal.predictors import _claims as claims
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._guarantee_display import GuaranteeDisplay
 from vicinal.targets import ClassesParameter, labels
@@ -158,7 +157,7 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         return self.classes
 
     @property
-    def terms(self) -> Hashable:
+    def plan_identity(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
@@ -215,7 +214,7 @@ class FixedPlanEstimator(
     What is planned is, after ``fit``, what was planned then, whatever has been set since.
     """
 
-    _plans: type[Plans]
+    _settings_type: type[Plans]
     _also_public: tuple[str, ...] = ()
     _also_assumed: tuple[str, ...] = ()
 
@@ -232,10 +231,10 @@ class FixedPlanEstimator(
     ) -> Self:
         """Check everything, claim the records, and start; or leave the estimator as it was."""
         with inputs.unchanged_if_refused(self):
-            settings = self._plans.of(self)
+            settings = self._settings_type.of(self)
             records = inputs.records(self, X, subjects, public)
             targets = settings.targets(y, len(records))
-            claims.claim(self, settings, records, targets)
+            inputs.claim(self, settings, records, targets)
             self.classes_ = settings.classes
             self._start(settings, records, targets)
             self._settings = settings
@@ -243,7 +242,7 @@ class FixedPlanEstimator(
 
     def _planned(self) -> Plans:
         """Return the settings of ``fit``, or before it those that the parameters make."""
-        return vars(self).get("_settings") or self._plans.of(self)
+        return vars(self).get("_settings") or self._settings_type.of(self)
 
     def _draws(self) -> dict[int, float]:
         """Return how many draws of noise are planned at each scale in steps."""
@@ -351,7 +350,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         queries = inputs.checked_features(self, X)
         with self._lock:
             self._release.check(len(queries))
-            claims.release(self)
+            inputs.note_release(self)
             parts = []
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
@@ -375,7 +374,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return labels
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to copy a plan: two copies could each carry it out."""
         if hasattr(self, "_release"):
             raise PrivacyRefused(
                 "A fitted classifier cannot be copied or pickled: every copy could give the "

@@ -19,7 +19,7 @@ from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import documented
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, IndKNNPlan, PlannedEngine
+from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
@@ -125,12 +125,6 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
             reuse_predictions=_checks.boolean("reuse_predictions", reuse_predictions) and NEIGHBORS,
         )  # fmt: skip
-
-    def _install(
-        self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
-    ) -> None:
-        super()._install(assembled, settings, records)
-        self.classes_ = settings.class_names
 
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None

@@ -23,7 +23,6 @@ from vicinal.planning import (
     ind_knn_guarantee,
     plan_engine,
 )
-from vicinal.predictors import _claims as claims
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._guarantee_display import GuaranteeDisplay
 from vicinal.targets import PublicSurroundings, check_enough
@@ -85,12 +84,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         settings = IndKNNPlan.of(self)
         records = inputs.records(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
-        claimed = claims.claim(self, settings, records, targets)
+        claimed = inputs.claim(self, settings, records, targets)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
         if settings.model_share is None:
-            settled = assembled.settings
+            settled = assembled.plan
             settings = settings.changed(
                 model_share=settled.model_share, why_no_model=settled.why_no_model
             )
@@ -101,6 +100,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
+        if len(settings.class_names):
+            self.classes_ = settings.class_names
         self._model = assembled.model
         self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
         # Behind a gate or beside a model, noise is set such that budgets last.
@@ -128,7 +129,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        claims.extend(self._interaction, records, targets, self._settings.class_names)
+        inputs.claim_more(self._interaction, records, targets, self._settings.class_names)
         with self._engine.lock:
             integers = self._encoded(X)
             self._shard.add(integers, targets, ids or self._new_numbers(len(X)))
@@ -207,7 +208,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             return proxies.surroundings(self._encoded(queries), votes.kernel, votes.weights)
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee; ``str()`` of it reads as a paragraph."""
         check_is_fitted(self)
         return ind_knn_guarantee(self._settings)
 
@@ -257,7 +257,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Refuse to copy budgets: two copies could each spend them."""
         if hasattr(self, "_engine"):
             _refuse_copy()
         return dict(super().__getstate__())

@@ -26,7 +26,6 @@ from vicinal.ledger import MemoryLedger
 from vicinal.linear import KernelMap, LinearModel, ModelFeatures, ModelRule, PrivateModel
 from vicinal.mechanisms import NoisyVotes
 from vicinal.planning import IndKNNPlan, engine_on, kernel_for, slack_meter
-from vicinal.predictors import _claims as claims
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.targets import labels
@@ -162,7 +161,7 @@ def reembed(
     with before.lock, inputs.unchanged_if_refused(classifier):
         planned = classifier._settings
         settings = _settings(classifier, planned, n_queries, share)
-        claims.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
+        inputs.OneOfSeveralFits(interaction=classifier._interaction).join(classifier)
         settings = _another_seed(settings, classifier.n_answers_)
         ledger = classifier._shard.ledger
         if not isinstance(ledger, MemoryLedger):
@@ -198,7 +197,7 @@ def resume(
     subjects.
     """
     with inputs.unchanged_if_refused(classifier):
-        claims.OneOfSeveralFits(resumed=True).join(classifier)
+        inputs.OneOfSeveralFits(resumed=True).join(classifier)
         settings = _settings(classifier, IndKNNPlan.of(classifier), n_queries, share)
         settings = settings.changed(n_records=spent.n_records, why_no_model=spent.why_no_model)
         if spent.model is not None:
@@ -276,7 +275,7 @@ def _embed(
     X, y, subjects, public = arrays
     records = inputs.records(classifier, X, subjects, public)
     targets = settings.target.encode(y, len(records))
-    claimed = claims.claim(classifier, settings, records, targets)
+    claimed = inputs.claim(classifier, settings, records, targets)
     del classifier._one_of
     model = None if trained is None else trained.on(records.reference, settings)
     features, reference = records.features, records.reference

@@ -1,5 +1,3 @@
-from vicinal.serving._keys import ApiKey as ApiKey
-from vicinal.serving._keys import KeyFile as KeyFile
 from vicinal.serving._server import serve as serve
 from vicinal.serving._settings import ServiceSettings as ServiceSettings
 
@@ -10,6 +8,7 @@ from vicinal.serving._app import create_app as create_app
 from vicinal.serving._app import openapi as openapi
 from vicinal.serving._keys import ROLES as ROLES
 from vicinal.serving._keys import KeyCache as KeyCache
+from vicinal.serving._keys import KeyFile as KeyFile
 from vicinal.serving._models import NPY as NPY
 from vicinal.serving._models import AnswersResponse as AnswersResponse
 from vicinal.serving._models import PredictRequest as PredictRequest

@@ -81,14 +81,14 @@ def idempotency_key(request: Request) -> str | None:
     sent = request.headers.getlist("idempotency-key")
     if not sent:
         return None
-    if len(sent) > 1 or not 0 < len(sent[0]) <= LONGEST_KEY or not _printable(sent[0]):
+    if (
+        len(sent) > 1
+        or not 0 < len(sent[0]) <= LONGEST_KEY
+        or not (sent[0].isascii() and sent[0].isprintable())
+    ):
         detail = f"Idempotency-Key must be one header of 1 to {LONGEST_KEY} ASCII characters."
         raise Problem(400, "idempotency-key", detail)
     return sent[0]
-
-
-def _printable(text: str) -> bool:
-    return text.isascii() and text.isprintable()
 
 
 SAMPLE_SECONDS = 60.0
@@ -119,16 +119,15 @@ async def quota(request: Request) -> JSONResponse:
         "used": own.analyst_used,
         "left": own.analyst_left,
     }
+    samples_of = {name: state.usage.of(name) for name in plans}
     audiences = {
-        name: {"planned": q.planned, "used": q.used, "left": q.left, **_usage(state, name)}
+        name: {
+            "planned": q.planned, "used": q.used, "left": q.left,
+            "wear": samples_of[name][-1]["wear"], "usage": samples_of[name],
+        }
         for name, q in plans.items()
-    }
+    }  # fmt: skip
     return JSONResponse({"mine": mine, "audiences": audiences})
-
-
-def _usage(state: AppState, audience: str) -> dict[str, Any]:
-    samples = state.usage.of(audience)
-    return {"wear": samples[-1]["wear"], "usage": samples}
 
 
 async def note_usage(state: AppState) -> None:
@@ -151,14 +150,14 @@ async def status(request: Request) -> JSONResponse:
     """Return what the store takes, and how this process is doing."""
     state = AppState.of(request)
     key = state.admit(request)
-    frame = state.store.schema
+    schema = state.store.schema
     facts = await state.with_store(state.store.facts)
     figures = {
-        "takes": frame.extractor.takes,
+        "takes": schema.extractor.takes,
         "numbers": width_of(state.store),
         "columns": columns_of(state.store),
-        "classes": list(frame.classes),
-        "target": frame.target.facts,
+        "classes": list(schema.classes),
+        "target": schema.target.facts,
         "most_queries": state.settings.request_queries,
         "release": facts["audiences"][key.audience]["plan"]["release"],
         "process": state.metrics.speed(),
@@ -307,10 +306,18 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
+_PROBLEM = _schema(models.ProblemResponse)
+
+
 def _operation(
-    name: str, summary: str, response: type[BaseModel] | None, *parameters: Any, open: bool = False
+    name: str,
+    summary: str,
+    response: type[BaseModel] | None,
+    *parameters: Any,
+    body: dict[str, Any] | None = None,
+    open: bool = False,
 ) -> dict[str, Any]:
-    """Return an operation without a body; text is returned where `response` is None."""
+    """Return an operation; text is returned where `response` is None."""
     content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
     if response is not None:
         content = {"application/json": {"schema": _schema(response)}}
@@ -321,48 +328,47 @@ def _operation(
         "parameters": list(parameters),
         "responses": {"200": {"description": "Done", "content": content}, "default": problem},
         **({} if open else {"security": [{"key": []}]}),
+        **({} if body is None else {"requestBody": {"required": True, "content": body}}),
     }
-
-
-_PROBLEM = _schema(models.ProblemResponse)
 
 
 def _body(model: type[BaseModel], **others: dict[str, Any]) -> dict[str, Any]:
-    """Return a request's body: JSON, or other media with their schemas."""
+    """Return the content of a request's body: JSON, or other media with their schemas."""
     example = model.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
-    content = {"application/json": {"schema": _schema(model), "example": example}}
-    return {"requestBody": {"required": True, "content": content | others}}
+    return {"application/json": {"schema": _schema(model), "example": example}} | others
 
 
-def _paths() -> dict[str, Any]:
-    read: dict[str, tuple[str, type[BaseModel]]] = {
-        "guarantee": ("The guarantee of your audience, whole", models.GuaranteeResponse),
-        "quota": ("Answers planned, used and left", models.QuotaResponse),
-        "status": ("What the store takes, and how the process does", models.StatusResponse),
-        "history": ("When the data changed (curators)", models.HistoryResponse),
-    }
-    predict = _operation("predict", "Answer queries", models.AnswersResponse, _IDEMPOTENCY)
-    predict |= _body(models.PredictRequest, **{NPY: {"schema": _NPY_FILE}})
-    changed = models.ChangedResponse
-    add = _operation("add_records", "Add records (curators)", changed, _IDEMPOTENCY)
-    erase = _operation(
-        "erase_subject",
-        "Erase a person for good (curators)",
-        models.ErasedResponse,
-        _SUBJECT,
+# What is routed is what is documented: path, method, endpoint, and its entry in OpenAPI.
+_OPERATIONS: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
+    ("/v1/predict", "POST", predict, _operation(
+        "predict", "Answer queries", models.AnswersResponse, _IDEMPOTENCY,
+        body=_body(models.PredictRequest, **{NPY: {"schema": _NPY_FILE}}),
+    )),
+    ("/v1/guarantee", "GET", guarantee, _operation(
+        "guarantee", "The guarantee of your audience, whole", models.GuaranteeResponse,
+    )),
+    ("/v1/quota", "GET", quota, _operation(
+        "quota", "Answers planned, used and left", models.QuotaResponse,
+    )),
+    ("/v1/status", "GET", status, _operation(
+        "status", "What the store takes, and how the process does", models.StatusResponse,
+    )),
+    ("/v1/history", "GET", history, _operation(
+        "history", "When the data changed (curators)", models.HistoryResponse,
+    )),
+    ("/v1/records", "POST", add_records, _operation(
+        "add_records", "Add records (curators)", models.ChangedResponse, _IDEMPOTENCY,
+        body=_body(models.RecordsRequest),
+    )),
+    ("/v1/subjects/{subject}", "DELETE", erase_subject, _operation(
+        "erase_subject", "Erase a person for good (curators)", models.ErasedResponse, _SUBJECT,
         _OUTCOME,
-    )
-    health = _operation("health", "Can the service answer?", models.HealthResponse, open=True)
-    return {
-        "/v1/predict": {"post": predict},
-        **{
-            f"/v1/{name}": {"get": _operation(name, *operation)} for name, operation in read.items()
-        },
-        "/v1/records": {"post": add | _body(models.RecordsRequest)},
-        "/v1/subjects/{subject}": {"delete": erase},
-        "/healthz": {"get": health},
-        "/metrics": {"get": _operation("metrics", "Prometheus metrics", None, open=True)},
-    }
+    )),
+    ("/healthz", "GET", health, _operation(
+        "health", "Can the service answer?", models.HealthResponse, open=True,
+    )),
+    ("/metrics", "GET", metrics, _operation("metrics", "Prometheus metrics", None, open=True)),
+)  # fmt: skip
 
 
 @cache
@@ -379,7 +385,7 @@ def openapi() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "vicinal", "version": __version__, "description": _DESCRIPTION},
-        "paths": _paths(),
+        "paths": {path: {method.lower(): entry} for path, method, _, entry in _OPERATIONS},
         "components": {"schemas": schemas["$defs"], "securitySchemes": keys},
     }
 
@@ -403,20 +409,12 @@ async def _to_console(_: Request) -> RedirectResponse:
     return RedirectResponse("/console", 307)
 
 
-_PREDICT = Route("/v1/predict", predict, methods=["POST"])
-_ROUTES = [
-    Route("/", _to_console),
-    _PREDICT,
-    Route("/v1/guarantee", guarantee),
-    Route("/v1/quota", quota),
-    Route("/v1/status", status),
-    Route("/v1/history", history),
-    Route("/v1/records", add_records, methods=["POST"]),
-    Route("/v1/subjects/{subject:path}", erase_subject, methods=["DELETE"]),
-    Route("/healthz", health),
-    Route("/metrics", metrics),
-    Route("/openapi.json", openapi_document),
-]
+_PREDICT, *_OTHERS = (
+    # A slash may stand in an id.
+    Route(path.replace("{subject}", "{subject:path}"), endpoint, methods=[method])
+    for path, method, endpoint, _ in _OPERATIONS
+)
+_ROUTES = [Route("/", _to_console), _PREDICT, *_OTHERS, Route("/openapi.json", openapi_document)]
 
 
 def create_app(

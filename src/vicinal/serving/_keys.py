@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -49,13 +49,6 @@ class ApiKey:
         SHA-256 of the whole key, in hexadecimal digits.
     created, revoked : str or None
         Times, UTC.
-
-    Examples
-    --------
-    >>> from vicinal.serving import ApiKey
-    >>> key = ApiKey("0123456789abcdef", "ward 3", "analyst", "default", 64 * "0", "2026")
-    >>> key.revoked is None
-    True
     """
 
     id: str
@@ -74,15 +67,6 @@ class KeyFile:
     ----------
     folder : Path
         The store's.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from vicinal.serving import KeyFile
-    >>> keys = KeyFile(Path("patients.store"))  # doctest: +SKIP
-    >>> secret = keys.add("ward 3", role="analyst", audience="default")  # doctest: +SKIP
-    >>> [key.name for key in keys.all()]  # doctest: +SKIP
-    ['ward 3']
     """
 
     def __init__(self, folder: Path) -> None:
@@ -155,13 +139,10 @@ class KeyFile:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             keys = self.all()
             yield keys
-            self._write(keys)
+            content = {"format": _FORMAT, "keys": [asdict(key) for key in keys]}
+            replace_file(self.path, json.dumps(content, indent=2).encode())
         finally:
             os.close(descriptor)
-
-    def _write(self, keys: Sequence[ApiKey]) -> None:
-        content = {"format": _FORMAT, "keys": [asdict(key) for key in keys]}
-        replace_file(self.path, json.dumps(content, indent=2).encode())
 
 
 class KeyCache:
@@ -174,19 +155,16 @@ class KeyCache:
 
     def find(self, token: str) -> ApiKey | None:
         """Return the key that `token` is, or None; a digest is always computed and compared."""
-        self._refresh()
+        stamp = self._stamp_of_file()
+        if stamp != self._stamp:
+            self._keys = {key.id: key for key in self._file.all() if key.revoked is None}
+            self._stamp = stamp
         if len(token) != _LENGTH or not token.isascii():
             return None
         key = self._keys.get(token[4 : 4 + 2 * _ID_BYTES])
         expected = key.digest if key is not None else _NOBODY
         same = hmac.compare_digest(_digest(token), expected)
         return key if same else None
-
-    def _refresh(self) -> None:
-        stamp = self._stamp_of_file()
-        if stamp != self._stamp:
-            self._keys = {key.id: key for key in self._file.all() if key.revoked is None}
-            self._stamp = stamp
 
     def _stamp_of_file(self) -> tuple[int, ...]:
         try:

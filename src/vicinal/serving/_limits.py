@@ -83,14 +83,29 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     The sentences are ours: those of the store name files and arguments, which are not for clients.
     """
     if isinstance(error, ShardMissing):
-        return _missing()
+        detail = (
+            "A part of the data cannot be reached at present, so nothing was answered, and no plan "
+            "or quota is the less. Send it again, with the same Idempotency-Key."
+        )
+        return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
     if isinstance(error, StorageFailed | StoreOutdated):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
     if isinstance(error, PrivacyRefused):
-        return _refused()
+        detail = (
+            "The audience's plan, or your quota, has too few answers left for the new queries. "
+            "Nothing was charged. Queries answered since the data last changed still cost nothing. "
+            "See GET /v1/quota."
+        )
+        return Problem(403, "budget", detail)
     if isinstance(error, KeyReused):
-        return _key_used(adding=adding)
+        detail = "This Idempotency-Key was used for other queries. Use a new one."
+        if adding:
+            detail = (
+                "This Idempotency-Key was used for other records, or somebody was erased since. "
+                "Nothing was added. See GET /v1/history, and use a new one."
+            )
+        return Problem(409, "key-used", detail)
     noun = "records, labels or subjects" if adding else "queries"
     detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)
@@ -102,34 +117,6 @@ def of_validation(error: ValidationError, fields: frozenset[str]) -> Problem:
     place = next((part for part in first["loc"] if part in fields), None)
     where = "The body" if place is None else f"The field '{place}'"
     return Problem(422, "unusable", f"{where} is not what this path takes ({first['type']}).")
-
-
-def _key_used(*, adding: bool) -> Problem:
-    if adding:
-        detail = (
-            "This Idempotency-Key was used for other records, or somebody was erased since. "
-            "Nothing was added. See GET /v1/history, and use a new one."
-        )
-    else:
-        detail = "This Idempotency-Key was used for other queries. Use a new one."
-    return Problem(409, "key-used", detail)
-
-
-def _missing() -> Problem:
-    detail = (
-        "A part of the data cannot be reached at present, so nothing was answered, and no plan or "
-        "quota is the less. Send it again, with the same Idempotency-Key."
-    )
-    return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
-
-
-def _refused() -> Problem:
-    detail = (
-        "The audience's plan, or your quota, has too few answers left for the new queries. Nothing "
-        "was charged. Queries answered since the data last changed still cost nothing. "
-        "See GET /v1/quota."
-    )
-    return Problem(403, "budget", detail)
 
 
 JSON = "application/json"

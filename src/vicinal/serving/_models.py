@@ -67,10 +67,8 @@ class RowsBody(BaseModel):
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         """Refuse none and several."""
-        if (
-            sum(rows is not None for rows in (self.vectors, self.images, self.texts, self.rows))
-            != 1
-        ):
+        forms = (self.vectors, self.images, self.texts, self.rows)
+        if sum(rows is not None for rows in forms) != 1:
             raise ValueError
         return self
 

@@ -190,18 +190,18 @@ def warm_up(store: BaseStore) -> None:
 
 
 def _answer_once(store: BaseStore, folder: Path, plan: dict[str, Any]) -> None:
-    frame = store.schema
-    rows = np.random.default_rng(0).random((3 * _RECORDS, frame.n_features))  # noqa: TID251 (no secret)
+    schema = store.schema
+    rows = np.random.default_rng(0).random((3 * _RECORDS, schema.n_features))  # noqa: TID251 (no secret)
     private, public, queries = np.split(rows, 3)
     with Store.init(
         folder,
         private,
-        frame.target.examples(_RECORDS),
-        public=None if frame.public is None else public,
-        kernel=frame.kernel,
-        index=frame.index,
-        norm_bound=frame.bound or "auto",
-        **frame.target.parameters,
+        schema.target.examples(_RECORDS),
+        public=None if schema.public is None else public,
+        kernel=schema.kernel,
+        index=schema.index,
+        norm_bound=schema.bound or "auto",
+        **schema.target.parameters,
         **plan,
     ) as scratch_store:
         scratch_store.predict_many([Query(queries[:_QUERIES])])

@@ -261,9 +261,9 @@ class RequestBatcher:
         Not if this request and the last one were alone, nor if about as many have gathered as
         were answered last: those come back while these are answered.
         """
-        room = self._metrics.waiting < self._settings.block_queries
+        has_space = self._metrics.waiting < self._settings.block_queries
         few = 2 * len(self._queue) < max(self._served, _LEAST_SPLIT)
-        return room and few and (len(self._queue) > 1 or self._served != 1)
+        return has_space and few and (len(self._queue) > 1 or self._served != 1)
 
     def _block(self) -> list[_PendingRequest]:
         """Take requests from the front until the block is full, or has its share of a crowd."""

@@ -1,15 +1,8 @@
 from vicinal.store._base_store import DEFAULT as DEFAULT
 from vicinal.store._evaluation import Evaluation as Evaluation
-from vicinal.store._evaluation import LabelSetEvaluation as LabelSetEvaluation
-from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
-from vicinal.store._requests import ClassReply as ClassReply
-from vicinal.store._requests import LabelSetReply as LabelSetReply
-from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import Query as Query
 from vicinal.store._requests import Reply as Reply
-from vicinal.store._status import Presence as Presence
 from vicinal.store._status import Quota as Quota
-from vicinal.store._status import Verification as Verification
 from vicinal.store._store import Store as Store
 from vicinal.store._store_schema import StoreExtractor as StoreExtractor
 
@@ -25,7 +18,9 @@ from vicinal.store._erasure import decide as decide
 from vicinal.store._erasure import finish as finish
 from vicinal.store._erasure import forget_additions as forget_additions
 from vicinal.store._evaluation import CountedRows as CountedRows
+from vicinal.store._evaluation import LabelSetEvaluation as LabelSetEvaluation
 from vicinal.store._evaluation import NoisyFigures as NoisyFigures
+from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
 from vicinal.store._folder import CONFIG as CONFIG
 from vicinal.store._folder import KEY as KEY
@@ -59,7 +54,12 @@ from vicinal.store._records import StoredRecords as StoredRecords
 from vicinal.store._records import prepare_addition as prepare_addition
 from vicinal.store._records import write_naming as write_naming
 from vicinal.store._request_batch import RequestBatch as RequestBatch
+from vicinal.store._requests import ClassReply as ClassReply
+from vicinal.store._requests import LabelSetReply as LabelSetReply
+from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import checked_name as checked_name
+from vicinal.store._status import Presence as Presence
+from vicinal.store._status import Verification as Verification
 from vicinal.store._status import curator_facts as curator_facts
 from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces

@@ -23,7 +23,6 @@ from vicinal.store._evaluation import (
     LARGEST_ERROR,
     SHARE,
     CountedRows,
-    LabelledRows,
     NoisyFigures,
     evaluate,
 )
@@ -235,8 +234,10 @@ class BaseStore(ABC):
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
-            rows = LabelledRows(X, y, subjects, largest_error)
-            figures = evaluate(self._parts, state, rows, share, self._collect)
+            figures = evaluate(
+                self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
+                collect=self._collect,
+            )  # fmt: skip
             self._note_answered()
             return figures
 

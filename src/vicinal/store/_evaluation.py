@@ -183,17 +183,6 @@ class NumberEvaluation(NoisyFigures):
         Edges of the bins.
     centre : float64 (p,)
         Means of the answers, which are public.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import NumberEvaluation
-    >>> counts, edges = np.array([[1.8, 498.0, 503.1, -0.9]]), np.array([[-8.0, -2, 0, 2, 8]])
-    >>> result = NumberEvaluation(
-    ...     ["age"], "linear", counts, counts, edges, 2 * edges, np.zeros(1), 3.0, 0.05
-    ... )
-    >>> round(result.people)
-    1002
     """
 
     targets: list[Any]
@@ -241,15 +230,6 @@ class LabelSetEvaluation(NoisyFigures):
         Names of c labels.
     tables : float64 (c, 2, 2)
         People by truth (rows) and answer (columns) of each label, with noise; may be below 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import LabelSetEvaluation
-    >>> tables = np.array([[[700.4, 99.6], [50.2, 149.8]], [[448.0, 52.0], [103.0, 397.0]]])
-    >>> result = LabelSetEvaluation(["left", "up"], tables, noise=4.0, share=0.1)
-    >>> round(result.figures["up accuracy"][0], 2)
-    0.84
     """
 
     labels: list[Any]
@@ -470,23 +450,14 @@ class Evaluation(NoisyFigures):
         return {**super().to_dict(), "calibration": bins}
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledRows:
-    """Rows whose answers are evaluated: what a store's extractor takes, labels, ids; private.
-
-    Errors of numbers count up to `largest_error`, a share of the distance between the bounds.
-    """
-
-    X: Any
-    y: npt.ArrayLike
-    subjects: Any
-    largest_error: float
-
-
 def evaluate(
-    parts: OpenStore, state: AudienceState, labelled: LabelledRows, share: float, collect: Collect
-) -> NoisyFigures:
+    parts: OpenStore, state: AudienceState, X: Any, y: npt.ArrayLike, subjects: Any, *,
+    share: float, largest_error: float, collect: Collect,
+) -> NoisyFigures:  # fmt: skip
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
+
+    `X`, `y`, `subjects`: rows as the store's extractor takes them, labels, ids; private. Errors of
+    numbers count up to `largest_error`, a share of the distance between the bounds.
 
     `collect` charges people where their budgets are. What it charged, and what its body writes,
     becomes durable at its end, before the counts leave.
@@ -495,12 +466,12 @@ def evaluate(
     """
     share = _checks.real("share", share, above=0, most=1)
     schema, settings = parts.schema, state.settings
-    vectors = schema.vectors(labelled.X)
-    most = _checks.real("largest_error", labelled.largest_error, above=0, most=1)
+    vectors = schema.vectors(X)
+    most = _checks.real("largest_error", largest_error, above=0, most=1)
     place_of, where = _answered_queries(parts, state)
     released = _released(parts, state, where, most)
-    truth = released.checked(labelled.y, len(vectors))
-    ids = _ids(parts, labelled.subjects, len(vectors))
+    truth = released.checked(y, len(vectors))
+    ids = _ids(parts, subjects, len(vectors))
     places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)

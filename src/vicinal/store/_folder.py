@@ -79,7 +79,9 @@ class Folder:
                 "a store with: vicinal restore"
             )
         witness = Path(config["witness"])
-        return cls(path, config["id"], config["ledger"], _resolved(path, witness))
+        if not witness.is_absolute():
+            witness = path.absolute().parent / witness.name
+        return cls(path, config["id"], config["ledger"], witness)
 
     def save(self) -> None:
         """Write who the store is, which makes the folder a store."""
@@ -132,7 +134,9 @@ def read_config(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         form, check, config = FORMAT, None, {}
     _checks.file_format(path / CONFIG, form, FORMAT)
-    if not _is_config(config) or check != check_of(config):
+    texts = all(isinstance(config.get(name), str) for name in ("id", "ledger", "witness"))
+    whole = texts and isinstance(config.get("backup"), bool)
+    if not whole or re.fullmatch("[0-9a-f]{32}", config["id"]) is None or check != check_of(config):
         raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
     return config
 
@@ -151,15 +155,6 @@ def check_of(config: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def _is_config(config: dict[str, Any]) -> bool:
-    texts = all(isinstance(config.get(name), str) for name in ("id", "ledger", "witness"))
-    return texts and isinstance(config.get("backup"), bool) and _is_identity(config["id"])
-
-
-def _is_identity(text: str) -> bool:
-    return re.fullmatch("[0-9a-f]{32}", text) is not None
-
-
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file of a store, durably."""
     with guarded(source), guarded(target), source.open("rb") as old:
@@ -169,10 +164,6 @@ def copy_file(source: Path, target: Path) -> None:
                 new.write(chunk)
             new.flush()
             os.fsync(new.fileno())
-
-
-def _resolved(path: Path, witness: Path) -> Path:
-    return witness if witness.is_absolute() else path.absolute().parent / witness.name
 
 
 def _checked_url(ledger: str) -> str:

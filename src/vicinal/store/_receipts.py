@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import PRIVATE_FILE, Ledger, Standing, descends, guarded
+from vicinal.ledger import PRIVATE_FILE, Standing, descends, guarded
 from vicinal.store._opening import OpenStore
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class SigningKey:
             raise InvalidInput(f"The key {path} may be read by others. Make it 0600.")
         if len(content) != 32:
             raise InvalidInput(f"The file {path} is no key: it must hold 32 bytes.")
-        self._key = _private_key(content)
+        self._key = _ed25519().from_private_bytes(content)
 
     @classmethod
     def create(cls, path: Path) -> SigningKey:
         """Make a new key at `path`, which must be free, and return it."""
-        content = _fresh_private_key().private_bytes_raw()
+        content = _ed25519().generate().private_bytes_raw()
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         except FileExistsError:
@@ -89,7 +89,7 @@ def erasure_receipt(
     ledger = parts.ledger
     if not subjects:
         raise InvalidInput("The 'subject' option must be given: at least one id.")
-    if not all(_is_erased(ledger, subject) for subject in subjects):
+    if not all(ledger.standing(subject) == Standing.ERASED for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
     digests = sorted({ledger.hash(subject).hex() for subject in subjects})
     models = {"models": "kept"} if models_kept else {}
@@ -114,10 +114,6 @@ def _head_of(parts: OpenStore, kind: str) -> dict[str, Any]:
         "chain": head.hex(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _is_erased(ledger: Ledger, subject: SubjectId) -> bool:
-    return ledger.standing(subject) == Standing.ERASED
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
@@ -170,17 +166,11 @@ def _message(content: Mapping[str, Any]) -> bytes:
     return _DOMAIN + json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _private_key(content: bytes) -> Ed25519PrivateKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    return Ed25519PrivateKey.from_private_bytes(content)
-
-
-def _fresh_private_key() -> Ed25519PrivateKey:
+def _ed25519() -> type[Ed25519PrivateKey]:
     try:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     except ImportError:
         raise InvalidInput(
             "Receipts need the package cryptography: pip install 'vicinal[receipts]'."
         ) from None
-    return Ed25519PrivateKey.generate()
+    return Ed25519PrivateKey

@@ -121,7 +121,7 @@ class _NewQueries:
 
 
 @dataclass(eq=False)
-class _RequestJob:
+class _PlacedRequest:
     """One request: where each of its answers is, or will be."""
 
     state: AudienceState
@@ -131,8 +131,8 @@ class _RequestJob:
     name: bytes | None = None
     body: bytes = b""
 
-    def request(self) -> StoredRequest:
-        assert self.name is not None  # noqa: S101 (asked for jobs with a key only)
+    def stored(self) -> StoredRequest:
+        assert self.name is not None  # noqa: S101 (asked for those with a key only)
         return StoredRequest(self.name, self.body, self.seqs, self.places)
 
 
@@ -149,59 +149,62 @@ class RequestBatch:
         self._schema = schema
         self._states = states
         self._fresh: dict[str, _NewQueries] = {}
-        self._named: dict[bytes, _RequestJob] = {}
-        self._names: list[bytes | None] = []
+        self._named: dict[bytes, _PlacedRequest] = {}
         self._stored: dict[bytes, StoredRequest] = {}
 
     def run(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
         """Answer all requests that can be answered; the others get the error that is theirs."""
-        jobs = self._jobs(queries)
+        placed = self._placed(queries)
         try:
-            blocks = self._answered()
-            jobs = [self._unless_refused(job) for job in jobs]
-            named = [job for job in self._named.values() if not self._refusal(job)]
-            self._number(jobs)
-            requests = [job.request() for job in named]
+            # Charges and noise are in memory, nothing is durable yet.
+            asked = [self._block(fresh) for fresh in self._fresh.values() if fresh.rows]
+            blocks = [block for block in asked if block is not None]
+            placed = [
+                one if isinstance(one, VicinalError) else self._refusal(one) or one
+                for one in placed
+            ]
+            named = [one for one in self._named.values() if not self._refusal(one)]
+            self._number(placed)
+            requests = [one.stored() for one in named]
         except BaseException:
             for fresh in self._fresh.values():
                 self._keep_charges(fresh.state)
             raise
         if blocks or requests:
             self._ledger.commit(blocks, requests)
-        self._enter(blocks)
-        return self._replies(jobs)
+        first = self._ledger.clock + 1 - len(blocks)
+        for seq, block in enumerate(blocks, first):
+            self._fresh[block.audience.name].state.enter(seq, block)
+        return self._replies(placed)
 
     # ------------------------------------------------------------ before anything is charged
 
     def new_rows(self, queries: Sequence[Query]) -> dict[str, AnyArray]:
         """Return the integer rows that would have to be asked, by audience; nothing is asked."""
-        self._jobs(queries)
+        self._placed(queries)
         return {name: np.stack(new.rows) for name, new in self._fresh.items() if new.rows}
 
-    def _jobs(self, queries: Sequence[Query]) -> list[_RequestJob | VicinalError]:
+    def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
+        """Return where the answers of each request are or will be, or what is wrong with it."""
         checked = [self._checked(query) for query in queries]
-        sound = [outcome for outcome in checked if not isinstance(outcome, VicinalError)]
-        rows = self._rows([vectors for _, vectors in sound])
-        self._look_up(queries, checked)
-        return [
-            outcome
-            if isinstance(outcome, VicinalError)
-            else self._job(query, name, outcome[0], next(rows))
-            for query, name, outcome in zip(queries, self._names, checked, strict=True)
-        ]
-
-    def _look_up(
-        self,
-        queries: Sequence[Query],
-        checked: Sequence[tuple[AudienceState, AnyArray] | VicinalError],
-    ) -> None:
-        """Name all sound requests with a key, and read at once what is stored under them."""
-        self._names = [
-            None if isinstance(outcome, VicinalError) else _name(query)
-            for query, outcome in zip(queries, checked, strict=True)
-        ]
-        names = [name for name in self._names if name is not None]
-        self._stored = stored_requests(self._ledger.database, names)
+        rows = self._rows([one[1] for one in checked if not isinstance(one, VicinalError)])
+        names = [
+            None if query.idempotency_key is None or isinstance(one, VicinalError)
+            else request_name(query.audience, query.analyst, query.idempotency_key)
+            for query, one in zip(queries, checked, strict=True)
+        ]  # fmt: skip
+        named = [name for name in names if name is not None]
+        self._stored = stored_requests(self._ledger.database, named)
+        placed: list[_PlacedRequest | VicinalError] = []
+        for query, name, one in zip(queries, names, checked, strict=True):
+            if isinstance(one, VicinalError):
+                placed.append(one)
+                continue
+            try:
+                placed.append(self._place(query.analyst, name, one[0], next(rows)))
+            except VicinalError as error:
+                placed.append(error)
+        return placed
 
     def _checked(self, query: Query) -> tuple[AudienceState, AnyArray] | VicinalError:
         """Return whom a request is for, and its features; or what is wrong with it."""
@@ -221,42 +224,36 @@ class RequestBatch:
             ends = np.cumsum([len(part) for part in vectors[:-1]], dtype=np.int64)
             yield from np.split(kernel.encode(np.concatenate(vectors)), ends)
 
-    def _job(
-        self, query: Query, name: bytes | None, state: AudienceState, rows: AnyArray
-    ) -> _RequestJob | VicinalError:
-        try:
-            return self._job_of(query.analyst, name, state, rows)
-        except VicinalError as error:
-            return error
-
-    def _job_of(
+    def _place(
         self, analyst: str, name: bytes | None, state: AudienceState, rows: AnyArray
-    ) -> _RequestJob:
+    ) -> _PlacedRequest:
         digests = digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
-        body = _body(digests)
-        if job := self._repeated_job(state, name, body):
-            return job
-        job = self._find_or_enqueue(state, analyst, digests, rows)
-        if job.charged:  # what only repeats answers costs nothing when it is sent again
-            job.name, job.body = name, body
-            self._named[name] = job
-        return job
+        body = hashlib.sha256(b"".join(digests)).digest()
+        if placed := self._repeated(state, name, body):
+            return placed
+        placed = self._find_or_enqueue(state, analyst, digests, rows)
+        if placed.charged:  # what only repeats answers costs nothing when it is sent again
+            placed.name, placed.body = name, body
+            self._named[name] = placed
+        return placed
 
-    def _repeated_job(self, state: AudienceState, name: bytes, body: bytes) -> _RequestJob | None:
-        """Return the job of a key that was used before, in this batch or any other."""
-        if (job := self._named.get(name)) is not None:
-            _check_body(job.body, body)
-            return job
-        if (stored := self._stored.get(name)) is None:
-            return None
-        _check_body(stored.body, body)
-        return _RequestJob(state, stored.seqs, stored.places)
+    def _repeated(self, state: AudienceState, name: bytes, body: bytes) -> _PlacedRequest | None:
+        """Return the request of a key that was used before, in this batch or any other."""
+        before = self._named.get(name) or self._stored.get(name)
+        if before is not None and before.body != body:
+            raise KeyReused(
+                "The 'idempotency_key' parameter must be new for new queries. It was used for "
+                "others."
+            )
+        if isinstance(before, StoredRequest):
+            return _PlacedRequest(state, before.seqs, before.places)
+        return before
 
     def _find_or_enqueue(
         self, state: AudienceState, analyst: str, digests: list[bytes], rows: AnyArray
-    ) -> _RequestJob:
+    ) -> _PlacedRequest:
         """Find each query among the answers, or put it to those that have to be asked."""
         fresh = self._fresh.setdefault(state.audience.name, _NewQueries(state))
         stored_at = [state.answers.find(digest) for digest in digests]
@@ -272,14 +269,9 @@ class RequestBatch:
             for digest, place in zip(digests, stored_at, strict=True)
         ]
         seqs, places = np.array(where, dtype=np.int64).reshape(-1, 2).T.copy()
-        return _RequestJob(state, seqs, places, len(new))
+        return _PlacedRequest(state, seqs, places, len(new))
 
     # ------------------------------------------------------------ charge, make durable, reply
-
-    def _answered(self) -> list[AnswerBlock]:
-        """Ask what has to be asked: charges and noise in memory, nothing durable yet."""
-        blocks = [self._block(fresh) for fresh in self._fresh.values() if fresh.rows]
-        return [block for block in blocks if block is not None]
 
     def _block(self, fresh: _NewQueries) -> AnswerBlock | None:
         state, rows = fresh.state, np.stack(fresh.rows)
@@ -303,51 +295,45 @@ class RequestBatch:
         state.drop_answers()
         self._ledger.keep_charges(state.audience, state.slack.spent)
 
-    def _refusal(self, job: _RequestJob) -> VicinalError | None:
-        """Return why an audience was refused, for jobs that needed something new of it."""
-        fresh = self._fresh.get(job.state.audience.name)
+    def _refusal(self, one: _PlacedRequest) -> VicinalError | None:
+        """Return why an audience was refused, for a request that needed something new of it."""
+        fresh = self._fresh.get(one.state.audience.name)
         if fresh is None or fresh.refusal is None:
             return None
-        return fresh.refusal if (job.seqs == _FRESH).any() else None
+        return fresh.refusal if (one.seqs == _FRESH).any() else None
 
-    def _unless_refused(self, job: _RequestJob | VicinalError) -> _RequestJob | VicinalError:
-        return job if isinstance(job, VicinalError) else self._refusal(job) or job
-
-    def _number(self, jobs: Sequence[_RequestJob | VicinalError]) -> None:
-        """Tell all jobs the numbers that the ledger will give to the new blocks."""
+    def _number(self, placed: Sequence[_PlacedRequest | VicinalError]) -> None:
+        """Tell all requests the numbers that the ledger will give to the new blocks."""
         charged = [name for name, fresh in self._fresh.items() if fresh.rows and not fresh.refusal]
         seq_of = {name: self._ledger.clock + 1 + i for i, name in enumerate(charged)}
-        for job in jobs:
-            if not isinstance(job, VicinalError) and (fresh := job.seqs == _FRESH).any():
-                job.seqs[fresh] = seq_of[job.state.audience.name]
+        for one in placed:
+            if not isinstance(one, VicinalError) and (fresh := one.seqs == _FRESH).any():
+                one.seqs[fresh] = seq_of[one.state.audience.name]
 
-    def _enter(self, blocks: Sequence[AnswerBlock]) -> None:
-        first = self._ledger.clock + 1 - len(blocks)
-        for seq, block in enumerate(blocks, first):
-            self._fresh[block.audience.name].state.enter(seq, block)
-
-    def _replies(self, jobs: Sequence[_RequestJob | VicinalError]) -> list[Reply | VicinalError]:
-        """Return every job's reply, read at once for all jobs of an audience."""
-        jobs_of: dict[str, list[_RequestJob]] = {}
-        for job in jobs:
-            if not isinstance(job, VicinalError):
-                jobs_of.setdefault(job.state.audience.name, []).append(job)
-        replies = {name: self._read(same) for name, same in jobs_of.items()}
+    def _replies(
+        self, placed: Sequence[_PlacedRequest | VicinalError]
+    ) -> list[Reply | VicinalError]:
+        """Return every request's reply, read at once for all those of an audience."""
+        requests_of: dict[str, list[_PlacedRequest]] = {}
+        for one in placed:
+            if not isinstance(one, VicinalError):
+                requests_of.setdefault(one.state.audience.name, []).append(one)
+        replies = {name: self._read(same) for name, same in requests_of.items()}
         return [
-            job if isinstance(job, VicinalError) else next(replies[job.state.audience.name])
-            for job in jobs
+            one if isinstance(one, VicinalError) else next(replies[one.state.audience.name])
+            for one in placed
         ]
 
-    def _read(self, jobs: Sequence[_RequestJob]) -> Iterator[Reply]:
-        """Yield the replies to jobs of one audience."""
-        state = jobs[0].state
-        where = [np.concatenate([getattr(job, at) for job in jobs]) for at in ("seqs", "places")]
+    def _read(self, placed: Sequence[_PlacedRequest]) -> Iterator[Reply]:
+        """Yield the replies to requests to one audience."""
+        state = placed[0].state
+        where = [np.concatenate([getattr(one, at) for one in placed]) for at in ("seqs", "places")]
         answers = stored_answers(self._schema, state, *where)
         start = 0
-        for job in jobs:
-            part = slice(start, start := start + len(job.seqs))
-            missing = self._missing(job.seqs)
-            yield answers.reply(part, charged=job.charged, left=state.remaining, missing=missing)
+        for one in placed:
+            part = slice(start, start := start + len(one.seqs))
+            missing = self._missing(one.seqs)
+            yield answers.reply(part, charged=one.charged, left=state.remaining, missing=missing)
 
     def _missing(self, seqs: Ints) -> tuple[int, ...] | None:  # noqa: ARG002
         """Return which shards some of these blocks were answered without; None without shards."""
@@ -378,20 +364,3 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
                 f"The analyst has {remaining} of {entry.quota} answers left, and {more} new ones "
                 "were asked for. Queries answered since the data last changed still cost nothing."
             )
-
-
-def _check_body(stored: bytes, body: bytes) -> None:
-    if stored != body:
-        raise KeyReused(
-            "The 'idempotency_key' parameter must be new for new queries. It was used for others."
-        )
-
-
-def _name(query: Query) -> bytes | None:
-    """Return the name of a request with an idempotency key."""
-    key = query.idempotency_key
-    return None if key is None else request_name(query.audience, query.analyst, key)
-
-
-def _body(digests: Sequence[bytes]) -> bytes:
-    return hashlib.sha256(b"".join(digests)).digest()

@@ -97,21 +97,6 @@ class ClassReply(Reply):
     probabilities : float64 (q, c) or None
         Probability of every class, given noisy votes and public shares of classes; as confidence,
         and None beside a private model.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import ClassReply
-    >>> reply = ClassReply(
-    ...     labels=np.array(["no", "yes"]),
-    ...     votes=None,
-    ...     confidence=None,
-    ...     probabilities=None,
-    ...     charged=2,
-    ...     left=98,
-    ... )
-    >>> reply.to_dict()["left"]
-    98
     """
 
     votes: Floats | None
@@ -123,7 +108,7 @@ class ClassReply(Reply):
             "labels": self.labels.tolist(),
             "votes": _listed(self.votes),
             "confidence": _listed(self.confidence),
-            "probabilities": _listed(_rounded(self.probabilities)),
+            "probabilities": _listed(self.probabilities, _DIGITS),
             **self._paid,
         }
 
@@ -152,22 +137,6 @@ class NumberReply(Reply):
         Of the neighbours, where the store has thresholds.
     names : list of str
         The targets.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import NumberReply
-    >>> reply = NumberReply(
-    ...     labels=np.array([[61.5]]),
-    ...     sums=np.array([[40.2, 9.6]]),
-    ...     errors=np.array([[2.1]]),
-    ...     quartiles=None,
-    ...     names=["age"],
-    ...     charged=1,
-    ...     left=99,
-    ... )
-    >>> reply.names
-    ['age']
     """
 
     sums: Floats
@@ -209,22 +178,6 @@ class LabelSetReply(Reply):
         Noisy shares of the neighbours with each label, and their standard errors.
     names : list
         The labels.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.store import LabelSetReply
-    >>> reply = LabelSetReply(
-    ...     labels=np.array([[1, 0]]),
-    ...     sums=np.array([[30.1, 12.0, 1.5]]),
-    ...     shares=np.array([[0.8, 0.1]]),
-    ...     errors=np.array([[0.1, 0.1]]),
-    ...     names=["a", "b"],
-    ...     charged=1,
-    ...     left=99,
-    ... )
-    >>> reply.labels
-    array([[1, 0]])
     """
 
     sums: Floats
@@ -270,15 +223,11 @@ def checked_name(noun: str, value: object) -> str:
     return value
 
 
-def _rounded(values: Floats | None) -> Floats | None:
-    return None if values is None else values.round(_DIGITS)
-
-
-def _listed(values: Floats | None) -> list[Any] | None:
+def _listed(values: Floats | None, digits: int | None = None) -> list[Any] | None:
     """Return rows, or numbers, as a list, with None for those that are NaN."""
     if values is None:
         return None
-    listed: list[Any] = values.tolist()
+    listed: list[Any] = (values if digits is None else values.round(digits)).tolist()
     firsts = (row[0] if isinstance(row, list) else row for row in listed)
     return [None if math.isnan(one) else row for one, row in zip(firsts, listed, strict=True)]
 

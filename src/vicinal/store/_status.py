@@ -75,12 +75,6 @@ class Presence:
     enrolled, erased, unknown : int
         Ids that are there; that left, and whose keyed hashes are known; that never were there.
         Whoever was evaluated only never was there.
-
-    Examples
-    --------
-    >>> from vicinal.store import Presence
-    >>> Presence(enrolled=2, erased=1, unknown=0).erased
-    1
     """
 
     enrolled: int
@@ -204,12 +198,6 @@ class Verification:
         What is wrong, in words that name nobody; empty if all is well.
     checked : tuple of str
         What was looked at.
-
-    Examples
-    --------
-    >>> from vicinal.store import Verification
-    >>> Verification(faults=(), checked=("ledger", "records")).faults
-    ()
     """
 
     faults: tuple[str, ...]

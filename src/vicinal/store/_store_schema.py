@@ -350,7 +350,7 @@ class StoreSchema:
     @property
     def classes(self) -> list[Any]:
         """Class names; none where records carry something else."""
-        return list(self.target.class_names.tolist())
+        return self.target.names if self.target.voted else []
 
     @cached_property
     def form(self) -> IndKNNEstimator:

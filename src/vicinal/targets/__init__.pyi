@@ -2,19 +2,18 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.targets._answer_trend import PublicSurroundings as PublicSurroundings
 from vicinal.targets._answer_trend import check_enough as check_enough
+from vicinal.targets._averages import NeighborhoodSummary as NeighborhoodSummary
+from vicinal.targets._averages import NoisyEstimate as NoisyEstimate
+from vicinal.targets._averages import share_errors as share_errors
 from vicinal.targets._class_decision import ClassDecision as ClassDecision
 from vicinal.targets._classes import Classes as Classes
 from vicinal.targets._classes import ClassesParameter as ClassesParameter
 from vicinal.targets._classes import labels as labels
 from vicinal.targets._kinds import KINDS as KINDS
 from vicinal.targets._kinds import declared_target as declared_target
-from vicinal.targets._label_sets import LabelAnswers as LabelAnswers
 from vicinal.targets._label_sets import LabelSets as LabelSets
 from vicinal.targets._label_sets import LabelSetsParameters as LabelSetsParameters
 from vicinal.targets._label_sets import label_sets as label_sets
-from vicinal.targets._neighborhood_summary import NeighborhoodSummary as NeighborhoodSummary
-from vicinal.targets._neighborhood_summary import NoisyEstimate as NoisyEstimate
-from vicinal.targets._neighborhood_summary import share_errors as share_errors
 from vicinal.targets._numbers import LOG as LOG
 from vicinal.targets._numbers import BoundsOfTargets as BoundsOfTargets
 from vicinal.targets._numbers import NumberAnswers as NumberAnswers

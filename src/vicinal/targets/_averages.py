@@ -7,7 +7,8 @@ others are b times what is averaged, with a^2 + b^2 = 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import log_ndtr
@@ -56,6 +57,10 @@ class NoisyAverages:
         errors = np.hypot(noise[:, None] / b, means * weight_error[:, None]) / weight[:, None]
         return cls(weight, weight_error, means, errors)
 
+    def weight_of(self, query: int) -> NoisyEstimate:
+        """Return the weight of a query's neighbours."""
+        return NoisyEstimate(float(self.weight[query]), float(self.weight_error[query]))
+
 
 def _positive(noisy: Floats, noise: Floats) -> Floats:
     """Return the expectation of what is above 0 and anything there equally likely, given noise."""
@@ -87,3 +92,54 @@ def quantile(shares: Floats, edges: Floats, level: float) -> Floats:
     low, high = cumulative[rows, after - 1], cumulative[rows, after]
     part = np.where(high > low, (level - low) / np.where(high > low, high - low, 1.0), 0.5)
     return np.asarray(edges[after - 1] + np.clip(part, 0, 1) * (edges[after] - edges[after - 1]))
+
+
+@dataclass(frozen=True, slots=True)
+class NoisyEstimate:
+    """A number read off noisy sums.
+
+    `value`: the estimate. `error`: its standard error from the noise alone, which is public.
+    """
+
+    value: float
+    error: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} +- {self.error:.2g}"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighborhoodSummary:
+    """What the records near one query say together; all of it was paid for, and is public.
+
+    - `weight`: their summed kernel weight: about how many there are.
+    - `means`: averages of numbers.
+    - `shares`: shares of classes or labels, between 0 and 1.
+    - `histograms`, mapping of str to (float64 (J + 2,), float64 (J + 1,)): edges of bins, and the
+      share of the numbers in each.
+    """
+
+    weight: NoisyEstimate
+    means: Mapping[str, NoisyEstimate] = field(default_factory=dict)
+    shares: Mapping[object, NoisyEstimate] = field(default_factory=dict)
+    histograms: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        shares = sorted(self.shares.items(), key=lambda item: -item[1].value)
+        phrases = [f"{name}: {100 * e.value:.0f} % +- {100 * e.error:.0f}" for name, e in shares]
+        phrases += [f"{name}: {estimate}" for name, estimate in self.means.items()]
+        return f"records near, by weight: {self.weight}; " + ", ".join(phrases)
+
+
+def share_errors(shares: Floats, votes: Floats, noise: Floats) -> Floats:
+    """Return the standard errors of shares, (q, c), to first order in the noise; at most 1.
+
+    The noise on a class moves its share by (1 - share) / total, that on the others by -share /
+    total each.
+
+    `shares`, `votes`, float64 (q, c): of all classes; votes as released. `noise`, float64 (q,):
+    standard deviation of the noise in each vote, above 0.
+    """
+    total = np.maximum(votes.sum(axis=1), noise)[:, None]
+    moved = np.sqrt((1 - shares) ** 2 + (votes.shape[1] - 1) * shares**2)
+    return np.asarray(np.minimum(noise[:, None] * moved / total, 1.0))

@@ -101,7 +101,6 @@ class ClassDecision:
 
     @cached_property
     def _expected_votes(self) -> float:
-        """Found by asking public points about all others, which takes long: once."""
         return self._total()
 
     @cached_property

@@ -38,36 +38,29 @@ class Classes(ClassesParameter, Target):
 
     @property
     def names(self) -> list[Any]:
-        """Class names."""
         return list(self.classes.tolist())
 
     @property
     def class_names(self) -> AnyArray:
-        """Class names, (c,)."""
         return self.classes
 
     @property
     def declaration(self) -> Any:
-        """Class names."""
         return self.names
 
     @property
     def n_coordinates(self) -> int:
-        """The number of classes."""
         return len(self.classes)
 
     @property
     def n_groups(self) -> int:
-        """The number of classes."""
         return len(self.classes)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> Ints32:
-        """Return the class of every record, int32 (n,)."""
         return labels(y, size, self.classes)
 
     @property
     def row_width(self) -> int:
-        """One: the class."""
         return 1
 
     def rows(self, targets: RecordTargets) -> Ints32:

@@ -15,7 +15,14 @@ from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, tabl
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
 from vicinal.targets._answer_trend import PublicSurroundings, refined
-from vicinal.targets._averages import CENTRED_WEIGHT_SHARE, WEIGHT_SHARE, NoisyAverages, parts
+from vicinal.targets._averages import (
+    CENTRED_WEIGHT_SHARE,
+    WEIGHT_SHARE,
+    NeighborhoodSummary,
+    NoisyAverages,
+    NoisyEstimate,
+    parts,
+)
 from vicinal.targets._target import LABELS, ExpectedError, VectorTarget
 
 
@@ -45,29 +52,27 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     @property
     def names(self) -> list[Any]:
-        """Names of the labels."""
         return list(self.labels.tolist())
 
     @property
+    def class_names(self) -> AnyArray:
+        return self.labels
+
+    @property
     def declaration(self) -> Any:
-        """Names of the labels."""
         return self.names
 
     @property
     def n_coordinates(self) -> int:
-        """A weight, and one for each label."""
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with labels, 0 and 1 in shape (n, c)."""
         return label_vectors(label_sets(y, (size, len(self.labels))), self.tau)
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        """Return what sums (q, 1 + c) with this noise (q,) say."""
         return LabelAnswers.of(self, sums, noise)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return what noise (1,) does to shares of one half, of neighbours of such a weight."""
         half = np.zeros((2, len(self.labels)), dtype=int)
         half[0, ::2] = half[1, 1::2] = 1
         sums = weight * self.encode(half, 2).dense().mean(axis=0, keepdims=True)
@@ -77,6 +82,10 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     def examples(self, size: int) -> AnyArray:
         return np.resize([0, 1, 1], (size, len(self.labels)))
+
+    @property
+    def extremes(self) -> tuple[Any, Any]:
+        return [1] * len(self.labels), [0] * len(self.labels)
 
     def described(self) -> str:
         return f"the labels {', '.join(map(str, self.names))}"
@@ -115,13 +124,13 @@ def label_vectors(sets: Bools, tau: float | None) -> RecordVectors:
 class LabelAnswers:
     """Which of c labels q queries have.
 
-    `averages`: of what records said of each label, 1 and -1 where `centred`, and 1 and 0 elsewhere.
-    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
-    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
+    `averages`: of what records said of each label: 1 and 0 with `tau`, 1 and -1 without. `present`,
+    bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`, float64
+    (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
+    target: LabelSets
     averages: NoisyAverages
-    centred: bool
     present: Bools
     shares: Floats
     errors: Floats
@@ -133,21 +142,33 @@ class LabelAnswers:
         a, b = parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
         length = np.sqrt(len(target.labels) if tau is None else tau)
         averages = NoisyAverages.of(sums, noise, a, b / length)
-        return cls._of_means(averages, averages.means, averages.errors, centred=tau is None)
+        return cls._of_means(target, averages, averages.means, averages.errors)
 
     @classmethod
     def _of_means(
-        cls, averages: NoisyAverages, means: Floats, errors: Floats, *, centred: bool
+        cls, target: LabelSets, averages: NoisyAverages, means: Floats, errors: Floats
     ) -> Self:
-        """Return what means in -1..1 or, not `centred`, in 0..1 say."""
-        if centred:
+        if target.tau is None:
             means, errors = (means + 1) / 2, errors / 2
-        return cls(averages, centred, means >= 0.5, np.clip(means, 0, 1), errors)
+        return cls(target, averages, means >= 0.5, np.clip(means, 0, 1), errors)
 
     def along_trend(self, around: PublicSurroundings) -> Self:
         """Return shares and errors as a trend through all of these answers has them."""
         means, errors = refined(around, self.averages.means, self.averages.errors)
-        return self._of_means(self.averages, means, errors, centred=self.centred)
+        return self._of_means(self.target, self.averages, means, errors)
+
+    def summaries(self) -> list[NeighborhoodSummary]:
+        """Return the shares of all labels around each query."""
+        return [
+            NeighborhoodSummary(
+                self.averages.weight_of(i),
+                shares={
+                    name: NoisyEstimate(float(self.shares[i, c]), float(self.errors[i, c]))
+                    for c, name in enumerate(self.target.names)
+                },
+            )
+            for i in range(len(self.shares))
+        ]
 
     @property
     def fields(self) -> dict[str, AnyArray | None]:

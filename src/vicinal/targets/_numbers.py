@@ -27,7 +27,15 @@ from vicinal._parameters import (
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
 from vicinal.targets._answer_trend import PublicSurroundings, refined
-from vicinal.targets._averages import WEIGHT_SHARE, NoisyAverages, distribution, parts, quantile
+from vicinal.targets._averages import (
+    WEIGHT_SHARE,
+    NeighborhoodSummary,
+    NoisyAverages,
+    NoisyEstimate,
+    distribution,
+    parts,
+    quantile,
+)
 from vicinal.targets._target import NUMBERS, ExpectedError, VectorTarget
 
 LINEAR = "linear"
@@ -56,7 +64,6 @@ class TargetBounds:
     high: Floats
 
     def __len__(self) -> int:
-        """Return p, the number of targets."""
         return len(self.low)
 
     @property
@@ -78,7 +85,6 @@ class BoundsOfTargets(Check):
 
     @property
     def refused(self) -> tuple[object, ...]:
-        """No pair, no order, no numbers."""
         bad = (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.nan), (0, math.inf), "01")
         return (*bad, {}, {"age": 3}, {"age": (2, 1)}, {5: (0, 1)})
 
@@ -86,7 +92,6 @@ class BoundsOfTargets(Check):
     option_type = "each target's column with its bounds"
 
     def parsed(self, text: str) -> dict[str, tuple[float | str, ...]]:
-        """Return the pairs of a list as age=0..110,readmitted=0..1."""
         named = (part.partition("=") for part in listed(text))
         return {
             name: tuple(number_or_text(bound, float) for bound in pair.split(".."))
@@ -94,7 +99,6 @@ class BoundsOfTargets(Check):
         }
 
     def __call__(self, name: str, value: object) -> TargetBounds:
-        """Return the bounds as arrays."""
         if not isinstance(value, Mapping):
             low, high = _pair(name, value)
             return TargetBounds(None, np.array([low]), np.array([high]))
@@ -199,7 +203,6 @@ class Numbers(NumbersParameters, VectorTarget):
     public_facts = ("the names and bounds of the targets",)
 
     def check_together(self) -> None:
-        """Refuse logarithms of what may not be above 0, and other typical ranges."""
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
@@ -223,27 +226,22 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def names(self) -> list[Any]:
-        """Names of the numbers; of one without a name, "number"."""
         return list(self.bounds.names or ("number",))
 
     @property
     def declaration(self) -> Any:
-        """The bounds: a pair, or a mapping of names to pairs."""
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with numbers (n,) or (n, p)."""
         values = numbers(y, size, self.bounds, log=self.scale == LOG)
         return number_vectors(values, self.n_thresholds, self.typical_scale)
 
     @property
     def neighbors_per_noise(self) -> float:
-        """More than for a vote: all of the noise is in the answer."""
         return NUMBERS_PER_NOISE / self.typical_length
 
     @property
     def typical_length(self) -> float:
-        """Below 1 where most numbers lie in a typical range."""
         return self.typical_scale.length
 
     @cached_property
@@ -261,15 +259,12 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def n_coordinates(self) -> int:
-        """A weight, and for each target its value, or its side of every threshold."""
         return 1 + len(self.bounds) * (self.n_thresholds or 1)
 
     def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
         return NumberAnswers.of(self, sums, noise)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
-        """Return what noise (1,) does to typical numbers of neighbours of such a weight."""
         usual = self.typical_range or self.bounds
         usual = usual.logarithms() if self.scale == LOG else usual
         y = usual.low + TYPICAL * (usual.high - usual.low)
@@ -283,13 +278,17 @@ class Numbers(NumbersParameters, VectorTarget):
         low = self.bounds.low
         return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
 
+    @property
+    def extremes(self) -> tuple[Any, Any]:
+        low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
+        return (high[0], low[0]) if self.bounds.names is None else (high, low)
+
     def described(self) -> str:
         pairs = zip(self.names, self.bounds.low, self.bounds.high, strict=True)
         return "the numbers " + ", ".join(f"{name} ({a:g} to {b:g})" for name, a, b in pairs)
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """As of every kind; ranges are pairs."""
         typical = self.typical_range
         ranges = {} if typical is None else {"typical_range": typical.plain}
         return {**super().parameters, **ranges}
@@ -388,6 +387,27 @@ class NumberAnswers:
         paid = self.target.n_thresholds is not None and len(self.means)
         quartiles = self.quantiles(_QUARTILES) if paid else None
         return {"labels": self.means, "errors": self.errors, "quartiles": quartiles}
+
+    def summaries(self) -> list[NeighborhoodSummary]:
+        """Return the mean of every number, and histograms with thresholds, around each query."""
+        shares = None if self.target.n_thresholds is None else self.shares_below()
+        names = self.target.bounds.names or ("mean",)
+        return [
+            NeighborhoodSummary(
+                self.averages.weight_of(i),
+                means={
+                    name: NoisyEstimate(float(self.means[i, j]), float(self.errors[i, j]))
+                    for j, name in enumerate(names)
+                },
+                histograms={}
+                if shares is None
+                else {
+                    name: (self.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
+                    for j, name in enumerate(names)
+                },
+            )
+            for i in range(len(self.means))
+        ]
 
     def quantiles(self, levels: Sequence[float]) -> Floats:
         """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""

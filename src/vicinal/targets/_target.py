@@ -13,7 +13,7 @@ from vicinal._arrays import AnyArray, Floats, Ints32
 from vicinal._parameters import Settings, declared
 from vicinal.mechanisms import UNIT, RecordTargets, RecordVectors
 from vicinal.targets._answer_trend import PublicSurroundings
-from vicinal.targets._averages import NoisyAverages
+from vicinal.targets._averages import NeighborhoodSummary, NoisyAverages
 
 CLASSES = "classes"
 NUMBERS = "bounds"
@@ -59,7 +59,7 @@ class Target(Settings, ABC):
 
     @property
     def class_names(self) -> AnyArray:
-        """Names of classes, (c,); none where there are no classes."""
+        """Names of classes or labels, (c,); none of numbers."""
         return np.zeros(0, dtype=np.int64)
 
     @property
@@ -153,8 +153,15 @@ class VectorTarget(Target):
         """Return what noise (1,) does to typical answers of neighbours of such a weight."""
 
     @property
+    @abstractmethod
+    def extremes(self) -> tuple[Any, Any]:
+        """What the longest vector says, as in `y`, and what its opposite says."""
+
+    @abstractmethod
+    def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors: ...
+
+    @property
     def row_width(self) -> int:
-        """Coordinates."""
         return self.n_coordinates
 
     def rows(self, targets: RecordTargets) -> Ints32:
@@ -175,6 +182,9 @@ class VectorAnswers(Protocol):
     @property
     def averages(self) -> NoisyAverages:
         """What neighbours say on average."""
+
+    def summaries(self) -> list[NeighborhoodSummary]:
+        """Return what can be told of each query's neighbourhood."""
 
     def along_trend(self, around: PublicSurroundings) -> Self:
         """Return these answers as a trend through all of them has them."""

@@ -108,7 +108,7 @@ class VNNIProducts(Int16Products):
         _check(left, len(left), depth)
         sums = aligned(4 * (len(left) + 1) * lanes).view(np.int32).reshape(-1, lanes)
         _multiply(left, packed, sums)
-        return sums[:-1, :columns]
+        return np.asarray(sums[:-1, :columns])
 
     def add_outer(self, left: Int16Matrix, right: Int16Matrix, sums: npt.NDArray[np.int64]) -> None:
         _check(left, *left.shape)

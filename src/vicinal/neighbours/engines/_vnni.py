@@ -161,7 +161,7 @@ def sum_limits(floors: Floors, factor: int, group: int) -> Ints32:
     limits = aligned(-(-len(floors) // group) * group * 4).view(np.int32)
     limits[:] = _MOST  # what only fills a group reaches no limit
     limits[: len(floors)] = np.clip(-(-floors // factor), -_MOST - 1, _MOST)
-    return limits
+    return np.asarray(limits)
 
 
 @compiled

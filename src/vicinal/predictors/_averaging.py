@@ -1,0 +1,210 @@
+"""Numbers and several labels: private averages over the neighbours of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from vicinal import _checks
+from vicinal._arrays import Floats, Ints
+from vicinal._parameters import documented
+from vicinal.planning import MultiLabelParameters, RegressorParameters
+from vicinal.predictors._ind_knn_base import IndKNNEstimator
+from vicinal.targets import (
+    NeighborhoodSummary,
+    NumberAnswers,
+    Numbers,
+    VectorTarget,
+    checked_levels,
+)
+
+
+class AveragingEstimator(IndKNNEstimator):
+    """Answers queries with averages of what private records carry."""
+
+    def describe(
+        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+    ) -> list[NeighborhoodSummary]:
+        """Return what the records around each query say together; spends budget.
+
+        Shares of labels, or means of numbers, and histograms with `n_thresholds`.
+        """
+        summaries: list[NeighborhoodSummary] = self._answers(X, progress).summaries()
+        return summaries
+
+    def _answers(
+        self, X: npt.ArrayLike, progress: Callable[[int], None] | None, *, trend: bool = False
+    ) -> Any:
+        """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
+        check_is_fitted(self)
+        around = self._surroundings(X) if _checks.boolean("trend", trend) else None
+        answers, target = self.query(X, progress=progress), self._settings.target
+        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        assert answers.votes is not None  # noqa: S101 (sums leave)
+        averages = target.answers(answers.votes, answers.noise)
+        return averages if around is None else averages.along_trend(around)
+
+
+@documented
+class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
+    r"""Predicts numbers from private records; every subject has a budget of its own.
+
+    A record near a query adds its kernel weight, and its weight times its number, scaled to -1..1
+    by the bounds. Noise goes on both sums, and the answer is their ratio. A subject is charged for
+    the length of exactly what its records added, as in :class:`~vicinal.IndKNNClassifier`.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNRegressor
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(4000, 3)), rng.normal(size=(500, 3))
+    >>> y = np.abs(X[:, 0])
+    >>> model = IndKNNRegressor(bounds=(0, 3), epsilon=4.0, n_queries=20, simulation_seed=0)
+    >>> mean, error = model.fit(X, y, public=public).predict(public[:20], return_std=True)
+    >>> mean.shape, bool((error > 0).all())
+    ((20,), True)
+    """
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = False
+        tags.regressor_tags.poor_score = True
+        return tags
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        return_std: bool = False,
+        quantiles: Sequence[float] | None = None,
+        trend: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Any:
+        """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        return_std : bool
+            Return the standard error of each prediction, too: what the noise does to it, which is
+            known. How unlike each other the neighbours are is told by quantiles.
+        quantiles : sequence of float, optional
+            Levels between 0 and 1 at which to return the neighbours' quantiles, too, (q, levels),
+            or (q, p, levels). Needs `n_thresholds`, and costs nothing more.
+        trend : bool
+            Fit a linear trend to the answers of this call, and give each by it as far as the known
+            noise asks for that; it also corrects for neighbours that do not lie around their query.
+            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
+            then depends on the others of its call.
+        progress : callable, optional
+            Called with the number of queries just answered.
+
+        Returns
+        -------
+        ndarray, or tuple of them
+            Predictions, then errors, then quantiles, as asked for.
+        """
+        check_is_fitted(self)
+        target = self._settings.target
+        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
+        levels = None if quantiles is None else checked_levels(target, quantiles)
+        answers: NumberAnswers = self._answers(X, progress, trend=trend)
+        columns = [answers.means, answers.errors] if return_std else [answers.means]
+        if levels is not None:
+            columns.append(answers.quantiles(levels))
+        if target.bounds.names is None:
+            columns = [each[:, 0] for each in columns]
+        return columns[0] if len(columns) == 1 else tuple(columns)
+
+
+@documented
+class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabelParameters):
+    r"""Tells which of several labels a query has; every subject has a budget of its own.
+
+    A record near a query adds its kernel weight, and its weight times its vector of labels, whose
+    length is at most one. Noise goes on all sums. A label is given where its noisy share of the
+    weight is at least one half. A subject is charged for the length of exactly what its records
+    added, as in :class:`~vicinal.IndKNNClassifier`.
+
+    Attributes
+    ----------
+    classes_ : ndarray (c,)
+        The names of the labels.
+    n_features_in_ : int
+        Number of features.
+    n_records_, n_neighbors_, noise_multiplier_, budget_ : int, int or None, float, float
+        The public plan.
+    n_answers_ : int
+        Answers given since ``fit``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal import IndKNNMultiLabelClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, public = rng.normal(size=(4000, 3)), rng.normal(size=(500, 3))
+    >>> model = IndKNNMultiLabelClassifier(["left", "up"], 4.0, n_queries=20, simulation_seed=0)
+    >>> model.fit(X, X[:, :2] > 0, public=public).predict(public[:20]).shape
+    (20, 2)
+    """
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        return tags
+
+    def predict(
+        self,
+        X: npt.ArrayLike,
+        *,
+        trend: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Ints:
+        """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
+
+        Parameters
+        ----------
+        X : array (q, d)
+            Queries. They are public.
+        trend : bool
+            Fit a linear trend to the answers of this call, and give each by it as far as the known
+            noise asks for that; it also corrects for neighbours that do not lie around their query.
+            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
+            then depends on the others of its call.
+        progress : callable, optional
+            Called with the number of queries just answered.
+        """
+        return self._answers(X, progress, trend=trend).present.astype(np.int64)
+
+    def predict_proba(
+        self,
+        X: npt.ArrayLike,
+        *,
+        trend: bool = False,
+        progress: Callable[[int], None] | None = None,
+    ) -> Floats:
+        """Return the noisy share of neighbours with each label, float64 (q, c); spends budget.
+
+        Parameters as for :meth:`predict`.
+        """
+        return self._answers(X, progress, trend=trend).shares

@@ -1,0 +1,148 @@
+"""What records carry, by where it can be used: every hole in the table is a decision with a reason.
+
+A hole is tried, too: it must be refused, by name, before anything is spent.
+"""
+
+import inspect
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import serving_tools
+import shard_tools
+import store_tools as tools
+from vicinal.audit import store_trials
+from vicinal.cli._main import app
+from vicinal.errors import InvalidInput
+from vicinal.labelling import IndKNNLabeller
+from vicinal.planning import IndKNNPlan
+from vicinal.predictors import ESTIMATORS
+from vicinal.store import ClassReply, LabelSetReply, NumberReply
+from vicinal.targets import KINDS, declared_target
+
+DECLARED = {
+    "classes": (None, {"classes": range(3)}),
+    "bounds": ("numbers", tools.TARGETS["numbers"][1]),
+    "labels": ("labels", tools.TARGETS["labels"][1]),
+}
+"""By kind: its name in the tools of stores, and what declares it."""
+
+REPLIES = {"classes": ClassReply, "bounds": NumberReply, "labels": LabelSetReply}
+OPTIONS = {"classes": "--classes=3", "bounds": "--target=age=0..110", "labels": "--label-count=3"}
+ASKED = tools.Q[:35]
+
+
+def made(path, kind, **more):
+    return tools.make(path, DECLARED[kind][0], **more)
+
+
+def carried(kind, size):
+    return declared_target(DECLARED[kind][1]).examples(size)
+
+
+def estimator(kind, _path):
+    given = {**DECLARED[kind][1], "n_queries": 50, "n_records": 300, "interactions": "public"}
+    fitted = ESTIMATORS[kind](**given)
+    fitted.fit(tools.X, carried(kind, len(tools.X)), tools.PEOPLE, tools.R)
+    assert len(fitted.predict(ASKED)) == len(ASKED)
+    assert type(IndKNNPlan.of(fitted).target) is KINDS[kind]
+
+
+def store(kind, path):
+    names = declared_target(DECLARED[kind][1]).names
+    with made(path / "store", kind) as opened:
+        reply = opened.predict(ASKED)
+        assert type(reply) is REPLIES[kind]
+        assert {len(column) for column in reply.columns(names).values()} == {len(ASKED)}
+        assert opened.verify().faults == ()
+
+
+def cluster(kind, path):
+    folder = shard_tools.clustered(path, 2, make=made, kind=kind)
+    with shard_tools.local(folder) as opened:
+        assert type(opened.predict(ASKED)) is REPLIES[kind]
+
+
+def service(kind, path):
+    with serving_tools.running(path, make=made, kind=kind) as running:
+        assert running.predict(ASKED[:2].tolist()).status == 200
+
+
+def evaluation(kind, path):
+    with made(path / "store", kind) as opened:
+        opened.predict(ASKED)
+        assert opened.evaluate(ASKED, carried(kind, len(ASKED)), tools.PEOPLE[: len(ASKED)]).figures
+
+
+def audit(kind, path):
+    with made(path / "store", kind) as opened:
+        assert store_trials(opened.facts())
+
+
+def command_line(kind, _path):
+    arguments = ["plan", "--records", "20000", "--queries", "500", OPTIONS[kind], "--json"]
+    assert json.loads(CliRunner().invoke(app, arguments).stdout)["plan"]
+
+
+def labelling(kind, _path):
+    taken = {"classes", "bounds"} & inspect.signature(IndKNNLabeller).parameters.keys()
+    assert kind in taken  # its `labels` are those of records
+
+
+def planned(kind, **parameters):
+    given = {**DECLARED[kind][1], "n_records": 60_000, **parameters}
+    plan = IndKNNPlan.of_target(declared_target(given), given)
+    return plan.settled(10, 2000)
+
+
+def private_model(kind, _path):
+    assert planned(kind, model_share=0.7).model_share
+
+
+def labels_alone(kind, _path):
+    assert planned(kind, release="label").label_only
+
+
+def reuse(kind, _path):
+    assert planned(kind, reuse_predictions="gate").gated
+
+
+def trend(kind, path):
+    with made(path / "store", kind) as opened:
+        assert len(opened.predict(ASKED, trend=True).labels) == len(ASKED)
+
+
+PLACES = {
+    place.__name__: place
+    for place in (
+        estimator, store, cluster, service, evaluation, audit, command_line, labelling,
+        private_model, labels_alone, reuse, trend,
+    )
+}  # fmt: skip
+
+AVERAGED = ("bounds", "labels")
+HOLES = {
+    "labelling": (AVERAGED, "a student learns classes: soft labels are probabilities of classes"),
+    "private_model": (AVERAGED, "the model is a softmax over classes; averages have no scores"),
+    "labels_alone": (AVERAGED, "the price of a label alone is that of the largest of noisy votes"),
+    "reuse": (AVERAGED, "the gate asks how sure a class is; averages state an error instead"),
+    "trend": (("classes",), "votes are counts of classes: there are no averages to fit it to"),
+}
+"""By place: the kinds that cannot be used there, and why that was decided."""
+
+
+def test_every_kind_is_in_the_table():
+    assert set(DECLARED) == set(OPTIONS) == set(KINDS) == set(ESTIMATORS) == set(REPLIES)
+    assert set(HOLES) <= set(PLACES)
+    assert all(set(kinds) <= set(KINDS) and reason for kinds, reason in HOLES.values())
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_records_carry_can_be_used_everywhere_but_in_a_named_hole(kind, place, tmp_path):
+    if kind in HOLES.get(place, ((), ""))[0]:
+        with pytest.raises((InvalidInput, AssertionError)):
+            PLACES[place](kind, tmp_path)
+    else:
+        PLACES[place](kind, tmp_path)
