@@ -2,10 +2,10 @@
 
 `python -m benchmarks [--short] [--json]`; `--goals` prints every goal of speed with its figure,
 `--parts` what a prediction is made of. Works that are compared run in turn, so that a machine that
-slows down slows all of them; times are medians. `vicinal bench` has more sizes and all indexes,
-`python -m benchmarks.rivals` what other libraries offer; here is the way from the product to the
-private answer. Private-kNN (`python -m benchmarks.private_knn`) and the smoothed wing (`python -m
-benchmarks.smoothed`) have tables of their own.
+slows down slows all of them; times are medians. `python -m benchmarks.search` has more sizes and
+all indexes, `python -m benchmarks.rivals` what other libraries offer; here is the way from the
+product to the private answer. Private-kNN (`python -m benchmarks.private_knn`) and the smoothed
+wing (`python -m benchmarks.smoothed`) have tables of their own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from benchmarks import goals, parts
 from benchmarks.rivals import float32_works
+from benchmarks.search import BenchmarkData, SearchBenchmark, interleaved
 from vicinal import IndKNNClassifier
-from vicinal.reports import BenchmarkData, SearchBenchmark, interleaved
 
 CLASSES, BLOCK = 10, 256
 SIZES = ((50_000, 128), (50_000, 768), (500_000, 128))

@@ -13,9 +13,9 @@ import json
 
 import numpy as np
 
+from benchmarks.search import interleaved
 from vicinal.neighbours import ExactIndex
 from vicinal.predictors import PrivateKNNClassifier
-from vicinal.reports import interleaved
 
 RECORDS, FEATURES, QUERIES, BLOCK, CLASSES = 60_000, 324, 1_000, 250, 10
 SETTINGS = ((0.03, 300), (0.03, 800), (0.06, 300), (0.15, 300), (0.2, 300))

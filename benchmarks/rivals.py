@@ -14,8 +14,8 @@ from importlib.util import find_spec
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.search import N_PUBLIC, BenchmarkData, Works, interleaved
 from vicinal.neighbours import AdaptiveRadius, Cosine, ExactIndex, Reference
-from vicinal.reports import N_PUBLIC, BenchmarkData, Works, interleaved
 
 Rows = npt.NDArray[np.float32]
 

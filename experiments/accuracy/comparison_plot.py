@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from experiments.accuracy.comparison import LABELS, PUBLISHED, Row
-from vicinal.reports import DEFAULT, NOT_PRIVATE, Curve, Outcome, Style, accuracy_by_epsilon
+from vicinal.reports import DEFAULT, NOT_PRIVATE, Curve, Outcome, accuracy_by_epsilon
 
 
-def comparison_picture(rows: Sequence[Row], style: Style | None = None) -> bytes:
+def comparison_picture(rows: Sequence[Row]) -> bytes:
     """Draw accuracy against epsilon for the last feature map of a table, all its runs pooled.
 
     Parameters
@@ -16,14 +16,12 @@ def comparison_picture(rows: Sequence[Row], style: Style | None = None) -> bytes
     rows
         Rows of :meth:`experiments.accuracy.comparison.Comparison.rows`; of the numbers of
         queries the smallest is drawn, which is the one that was run at several epsilons.
-    style
-        Colours, size and format.
     """
     features, fewest = rows[-1].features, min(row.n_queries for row in rows)
     drawn = [row for row in rows if row.features == features and row.n_queries == fewest]
     curves = [_curve(name, drawn) for name in (DEFAULT, LABELS, PUBLISHED)]
     (baseline,) = [row for row in drawn if row.method == NOT_PRIVATE]
-    return accuracy_by_epsilon(curves, (NOT_PRIVATE, _pooled(baseline)), style or Style())
+    return accuracy_by_epsilon(curves, (NOT_PRIVATE, _pooled(baseline)), "png")
 
 
 def _curve(name: str, rows: Sequence[Row]) -> Curve:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports import COLOURS, LEAST_LOG10, drawn_log10, figure_bytes, power_axes
+from vicinal.reports import COLOURS, LEAST_LOG10, canvas, drawn_log10, figure_bytes
 
 
 def draw_lines(
     lines: Sequence[tuple[str, Sequence[float], Sequence[float]]], label: str, kind: str = "png"
 ) -> bytes:
     """Return a picture of named lines of log10 values against something called `label`."""
-    figure, axes = power_axes(label, "power of ten")
+    figure, axes = canvas(label, "power of ten")
     for place, (name, xs, ys) in enumerate(lines):
         colour = COLOURS[place % len(COLOURS)]
         axes.plot(xs, ys, "-o", ms=3.5, lw=1.4, color=colour, label=name)

@@ -62,7 +62,7 @@ def _declared(part: str) -> dict[str, str]:
     return {
         name: module
         for module, several, one in _EXPORT.findall(part)
-        for name in re.findall(r"as (\w+)", several or one)
+        for name in re.findall(r"\bas (\w+)", several or one)
     }
 
 

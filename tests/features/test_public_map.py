@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features import PublicMap, _exact
+from vicinal.features import PublicMap, _fixed
 
 D = 333  # no power of two, so that vectorised loops have ragged ends
 
@@ -100,10 +100,10 @@ def _python_integers(numbers: np.ndarray) -> np.ndarray:
 def test_projections_are_exact_and_not_only_alike(public: np.ndarray, private: np.ndarray) -> None:
     fitted = PublicMap(n_components=5).fit(public)
     rows = private.astype(np.float64) - fitted.mean_
-    bits = _exact._product_bits(D)
-    integers, _ = _exact.on_grid(rows, bits)
+    bits = _fixed._product_bits(D)
+    integers, _ = _fixed.on_grid(rows, bits)
     steps = fitted.components_ * 2**bits
-    found = _exact.projected(rows, fitted.components_) * 2**bits
+    found = _fixed.projected(rows, fitted.components_) * 2**bits
     assert (_python_integers(found) == _python_integers(integers) @ _python_integers(steps)).all()
 
 
@@ -111,25 +111,25 @@ def test_projections_are_exact_and_not_only_alike(public: np.ndarray, private: n
 def test_norms_are_exact_and_not_only_alike(width: int) -> None:
     rows = np.random.default_rng(7).uniform(-1, 1, (50, width))
     rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
-    grid, _ = _exact.on_grid(rows, _exact._square_bits(width))
+    grid, _ = _fixed.on_grid(rows, _fixed._square_bits(width))
     expected = (_python_integers(grid) ** 2).sum(axis=1)
-    assert (_python_integers(_exact._squares(grid)) == expected).all()
+    assert (_python_integers(_fixed._squares(grid)) == expected).all()
 
 
 def test_lengths_are_taken_from_the_exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_exact, "_squares", lambda grid: np.full(len(grid), 4.0))
-    grid, scaled = _exact.on_grid(np.array([[3.0, -1.0]]), _exact._square_bits(2))
-    assert_array_equal(_exact.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
+    monkeypatch.setattr(_fixed, "_squares", lambda grid: np.full(len(grid), 4.0))
+    grid, scaled = _fixed.on_grid(np.array([[3.0, -1.0]]), _fixed._square_bits(2))
+    assert_array_equal(_fixed.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
     assert_array_equal(grid, scaled)
 
 
 @given(st.integers(1, 2**30))
 def test_the_grids_leave_room_for_every_partial_sum(width: int) -> None:
     # Squares, so that the claim is decided in integers.
-    b = _exact._product_bits(width)
+    b = _fixed._product_bits(width)
     root = math.isqrt(width - 1) + 1
     assert root * 2**b * (2 * 2**b + root) <= 2 * 2**53
-    assert width * 4 ** _exact._square_bits(width) <= 2**53
+    assert width * 4 ** _fixed._square_bits(width) <= 2**53
     assert b >= 18
 
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from vicinal.errors import InvalidInput
-from vicinal.features import ScatteringFeatures, _scattering, _scattering_kernels
+from vicinal.features import ScatteringFeatures, _scattering
 from vicinal.features._scattering import FLOORS
 from vision_tools import NOT_IMAGES
 
@@ -49,7 +49,7 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
     wavelet = (wave - wave.sum() / envelope.sum() * envelope) / (2 * math.pi * width**2 / slant)
     periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
     expected = np.fft.fft2(periodic)
-    assert_allclose(_scattering_kernels.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
+    assert_allclose(_scattering.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
 
 
 # ----------------------------------------------------------------- features
@@ -58,10 +58,10 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
 def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> None:
     """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
     plane = np.pad(images[0] / 255, 2, mode="reflect")
-    pooling = _scattering_kernels.low_pass(SHAPE, 2)
+    pooling = _scattering.low_pass(SHAPE, 2)
 
     def moduli(planes: np.ndarray, scale: int) -> np.ndarray:
-        bank = _scattering_kernels.wavelets(SHAPE, scale, 8)
+        bank = _scattering.wavelets(SHAPE, scale, 8)
         return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
 
     def cells(planes: np.ndarray) -> np.ndarray:
@@ -148,7 +148,7 @@ def test_aliases_add_up_in_one_order_bit_for_bit(step: int) -> None:
     products = spectra[:, None] * filters
     rows = sum(np.split(products, step, axis=2), np.float32(0))
     expected = sum(np.split(rows, step, axis=3), np.float32(0))
-    found = _scattering_kernels.folded(spectra, filters, step)
+    found = _scattering.folded(spectra, filters, step)
     assert_array_equal(found, expected.reshape(6, 12 // step, 24 // step))
 
 
@@ -167,7 +167,7 @@ def test_averages_add_up_in_one_order_bit_for_bit(
     rows = sum((down[:, u, None] * planes[:, u, None] for u in range(shape[0])), np.float32(0))
     columns = (rows[..., v, None] * right[:, v] for v in range(shape[1]))
     expected = sum(columns, np.float32(0))
-    assert_array_equal(_scattering_kernels.pooled(planes, down, right), expected)
+    assert_array_equal(_scattering.pooled(planes, down, right), expected)
 
 
 # ----------------------------------------------------------------- refusals

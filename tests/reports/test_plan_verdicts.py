@@ -4,7 +4,7 @@ from typer.testing import CliRunner
 
 from vicinal.cli import app
 from vicinal.planning import IndKNNPlan, PlanChoice
-from vicinal.reports._plan_verdict import (
+from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
     linear_model_note,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.reports import mechanism_of, population_of, sampler_of
+from vicinal.reports._smoothed_audit import built
 from vicinal.smoothed import (
     Average,
     FixedSize,
@@ -102,10 +102,10 @@ REFUSED = {
     "releases without coins": lambda: compose([SHM]),
     "gradients": lambda: gradient_law("cauchy"),
     "gradients without spread": lambda: gradient_law("gaussian", 0.0, 0.0),
-    "sampler kind": lambda: sampler_of({"kind": "stratified"}),
-    "sampler fields": lambda: sampler_of({"kind": "poisson", "rate": 0.5}),
-    "mechanism kind": lambda: mechanism_of("histogram"),
-    "population kind": lambda: population_of({"kind": "everything"}),
+    "sampler kind": lambda: built("sampler", {"kind": "stratified"}),
+    "sampler fields": lambda: built("sampler", {"kind": "poisson", "rate": 0.5}),
+    "mechanism kind": lambda: built("mechanism", "histogram"),
+    "population kind": lambda: built("population", {"kind": "everything"}),
 }
 
 

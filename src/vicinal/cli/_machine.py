@@ -1,4 +1,4 @@
-"""`vicinal demo`, `bench` and `doctor`: the main job, what a search costs, what a machine has."""
+"""`vicinal demo` and `doctor`: the main job, and what a machine has."""
 
 from __future__ import annotations
 
@@ -18,16 +18,9 @@ from vicinal import __version__, datasets, neighbours, reports
 from vicinal.cli._options import Delta, Epsilon, Json
 from vicinal.cli._output import as_json, output_folder, peak_memory, progress, write_file
 
-Row = dict[str, Any]
-
 SHIPPED = "mnist"
 _WIDTH = 88
 """Columns of running text."""
-
-SIZES = ((50_000, 128), (50_000, 384), (50_000, 768), (500_000, 128), (500_000, 384))
-LARGE = ((500_000, 768), (5_000_000, 128))
-BLOCKS = (1, 16, 64, 256, 1024)
-SHORT_SIZES, SHORT_BLOCKS = ((5_000, 64), (20_000, 64)), (1, 64)
 
 PACKAGES = {
     **dict.fromkeys(("numpy", "scipy", "scikit-learn", "numba", "pyarrow"), ""),
@@ -75,25 +68,19 @@ def demo(
     name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
     with progress(silent=json) as begin:
         images = datasets.load_mnist() if data == SHIPPED else datasets.image_npz(data)
-        prepared = reports.prepare(images, queries, begin)
-        answers = reports.answer(prepared.trial, epsilon, delta, begin)
+        trial, pictures = reports.prepare(images, queries, begin)
+        answers = reports.answer(trial, epsilon, delta, begin)
         guarantee, plan = answers.guarantee, answers.plan
         if folder is not None:
             words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
             words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan.n_queries)]
-            page = reports.Page(
-                data=name,
-                answers=answers,
-                images=prepared.images,
-                classes=reports.CLASSES,
-                sweep=reports.compare(prepared.trial, guarantee.delta, begin),
-                command=shlex.join(["vicinal", "demo", *words]),
-                version=__version__,
-                seconds=time.perf_counter() - start,
-                memory=peak_memory(),
-            )
+            page = reports.html_page(
+                name, answers, pictures, reports.compare(trial, guarantee.delta, begin),
+                command=shlex.join(["vicinal", "demo", *words]), version=__version__,
+                seconds=time.perf_counter() - start, memory=peak_memory(),
+            )  # fmt: skip
             written = folder / "report.html"
-            write_file(written, reports.html_page(page))
+            write_file(written, page)
     result = {
         "data": name,
         **answers.outcome.to_dict(),
@@ -126,97 +113,6 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
         f"Took       {reports.duration(result['seconds'])}{at_most}",
     ]
     return "\n".join([*lines, *([f"Report     {result['report']}"] if result["report"] else [])])
-
-
-def bench(
-    short: Annotated[bool, Option("--short", help="Small sizes: some seconds.")] = False,
-    large: Annotated[
-        bool, Option("--large", help="Also 5,000,000 records: minutes and 4 GB.")
-    ] = False,
-    repeats: Annotated[int, Option(help="Turns to take the median of.", min=1)] = 7,
-    plot: Annotated[
-        Path | None, Option(help="Draw the cost against the number of records (PNG).")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Measure searches: milliseconds a query, beside the bare matrix product of the same run.
-
-    Indexes are compared at what they find of the records inside a radius that holds .1 % of all
-    (recall). Data are made up. Nothing private is read and nothing is spent.
-    """
-    sizes = SHORT_SIZES if short else SIZES + (LARGE if large else ())
-    rows: list[Row] = []
-    with progress(silent=json) as begin:
-        step = begin("sizes", len(sizes))
-        for n, d in sizes:
-            data = reports.BenchmarkData(n, d)
-            rows += _measured(data, SHORT_BLOCKS if short else BLOCKS, repeats)
-            step(1)
-    result = {"engine": _int8_engine(), "threads": neighbours.THREADS, "rows": rows}
-    result["growth"] = _growth(rows)
-    if plot is not None:
-        write_file(plot, _picture(rows))
-    about = {"cores": neighbours.THREADS, "peak_memory_bytes": peak_memory()}
-    echo(as_json(result | about | {"version": __version__}) if json else _bench_text(result))
-
-
-def _measured(data: reports.BenchmarkData, blocks: tuple[int, ...], repeats: int) -> list[Row]:
-    """Return one row for each size of block: ms a query by method, and recalls."""
-    tables = reports.TABLES if data.n <= SIZES[0][0] else ()
-    indexes = reports.SearchBenchmark(data, max(256, *blocks), tables)
-    recalls, rows = indexes.recalls(), []
-    for block in blocks:
-        works = indexes.products(block) | indexes.works(block)
-        seconds = reports.interleaved(works, repeats)
-        ms = {name: 1000 * value / block for name, value in seconds.items()}
-        rows.append({"n": data.n, "d": data.d, "block": block, "ms": ms, "recall": recalls})
-    return rows
-
-
-def _growth(rows: list[Row]) -> dict[str, float]:
-    """Return the power of n that costs grow with, at the largest block and the smallest d."""
-    chosen = _largest_blocks(rows)
-    if len(chosen) < 2:
-        return {}
-    names = [name for name in chosen[0]["ms"] if all(name in row["ms"] for row in chosen)]
-    sizes = [row["n"] for row in chosen]
-    return {name: reports.exponent(sizes, [row["ms"][name] for row in chosen]) for name in names}
-
-
-def _largest_blocks(rows: list[Row]) -> list[Row]:
-    width, block = min(row["d"] for row in rows), max(row["block"] for row in rows)
-    return [row for row in rows if row["d"] == width and row["block"] == block]
-
-
-def _bench_text(result: dict[str, Any]) -> str:
-    lines = [f"int8 engine: {result['engine']}, {result['threads']} threads; ms a query (recall)"]
-    for row in result["rows"]:
-        base = row["ms"].get("int8 product")
-        lines.append(f"\nn = {row['n']:,}, d = {row['d']}, blocks of {row['block']}")
-        for name, value in row["ms"].items():
-            ratio = f"{value / base:8.2f} x" if base else ""
-            recall = f"  {row['recall'][name]:.3f}" if name in row["recall"] else ""
-            lines.append(f"  {name:<20}{value:10.4f}{ratio}{recall}")
-    lines += ["", "cost grows with n to the power of"]
-    return "\n".join([*lines, *(f"  {name:<20}{p:10.2f}" for name, p in result["growth"].items())])
-
-
-def _picture(rows: list[Row]) -> bytes:
-    """Draw ms a query against n for every index."""
-    from matplotlib.figure import Figure
-
-    chosen = _largest_blocks(rows)
-    figure = Figure(figsize=(6, 4), layout="constrained")
-    axes = figure.add_subplot()
-    for name, marker in zip(chosen[0]["ms"], "osD^vP*Xh<>", strict=False):
-        points = [(row["n"], row["ms"][name]) for row in chosen if name in row["ms"]]
-        axes.plot(*zip(*points, strict=True), marker=marker, label=name)
-    axes.set(
-        xscale="log", yscale="log", xlabel="records", ylabel="ms a query",
-        title=f"blocks of {chosen[0]['block']}, {chosen[0]['d']} features",
-    )  # fmt: skip
-    axes.legend(fontsize="small")
-    return reports.figure_bytes(figure)
 
 
 def doctor(json: Json = False) -> None:

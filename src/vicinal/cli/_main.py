@@ -155,7 +155,7 @@ _MODULES = {
     "_audit": ("audit", "certificate"),
     "_init": ("audience", "init", "schema"),
     "_labelling": ("label", "student", "transfer"),
-    "_machine": ("bench", "demo", "doctor"),
+    "_machine": ("demo", "doctor"),
     "_plan": ("account", "calibrate", "plan"),
     "_serving": ("serve", "shard"),
     "_store": (
@@ -178,7 +178,7 @@ class Commands(CommandGroup):
         "smoothed": "vicinal.cli._smoothed:app",
     }
     tasks: ClassVar = {
-        "Try it": ("demo", "doctor", "bench"),
+        "Try it": ("demo", "doctor"),
         "Plan and price": ("plan", "account", "calibrate", "smoothed"),
         "Make a store and ask": ("schema", "init", "predict", "evaluate", "serve", "keys"),
         "Change its data": ("add", "erase", "refresh"),

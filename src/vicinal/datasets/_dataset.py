@@ -1,9 +1,17 @@
-"""What every loader returns: records, and perhaps labels, subjects and a test part."""
+"""What every loader returns: records, perhaps with labels; and those of npz files and images."""
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Hashable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.resources import as_file, files
+from importlib.resources.abc import Traversable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, AnyInts, Bools
-from vicinal.errors import InvalidInput
+from vicinal._arrays import AnyArray, AnyInts, Bools, UInts8
+from vicinal.errors import InvalidInput, MissingExtra
 
 Features: TypeAlias = AnyArray | tuple[Any, ...] | pa.Table
 
@@ -124,3 +132,210 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
 
 def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
     return None if field is None else field[places]
+
+
+Arrays = dict[str, AnyArray]
+
+
+def image_npz(path: str | Path) -> Dataset:
+    """Return the images of an npz file laid out as MNIST and Fashion-MNIST commonly are.
+
+    Parameters
+    ----------
+    path
+        A file with the keys x_train, y_train, x_test and y_test: images (n, h, w) or (n, h, w, 3)
+        and their integer labels (n,).
+
+    Returns
+    -------
+    Dataset
+        The training part, with the test part in its `test`.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or is laid out differently.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.datasets import image_npz
+    >>> images, labels = np.zeros((4, 28, 28), np.uint8), np.arange(4)
+    >>> np.savez("digits.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    >>> image_npz("digits.npz").test.features.shape
+    (4, 28, 28)
+    """
+    stored = _read(path)
+    _require(path, stored, ("x_train", "y_train", "x_test", "y_test"))
+    for name in ("x_train", "x_test"):
+        if stored[name].ndim not in (3, 4) or stored[name].shape[3:] not in ((), (3,)):
+            raise InvalidInput(f"{path}: {name!r} must hold images, (n, h, w) or (n, h, w, 3).")
+    return _part(path, stored, "_train", _part(path, stored, "_test"))
+
+
+def array_npz(path: str | Path) -> Dataset:
+    """Return the data set of an npz file; `load_table` says which keys it may have."""
+    stored = _read(path)
+    if "x" in stored:
+        return _part(path, stored, "")
+    _require(path, stored, ("x_train",))
+    test = _part(path, stored, "_test") if "x_test" in stored else None
+    return _part(path, stored, "_train", test)
+
+
+def _read(path: str | Path) -> Arrays:
+    try:
+        # Opened here, as np.load leaves a damaged file open.
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+            return dict(stored)
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile, zlib.error):
+        raise InvalidInput(
+            f"{path} is not a sound npz file of numbers and strings. Python objects are not read."
+        ) from None
+
+
+def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = None) -> Dataset:
+    features = stored[f"x{suffix}"]
+    if features.dtype.kind not in "buif" or features.ndim < 2 or not np.isfinite(features).all():
+        raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row a record.")
+    labels, subjects = stored.get(f"y{suffix}"), stored.get(f"subjects{suffix}")
+    for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
+        if field is not None and field.dtype.kind not in "iuU":
+            raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
+    people = None if subjects is None else subject_column(subjects)
+    return Dataset(features, labels, people, test)
+
+
+def _require(path: str | Path, stored: Arrays, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in stored:
+            raise InvalidInput(f"{path} must have an array called {name!r}.")
+
+
+def load_mnist() -> Dataset:
+    """Return MNIST: 60,000 digits, and 10,000 more in the test part.
+
+    Images are uint8 (n, 28, 28), from 0 (black) to 255 (white); labels are the digits, uint8 (n,).
+    Nothing is downloaded. ``README.md`` beside the file names source and licence.
+
+    Raises
+    ------
+    MissingExtra
+        If this is no checkout and the extra `demo` is not installed.
+
+    Examples
+    --------
+    >>> from vicinal.datasets import load_mnist
+    >>> digits = load_mnist()  # doctest: +SKIP
+    >>> digits.features.shape, digits.test.features.shape  # doctest: +SKIP
+    ((60000, 28, 28), (10000, 28, 28))
+    """
+    with as_file(_mnist_file()) as path:
+        return image_npz(path)
+
+
+def _mnist_file() -> Traversable:
+    """Return the file: in a checkout beside this module, else in a wheel of its own."""
+    here = files("vicinal.datasets") / "data" / "mnist.npz"
+    if here.is_file():
+        return here
+    if find_spec("vicinal_demo_data") is None:
+        raise MissingExtra(
+            "The digits are in a package of their own: pip install 'vicinal[demo]'. For images of "
+            "your own: vicinal demo --data FILE.npz"
+        )
+    return files("vicinal_demo_data") / "mnist.npz"
+
+
+_GREY, _COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+_LABEL, _LABEL_AND_SUBJECT = 2, 3
+
+
+def load_images(folder: str | Path) -> Dataset:
+    """Return the images below a folder, in the order of their paths.
+
+    Parameters
+    ----------
+    folder
+        Images lie in it directly, which leaves them without labels; or as ``LABEL/IMAGE``; or as
+        ``LABEL/PERSON/IMAGE``. All lie equally deep. Hidden files are passed over. Every format
+        that Pillow reads will do; the first frame counts, turned upright.
+
+    Returns
+    -------
+    Dataset
+        Features are uint8 (n, h, w) or (n, h, w, 3), or a tuple of n such images where shapes
+        differ. Labels and persons are int64 (n,) where all are written as whole numbers, else
+        strings (n,), persons as :func:`vicinal._checks.subject_id` writes them; without folders of
+        persons every image is a person of its own.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such folder, or no image in it; if files lie at different depths, or one is
+        no image or has more than 8 bits a pixel. No message names a file: it may be a person's.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from vicinal.datasets import load_images
+    >>> for label in ("cat", "dog"):
+    ...     Path("pets", label).mkdir(parents=True)
+    ...     Image.new("L", (8, 8)).save(f"pets/{label}/1.png")
+    >>> load_images("pets").labels
+    array(['cat', 'dog'], dtype='<U3')
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise InvalidInput(f"There is no folder {folder}.")
+    places = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    paths = [place for place in places if not any(part.startswith(".") for part in place.parts)]
+    depths = {len(path.parts) for path in paths}
+    if len(depths) != 1 or not depths <= {1, _LABEL, _LABEL_AND_SUBJECT}:
+        raise InvalidInput(
+            f"{folder} must hold images, all as IMAGE, all as LABEL/IMAGE, or all as "
+            "LABEL/PERSON/IMAGE."
+        )
+    (depth,) = depths
+    labels = _names([path.parts[0] for path in paths]) if depth >= _LABEL else None
+    people = (
+        subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
+    )
+    names = tuple(path.as_posix() for path in paths)
+    with ThreadPoolExecutor() as pool:
+        pixels = _together(list(pool.map(partial(_pixels, folder), paths)))
+    return Dataset(pixels, labels, people, names=names)
+
+
+def _names(names: list[str]) -> AnyArray:
+    """Return names as an array: integers if all are written so, as a column of a table is read."""
+    plain = all(
+        name.isascii() and name.isdecimal() and len(name) < 19 and str(int(name)) == name
+        for name in names
+    )
+    return np.array([int(name) for name in names] if plain else names)
+
+
+def _pixels(folder: Path, path: Path) -> UInts8:
+    """Return one image, uint8 (h, w) or (h, w, 3)."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(folder / path) as image:
+            if image.mode not in (*_GREY, *_COLOUR):
+                raise InvalidInput(f"{folder} holds an image of more than 8 bits a pixel.")
+            upright = ImageOps.exif_transpose(image)
+            return np.asarray(upright.convert("L" if image.mode in _GREY else "RGB"))
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        raise InvalidInput(f"{folder} holds a file that is no image, or a damaged one.") from None
+
+
+def _together(images: list[UInts8]) -> Features:
+    """Return images as one array if they have one shape."""
+    same = len({image.shape for image in images}) == 1
+    return np.stack(images) if same else tuple(images)

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal._arrays import AnyArray, Floats, Ints
-from vicinal.datasets._arrays import array_npz
-from vicinal.datasets._dataset import Dataset, Features, subject_column
+from vicinal.datasets._dataset import Dataset, Features, array_npz, subject_column
 from vicinal.errors import InvalidInput
 
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")

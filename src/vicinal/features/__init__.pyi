@@ -5,11 +5,11 @@ from vicinal.features._minilm import MiniLMFeatures as MiniLMFeatures
 from vicinal.features._onnx import OnnxFeatures as OnnxFeatures
 from vicinal.features._public_map import PublicMap as PublicMap
 from vicinal.features._scattering import ScatteringFeatures as ScatteringFeatures
-from vicinal.features._table_check import Misfit as Misfit
-from vicinal.features._table_check import check_table as check_table
 from vicinal.features._table_drafts import draft_schema as draft_schema
 from vicinal.features._table_drafts import rows_from_schema as rows_from_schema
+from vicinal.features._table_features import Misfit as Misfit
 from vicinal.features._table_features import TableFeatures as TableFeatures
+from vicinal.features._table_features import check_table as check_table
 from vicinal.features._table_schema import TableSchema as TableSchema
 from vicinal.features._text import SentenceFeatures as SentenceFeatures
 

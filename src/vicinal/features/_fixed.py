@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Generic, Self, TypeVar
@@ -10,9 +11,61 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, TransformerMixin
 
-from vicinal._arrays import AnyArray, Floats32
+from vicinal._arrays import AnyArray, Floats, Floats32
 from vicinal._progress import Step
 from vicinal.errors import InvalidInput
+
+# ------------------------------------------------ exact projections and norms of rows
+
+
+def on_grid(rows: Floats, bits: int) -> tuple[Floats, Floats]:
+    """Return rows (n, d) as integers of at most 2**bits in size, rounded and before rounding.
+
+    The unit is a power of two, found for each row from its own largest entry, which comes to at
+    least 2**(bits - 1). A row of zeros stays zeros.
+    """
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    _, exponent = np.frexp(largest)
+    scaled = np.ldexp(rows, bits - exponent)
+    return np.rint(scaled), scaled
+
+
+def rounded_directions(directions: Floats) -> Floats:
+    """Return unit column vectors (d, c) on the grid that `projected` asks for."""
+    bits = _product_bits(len(directions))
+    return np.asarray(np.ldexp(np.rint(np.ldexp(directions, bits)), -bits))
+
+
+def projected(rows: Floats, directions: Floats) -> Floats:
+    """Return the exact products (n, c) of rows, each up to a factor of its own, and directions.
+
+    Rows (n, d) are rounded on their own grids first; directions (d, c) are those of
+    `rounded_directions`. The unit is a power of two that differs from row to row.
+    """
+    grid, _ = on_grid(rows, _product_bits(rows.shape[1]))
+    return np.asarray(grid @ directions)
+
+
+def unit_rows(rows: Floats) -> Floats32:
+    """Return rows (n, c) scaled to Euclidean length one, and zeros where a row is zeros."""
+    grid, scaled = on_grid(rows, _square_bits(rows.shape[1]))
+    length = np.sqrt(_squares(grid))
+    length[length == 0] = 1.0
+    return np.asarray(scaled / length[:, None], dtype=np.float32)
+
+
+def _squares(grid: Floats) -> Floats:
+    """Return the exact sum of squares (n,) of every row on its grid (n, c)."""
+    return np.asarray(np.einsum("ij,ij->i", grid, grid))
+
+
+def _product_bits(width: int) -> int:
+    return (52 - math.ceil(math.log2(width) / 2)) // 2
+
+
+def _square_bits(width: int) -> int:
+    return (53 - math.ceil(math.log2(width))) // 2
+
 
 Images = AnyArray
 Vectors = Floats32

@@ -25,7 +25,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
 from vicinal.features._image import checked_image, listed_images
 from vicinal.features._model_names import LITE0
-from vicinal.features._onnx_graph import FLOATS, WHOLE, OnnxGraph, session_of, side_by_side
+from vicinal.features._onnx import FLOATS, WHOLE, OnnxGraph, session_of, side_by_side
 
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 """Of the weights; no other file is read."""

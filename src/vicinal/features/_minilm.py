@@ -20,7 +20,7 @@ from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors
 from vicinal.features._model_names import MINILM
-from vicinal.features._onnx_graph import WHOLE, OnnxGraph, session_of, side_by_side
+from vicinal.features._onnx import WHOLE, OnnxGraph, session_of, side_by_side
 
 SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",

@@ -1,11 +1,12 @@
-"""What a fixed network in an ONNX file makes of every record (extra `onnx`)."""
+"""Networks that onnxruntime runs on one thread a record: ONNX files, and graphs made here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,68 @@ from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
+from vicinal.neighbours import THREADS
+
+Array = AnyArray
+Row = TypeVar("Row")
+
+_IR = 9
+_SIDE_BY_SIDE = 64
+_TENSOR_KINDS = {"float32": 1, "int64": 7}  # of TensorProto
+FLOATS, WHOLE = _TENSOR_KINDS["float32"], _TENSOR_KINDS["int64"]
+
+
+class OnnxGraph:
+    """Nodes and constants of a network, added one after the other.
+
+    `helper`: ``onnx.helper``. `weights`: what its constants are made of.
+    """
+
+    name: str
+    opset: int
+
+    def __init__(self, helper: Any, weights: dict[str, Array]) -> None:
+        self._helper, self._weights = helper, weights
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def _model(self, inputs: dict[str, tuple[int, list[Any]]], output: list[Any]) -> Any:
+        """Return the model whose last node is "embedding", of shape `output`."""
+        helper = self._helper
+        named = [
+            helper.make_tensor_value_info(n, *kind_and_shape)
+            for n, kind_and_shape in inputs.items()
+        ]
+        embedding = helper.make_tensor_value_info("embedding", FLOATS, output)
+        graph = helper.make_graph(self._nodes, self.name, named, [embedding], self._constants)
+        opsets = [helper.make_opsetid("", self.opset)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
+
+    def _constant(self, name: str, value: Array) -> str:
+        kind = _TENSOR_KINDS[str(value.dtype)]
+        tensor = self._helper.make_tensor(name, kind, value.shape, value.tobytes(), raw=True)
+        self._constants.append(tensor)
+        return name
+
+    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+
+def session_of(runtime: Any, model: Any) -> Any:
+    """Return a session of onnxruntime that computes on one thread."""
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    content = model.SerializeToString()
+    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def side_by_side(rows: Sequence[Row], embed: Callable[[Row], Vectors]) -> Iterator[Vectors]:
+    """Yield the embeddings of consecutive rows; each is one thread's, which cores share."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        for start in range(0, len(rows), _SIDE_BY_SIDE):
+            yield np.stack(list(pool.map(embed, rows[start : start + _SIDE_BY_SIDE])))
+
 
 _TYPES: dict[str, type[np.generic]] = {
     "tensor(float)": np.float32,

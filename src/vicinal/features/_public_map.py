@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Floats32
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features._exact import projected, rounded_directions, unit_rows
+from vicinal.features._fixed import projected, rounded_directions, unit_rows
 
 Vectors = Floats32
 
@@ -39,7 +39,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
     Pipeline fits all its steps on the records.
 
     Row i of the output depends on row i of the input and on the map, bit for bit: other rows,
-    their number and their order change nothing. `vicinal.features._exact` says why that matters
+    their number and their order change nothing. `vicinal.features._fixed` says why that matters
     and proves it.
 
     Parameters

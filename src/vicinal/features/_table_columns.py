@@ -8,17 +8,231 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
+import unicodedata
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Container
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from scipy.special import ndtri
 
 from vicinal._arrays import Bools, Floats
-from vicinal.features import _table_cells as cells
-from vicinal.features._table_cells import Codes, Reading
+
+# ---------------------------------------------------------------- cells to codes
+
+Codes = Floats
+Faults = npt.NDArray[np.uint8]
+
+MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
+"""How files write that a value is missing, unless the schema declares the word as a value."""
+
+OK, NUMBER, FINITE, WHOLE, DECLARED, YES_NO, DATE, TYPE, MISSING = range(9)
+"""Kinds of fault; 0 is none."""
+
+WORDS = {
+    NUMBER: "values that are no numbers",
+    FINITE: "numbers that are not finite",
+    WHOLE: "numbers that are not whole",
+    DECLARED: "values that the schema does not declare",
+    YES_NO: "values that are neither yes nor no",
+    DATE: "values that are no dates",
+    TYPE: "another type of value than declared",
+    MISSING: "missing values, which the schema does not allow",
+}
+FIXES = {
+    NUMBER: "Write plain decimal numbers with a point, or declare a category",
+    FINITE: "Leave cells without a number empty",
+    WHOLE: "Round them, or declare the kind 'number'",
+    DECLARED: 'Declare these values; a category also takes "other": true',
+    YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
+    DATE: "Write dates as 2026-01-31",
+    TYPE: "Convert the column, or declare the kind that it has",
+    MISSING: 'Fill them in, or declare "missing": true',
+}
+
+_EPOCH = dt.date(1970, 1, 1).toordinal()
+_PLAIN = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
+_YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A column as it was read.
+
+    `codes`, float64 (n,): NaN where the value is missing or at fault. `faults`, uint8 (n,): the
+    kind of fault of every row; 0 for none.
+    """
+
+    codes: Codes
+    faults: Faults
+
+    def refusing_missing(self) -> Self:
+        """Return the same with every missing value at fault."""
+        lacking = np.isnan(self.codes) & (self.faults == OK)
+        return type(self)(self.codes, np.where(lacking, np.uint8(MISSING), self.faults))
+
+    def checked(self, right: Bools, fault: int) -> Self:
+        """Return the same with codes that are not `right` at fault; missing ones are right."""
+        wrong = ~(right | np.isnan(self.codes))
+        faults = np.where(wrong, np.uint8(fault), self.faults)
+        return type(self)(np.where(wrong, np.nan, self.codes), faults)
+
+
+def numbers(column: pa.ChunkedArray) -> Reading:
+    """Return the numbers of a column; text is read as decimal numbers with a point."""
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
+        return Reading(values, np.zeros(len(values), np.uint8)).checked(np.isfinite(values), FINITE)
+    return _by_value(column, _number, TYPE if _is_other(kind) or _is_bool(kind) else OK)
+
+
+def days(column: pa.ChunkedArray) -> Reading:
+    """Return dates as days since 1970; of a time, its day (in UTC where it has a zone)."""
+    if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+        timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
+        seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
+        return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
+    return _by_value(column, _day, OK if _is_text(column.type) else TYPE)
+
+
+def truths(column: pa.ChunkedArray) -> Reading:
+    """Return 1 for yes and 0 for no."""
+    return _by_value(column, _truth, TYPE if _is_other(column.type) else OK)
+
+
+def places(column: pa.ChunkedArray, place_of: dict[str, float], other: float | None) -> Reading:
+    """Return the code of every declared text; `other` for all else, or a fault without it."""
+
+    def place(value: Any) -> float | int:
+        text = plain_text(value)
+        if is_missing(text, place_of):
+            return math.nan
+        position = place_of.get(text, other)
+        return DECLARED if position is None else position
+
+    return _by_value(column, place, TYPE if _is_other(column.type) else OK)
+
+
+def places_of_numbers(
+    column: pa.ChunkedArray, place_of: dict[float, float], other: float | None
+) -> Reading:
+    """Return the same where the declared values are numbers."""
+    read = numbers(column)
+
+    def place(value: float) -> float:
+        position = place_of.get(value, other)
+        return math.inf if position is None else position
+
+    codes = each(place, read.codes)
+    return Reading(codes, read.faults).checked(np.isfinite(codes), DECLARED)
+
+
+def each(function: Callable[[float], float], values: Codes) -> Codes:
+    """Return a function of every number, made once for each different one; NaN stays NaN.
+
+    A vectorised loop may round the last numbers of an array otherwise than the first; here equal
+    numbers have equal results wherever they stand.
+    """
+    distinct, where = np.unique(values, return_inverse=True)
+    results = [value if math.isnan(value) else function(value) for value in distinct.tolist()]
+    return np.asarray(results, dtype=np.float64)[where.reshape(values.shape)]
+
+
+def plain_text(value: Any) -> str:
+    """Return how a value is compared with declared ones: trimmed, NFC, whole numbers plainly."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return unicodedata.normalize("NFC", str(value).strip())
+
+
+def is_missing(text: str, declared: Container[str] = ()) -> bool:
+    """Tell whether a trimmed text says that nothing stands there."""
+    return text == "" or (text in MISSING_WORDS and text not in declared)
+
+
+def day_number(text: str) -> float:
+    """Return the days since 1970 of a date written 2026-01-31; raises ValueError for others."""
+    return float(dt.date.fromisoformat(text).toordinal() - _EPOCH)
+
+
+def date_of(day: float) -> str:
+    """Return a date as text; the inverse of :func:`day_number`, within the years 1 to 9999."""
+    ordinal = min(max(int(day) + _EPOCH, dt.date.min.toordinal()), dt.date.max.toordinal())
+    return dt.date.fromordinal(ordinal).isoformat()
+
+
+def _number(value: str) -> float | int:
+    text = value.strip()
+    if is_missing(text):
+        return math.nan
+    if not _PLAIN.fullmatch(text):
+        return NUMBER
+    number = float(text)
+    return number if math.isfinite(number) else FINITE
+
+
+def _day(value: str) -> float | int:
+    text = value.strip()
+    if is_missing(text):
+        return math.nan
+    match = _ISO.fullmatch(text)
+    try:
+        return day_number(match[1]) if match else DATE
+    except ValueError:
+        return DATE
+
+
+def _truth(value: Any) -> float | int:
+    text = plain_text(value).lower()
+    if is_missing(plain_text(value)):
+        return math.nan
+    return 1.0 if text in _YES else 0.0 if text in _NO else YES_NO
+
+
+def _by_value(column: pa.ChunkedArray, code: Callable[[Any], float | int], fault: int) -> Reading:
+    """Return codes made of every different value once: a float is a code, an int is a fault.
+
+    With `fault` nothing of the column can be read, and every value that stands there is at fault.
+    """
+    valid = np.asarray(column.is_valid())
+    if fault or pa.types.is_null(column.type):
+        faults = np.where(valid, np.uint8(fault), np.uint8(OK))
+        return Reading(np.full(len(column), np.nan), faults)
+    encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
+    codes_or_faults = [code(value) for value in encoded.dictionary.to_pylist()]
+    where = encoded.indices.fill_null(len(codes_or_faults)).to_numpy(zero_copy_only=False)
+    codes = np.array(
+        [*(m if isinstance(m, float) else math.nan for m in codes_or_faults), math.nan]
+    )
+    faults = np.array(
+        [*(0 if isinstance(m, float) else m for m in codes_or_faults), 0], dtype=np.uint8
+    )
+    return Reading(codes[where], faults[where])
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    )
+
+
+def _is_bool(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_boolean(kind))
+
+
+def _is_other(kind: pa.DataType) -> bool:
+    """Tell whether a type is neither text nor numbers nor truth values."""
+    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    return not (_is_text(kind) or any(is_kind(kind) for is_kind in known))
+
 
 MOST_DEVIATIONS = 4.0
 """Numbers further than this from the centre, in spreads, count as this far: a value that is
@@ -123,7 +337,7 @@ class NumberColumn(TableColumn):
     log: bool = False
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return cells.numbers(column)
+        return numbers(column)
 
     def clipped(self, codes: Codes) -> Bools:
         low = -math.inf if self.low is None else self.low
@@ -168,7 +382,7 @@ class NumberColumn(TableColumn):
         return math.log(value) if self.low else math.log1p(value)
 
     def _moved(self, codes: Codes) -> Codes:
-        return cells.each(self._one_moved, codes) if self.log else codes
+        return each(self._one_moved, codes) if self.log else codes
 
     def _back(self, moved: Floats) -> Codes:
         """Return numbers from what stands after the logarithm."""
@@ -201,9 +415,9 @@ class WholeColumn(NumberColumn):
     kind: ClassVar[str] = "whole"
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        reading = cells.numbers(column)
+        reading = numbers(column)
         with np.errstate(invalid="ignore"):
-            return reading.checked(reading.codes % 1 == 0, cells.WHOLE)
+            return reading.checked(reading.codes % 1 == 0, WHOLE)
 
     def _value(self, code: float) -> object:
         return int(code) if abs(code) < _EXACT else code
@@ -219,10 +433,127 @@ class DateColumn(NumberColumn):
     kind: ClassVar[str] = "date"
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return cells.days(column)
+        return days(column)
 
     def _value(self, code: float) -> object:
-        return dt.date.fromisoformat(cells.date_of(code))
+        return dt.date.fromisoformat(date_of(code))
 
     def _rounded(self, values: Floats) -> Codes:
         return self._bounded(np.rint(values))
+
+
+# ---------------------------------------------------------------- values declared one by one
+
+OTHER = "(other)"
+"""What made-up rows have where a value is none of the declared ones."""
+
+_CATEGORY = math.sqrt(0.5)
+"""Two one-hot vectors of this length are one apart."""
+
+
+@dataclass(frozen=True)
+class _DeclaredColumn(TableColumn):
+    """A column of declared values.
+
+    `values`: all declared values. `shares`: how often each is met, as far as the public knows; all
+    alike without it. A category with "other" has a share more.
+    """
+
+    values: tuple[Any, ...] = ()
+    shares: tuple[float, ...] = ()
+
+    _other: ClassVar[bool] = False
+
+    @property
+    def declared_values(self) -> list[str]:
+        others = self.n_values > len(self.values) and not all_numbers(self.values)
+        return [*map(plain_text, self.values), *((OTHER,) if others else ())]
+
+    @property
+    def n_values(self) -> int:
+        """How many values there are, "other" included."""
+        return len(self.values)
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        other = float(len(self.values)) if self.n_values > len(self.values) else None
+        if all_numbers(self.values):
+            place_of = {float(value): float(place) for place, value in enumerate(self.values)}
+            return places_of_numbers(column, place_of, other)
+        named = {plain_text(value): float(i) for i, value in enumerate(self.values)}
+        return places(column, named, other)
+
+    def _value(self, code: float) -> object:
+        numbers = all_numbers(self.values)
+        if int(code) < len(self.values):
+            return float(self.values[int(code)]) if numbers else str(self.values[int(code)])
+        return max(self.values) + 1.0 if numbers else OTHER
+
+    def made_up(self, uniform: Floats) -> Codes:
+        shares = np.asarray(self.shares or np.ones(self.n_values), dtype=np.float64)
+        upto = np.cumsum(shares) / shares.sum()
+        return np.minimum(np.searchsorted(upto, uniform, side="right"), self.n_values - 1.0)
+
+
+@dataclass(frozen=True)
+class LevelsColumn(_DeclaredColumn):
+    """Ordered levels, as equally distant numbers."""
+
+    kind: ClassVar[str] = "levels"
+
+    def _encode(self, codes: Codes) -> Floats:
+        k = len(self.values)
+        return np.nan_to_num((codes - (k - 1) / 2) / math.sqrt((k * k - 1) / 12))[:, None]
+
+    value_names = ("",)
+
+
+@dataclass(frozen=True)
+class CategoryColumn(_DeclaredColumn):
+    """A category, one-hot.
+
+    `other`: whether all that is not declared is one more value, "other".
+    """
+
+    kind: ClassVar[str] = "category"
+
+    other: bool = True
+
+    @property
+    def n_values(self) -> int:
+        return len(self.values) + self.other
+
+    def _encode(self, codes: Codes) -> Floats:
+        return np.asarray((codes[:, None] == np.arange(self.n_values)) * _CATEGORY)
+
+    @property
+    def _indicator(self) -> float:
+        return _CATEGORY
+
+    @property
+    def value_names(self) -> tuple[str, ...]:
+        return (*map(plain_text, self.values), *((OTHER,) if self.other else ()))
+
+
+@dataclass(frozen=True)
+class YesNoColumn(_DeclaredColumn):
+    """Yes or no."""
+
+    kind: ClassVar[str] = "yes_no"
+
+    values: tuple[Any, ...] = ("no", "yes")
+
+    def _read(self, column: pa.ChunkedArray) -> Reading:
+        return truths(column)
+
+    def _value(self, code: float) -> object:
+        return bool(code)
+
+    def _encode(self, codes: Codes) -> Floats:
+        return np.nan_to_num(codes - 0.5)[:, None]
+
+    value_names = ("",)
+
+
+def all_numbers(values: tuple[Any, ...]) -> bool:
+    """Tell whether all declared values are numbers, so that 7, 7.0 and "7.0" are one value."""
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)

@@ -12,12 +12,19 @@ import pyarrow as pa
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
-from vicinal.features import _table_cells as cells
-from vicinal.features._table_cells import Codes, Reading
-from vicinal.features._table_columns import DateColumn, NumberColumn, TableColumn, WholeColumn
-from vicinal.features._table_declared import CategoryColumn, LevelsColumn, YesNoColumn
-from vicinal.features._table_rows import table_columns
-from vicinal.features._table_schema import IGNORED, TEXT, TableSchema, nfc
+from vicinal.features import _table_columns as cells
+from vicinal.features._table_columns import (
+    CategoryColumn,
+    Codes,
+    DateColumn,
+    LevelsColumn,
+    NumberColumn,
+    Reading,
+    TableColumn,
+    WholeColumn,
+    YesNoColumn,
+)
+from vicinal.features._table_schema import IGNORED, TEXT, TableSchema, nfc, table_columns
 from vicinal.mechanisms import public_draws
 
 MOST_CATEGORIES = 60

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures, PublicMap
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports._outcomes import Outcome, balanced_accuracy
+from vicinal.reports import _outcomes as outcomes
+from vicinal.reports import _text as words
+from vicinal.reports._outcomes import Outcome
 
 Rows = FloatMatrix
 _MANY = 2048
@@ -30,8 +32,7 @@ YARDSTICK_NEIGHBORS = 200
 """Neighbours of the majority vote without privacy."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     """Which test rows are public reference, and which are queries; never both."""
 
     reference: Places
@@ -39,13 +40,7 @@ class Split:
 
 
 def split(n_rows: int, n_reference: int, n_queries: int, seed: int) -> Split:
-    """Return a public split of test rows, the same for the same seed.
-
-    Raises
-    ------
-    InvalidInput
-        If there are not as many rows as are wanted.
-    """
+    """Return a public split of test rows, the same for the same seed."""
     if n_reference + n_queries > n_rows:
         raise InvalidInput(
             f"The test part must have at least {n_reference} + {n_queries} rows, for reference "
@@ -246,21 +241,11 @@ class DemoAnswers:
     @property
     def balanced_accuracy(self) -> float:
         """The mean share of right answers over classes."""
-        return balanced_accuracy(self.labels, self.truth)
+        return outcomes.balanced_accuracy(self.labels, self.truth)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """A trial, with the images of its queries."""
-
-    trial: Trial
-    images: AnyArray
-
-
-def prepare(
-    dataset: Dataset, n_queries: int, begin: Begin, classes: Sequence[int] = CLASSES
-) -> Prepared:
-    """Split the test part, extract features, and map them by what the reference teaches."""
+def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
+    """Return a trial with the features of the data, mapped by its reference; and query images."""
     _, test = dataset.split()
     n_reference = min(MOST_REFERENCE, len(test) - n_queries)
     if n_reference < LEAST_REFERENCE:
@@ -269,9 +254,9 @@ def prepare(
             f"{n_queries} queries and a public reference. Got {len(test)}; ask fewer queries."
         )
     parts = split(len(test), n_reference, n_queries, _SPLIT_SEED)
-    benchmark = image_benchmark(dataset, classes, begin)
+    benchmark = image_benchmark(dataset, CLASSES, begin)
     trial = benchmark.trial(PublicMap(), parts)
-    return Prepared(trial, np.asarray(test.features)[parts.queries])
+    return trial, np.asarray(test.features)[parts.queries]
 
 
 def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:
@@ -300,3 +285,76 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
 def compare(trial: Trial, delta: float, begin: Begin) -> Sweep:
     """Simulate other epsilons; for public data only."""
     return sweep(trial, EPSILONS, delta, begin("comparison", len(trial.truth) * len(EPSILONS)))
+
+
+SHARES = tuple(share / 50 for share in range(50, 9, -1))
+"""Shares of queries answered for which the page draws the accuracy."""
+
+TILES = 24
+WRONG_TILES = 8
+"""Queries shown, and how many of them were answered wrongly, if there are as many."""
+
+
+def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, **run: Any) -> str:
+    """Return the page as HTML, for phone, dark mode and print.
+
+    None of it depends on what is left of anybody's budget. `run` has the rest that is shown: its
+    `command` and `version`, `seconds` until the page was written, and `memory`, the peak of the
+    process in bytes or None.
+    """
+    from vicinal.reports import _plots as plots
+    from vicinal.reports._pages import address
+
+    epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
+    right = outcomes.rightness(answers.labels, answers.truth)
+    by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
+    surest = [outcomes.outcome_of_surest(right, answers.confidence, share) for share in SHARES]
+    curves = [plots.Curve(DEFAULT, sweep.epsilons, sweep.default)]
+    return words.rendered(
+        "demo.html",
+        title=f"Private predictions on {data}",
+        data=data,
+        **run,
+        answers=answers,
+        coin=words.percent_up(words.guess_limit(epsilon, delta)),
+        sharper=words.percent_up(words.gaussian_guess_limit(answers.plan.budget, delta)),
+        by_epsilon=address(plots.accuracy_by_epsilon(curves, (NOT_PRIVATE, sweep.yardstick))),
+        numbers=_numbers(sweep),
+        default=DEFAULT,
+        by_share=address(plots.accuracy_by_share(SHARES, surest)),
+        surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
+        by_class=address(plots.accuracy_by_class(by_class)),
+        class_shares=", ".join(
+            f"{name}: {words.percent(one.accuracy)}" for name, one in by_class.items() if one.total
+        ),
+        tiles=_tiles(answers, images),
+    )
+
+
+def _numbers(sweep: Sweep) -> list[tuple[str, str]]:
+    def cell(outcome: Outcome) -> str:
+        low, high = outcome.interval
+        return f"{words.percent(outcome.accuracy)} ({100 * low:.1f} to {100 * high:.1f})"
+
+    rows = zip(sweep.epsilons, sweep.default, strict=True)
+    cells = [(f"{epsilon:g}", cell(default)) for epsilon, default in rows]
+    return [*cells, ("no privacy", cell(sweep.yardstick))]
+
+
+def _tiles(answers: DemoAnswers, images: AnyArray) -> list[Any]:
+    """Return tiles of some queries, some answered wrongly, over the range of confidence."""
+    from vicinal.reports._pages import Tile, evenly, surest_first
+
+    right = outcomes.rightness(answers.labels, answers.truth)
+    order = surest_first(answers.confidence)
+    wrong = evenly(order[~right[order]], WRONG_TILES)
+    shown = {*wrong, *evenly(order[right[order]], TILES - len(wrong))}
+    tiles = []
+    for place in (int(place) for place in order if int(place) in shown):
+        answer, truth = str(answers.labels[place]), str(answers.truth[place])
+        words_of = answer if right[place] else f"{answer}, not {truth}"
+        lead = f"lead {answers.confidence[place]:.1f}"
+        tiles.append(
+            Tile.of(images[place], f"query {place + 1}", words_of, lead, right=bool(right[place]))
+        )
+    return tiles

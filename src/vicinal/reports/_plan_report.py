@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from vicinal.planning import (
     SimulationSetup,
     simulate,
 )
-from vicinal.reports._text import percent
+from vicinal.reports._text import percent, rendered
 
 MOST_QUERIES = 2000
 """Behind a gate, this many answers are simulated at most: its model's time grows with the cube."""
@@ -31,8 +30,6 @@ MOST_ROUNDS = 10
 AS_WISHED = "as wished"
 MODEL = "beside a private model"
 FEWER, MORE = "half the neighbours", "twice the neighbours"
-
-_WIDTH = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,134 +148,22 @@ def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> Simulat
 
 def as_text(listed: Sequence[Option]) -> str:
     """Return everything for people to read; the first option is what was asked for."""
-    wished = listed[0]
-    facts = "\n".join(
-        textwrap.fill(words, _WIDTH, initial_indent=f"{name:13}", subsequent_indent=" " * 13)
-        for name, words in [
-            *_plan(wished.choice),
-            *_expected(wished.outlook, trained=bool(wished.choice.plan.model_share)),
-        ]
-    )
-    lines = [_heading(wished.choice.plan), "", facts, "", *_table(listed)]
-    if wished.outlook is not None:
-        lines += ["", textwrap.fill(_UNCHANGED, _WIDTH)]
-    return "\n".join(lines)
+    training = _training(listed[0].choice.plan)
+    rows = [_table_row(option) for option in listed]
+    return rendered("plan.txt", wished=listed[0], training=training, rows=rows).rstrip()
 
 
-def _heading(plan: IndKNNPlan) -> str:
-    classes = plan.target.n_coordinates
-    return (
-        f"{plan.n_queries:,} answers from {plan.size:,} records of {classes} classes, "
-        f"epsilon {plan.epsilon:g} at delta {plan.delta:g}"
-    )
-
-
-def _plan(choice: PlanChoice) -> list[tuple[str, str]]:
-    """Return the plan with its reasons."""
-    scale = f"sigma2 = {choice.multiplier:.4g}, that is {choice.noise:.4g} votes on each class"
-    used = (
-        f"each takes part in {choice.participations:.3g} of {choice.n_asked:,} questions expected, "
-        f"for {percent(choice.cost, 2)} of its budget each (mean squared kernel weight "
-        f"{choice.usage.weight:.2f})"
-    )
-    lasts = f"a busy record lasts for {choice.lasts:,} questions, {_AS_PUBLIC}"
-    return [
-        *([("model", words)] if (words := _model(choice.plan)) else []),
-        ("neighbours", f"k = {choice.n_neighbors:,}: {_NEIGHBOURS}"),
-        ("noise", f"{scale}: {_NOISE}"),
-        ("release", _release(choice.plan)),
-        ("records", used),
-        ("wear", lasts),
-    ]
-
-
-def _model(plan: IndKNNPlan) -> str:
-    """Return what training takes and gives away, by the plan that `vicinal account` prices."""
-    if plan.why_no_model:
-        return f"none, as {plan.why_no_model}"
-    share = plan.model_share
-    if not share:
-        return ""
+def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
+    """Return what training takes, by the plan that `vicinal account` prices."""
+    if plan.why_no_model or not plan.model_share:
+        return None
     release = {
-        "kind": "ind_knn",
-        "epsilon": plan.epsilon,
-        "release": plan.release,
-        "model_share": share,
-        "model_steps": plan.model_steps,
-    }
+        "kind": "ind_knn", "epsilon": plan.epsilon, "release": plan.release,
+        "model_share": plan.model_share, "model_steps": plan.model_steps,
+    }  # fmt: skip
     priced = Plan.from_dict({"delta": plan.delta, "releases": [release]}).price(lower=False)
-    training = priced["releases"][0]["parts"][0]
-    return (
-        f"{training['steps']} noisy gradients, of scale {training['sigma']:.4g} clipping bounds, "
-        f"take at most {percent(share, 0)} of a budget (14 to 25 % on average on images); epsilon "
-        f"{training['alone']:.3g} for the model alone, {plan.epsilon:g} with all answers"
-    )
-
-
-def _release(plan: IndKNNPlan) -> str:
-    words = _RELEASES[plan.release, plan.gated]
-    if not plan.model_share:
-        return words
-    share = percent(plan.model_rule.asked, 0)
-    return f"{words}; only the {share} of queries that the model is least sure of are asked"
-
-
-_UNCHANGED = (
-    "Unchanged is by comparison with the same neighbours without noise: it says what noise and "
-    "wear cost, and not which number of neighbours answers best. Accuracy does, by real labels."
-)
-_AS_PUBLIC = "if they fall as the public points do"
-_NEIGHBOURS = "more of them drown the noise, fewer are nearer; the best number grows with the noise"
-_NOISE = "what a busy record can pay for, with room to spare"
-_RELEASES = {
-    ("votes", False): "all noisy votes: scores, confidence and abstention come with them",
-    ("label", False): "the label alone, which costs less than the votes",
-    ("votes", True): "votes of the queries that are asked; a model of earlier answers gives others",
-    ("label", True): "the label alone, and only where a model of earlier answers is not sure",
-}
-_NOTHING_PLAYED = (
-    "nothing, for want of public points; kernel weights count as the largest there are, and with "
-    "points (--public) the noise comes out smaller"
-)
-_NOT_TRAINED = (
-    "nothing: what a model learns depends on labels, and none were given (--labels). The noise is "
-    "planned for the least that training leaves of a budget; fit takes less"
-)
-_CLUSTERS = (
-    "cannot be told: clusters of the public points played the classes. Classes that overlap more "
-    "than clusters do lose more to noise. Labels of public points (--labels) would tell"
-)
-
-
-def _expected(outlook: SimulationResult | None, *, trained: bool) -> list[tuple[str, str]]:
-    """Return what to expect, in words that claim no more than was simulated."""
-    if outlook is None:
-        return [("simulated", _NOT_TRAINED if trained else _NOTHING_PLAYED)]
-    played = (
-        f"{percent(outlook.agreement)} (± {percent(2 * outlook.error)}) of {outlook.answers:,} "
-        "answers on public points come out as without noise and wear, "
-        f"{percent(outlook.at_end)} of the last quarter; {percent(outlook.used)} of all budgets "
-        f"are used then, {percent(outlook.retired)} spent"
-    )
-    return [("simulated", played), ("accuracy", _accuracy(outlook))]
-
-
-def _accuracy(outlook: SimulationResult) -> str:
-    if outlook.accuracy is None or outlook.plain_accuracy is None:
-        return _CLUSTERS
-    return (
-        f"{percent(outlook.accuracy)}, and {percent(outlook.plain_accuracy)} without noise: by the "
-        "labels of the public points, if private records are like them"
-    )
-
-
-def _table(listed: Sequence[Option]) -> list[str]:
-    """Return the options side by side."""
-    head = (
-        f"{'':22}{'queries':>8} {'eps':>6} {'k':>6} {'sigma2':>7} {'a question costs':>17} "
-        f"{'asked':>7} {'unchanged':>10} {'accuracy':>9}"
-    )
-    return [head, *map(_table_row, listed)]
+    training: dict[str, Any] = priced["releases"][0]["parts"][0]
+    return training
 
 
 def _table_row(option: Option) -> str:
@@ -291,3 +176,110 @@ def _table_row(option: Option) -> str:
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
         f"{percent(queried, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
     )
+
+
+# ---------------------------------------------------------------- verdicts, from public facts alone
+
+
+ENOUGH_LEAD = 5.0
+"""A plan can work if a unanimous vote leads by this many standard deviations of the noise.
+
+Neighbours are hardly ever unanimous: where three quarters of them agree on one of two classes, half
+of that lead is left, 2.5 deviations, and the noise decides about one such query in 160.
+"""
+
+RARE_LIFT = 5.0
+"""A class is too rare for a plan if a query needs more than so many times its share to stand out.
+
+Likely cases have several times their class's usual share around them, hardly ever more than this.
+docs/decisions/0008-automatic-plan.md has the reasons for these numbers.
+"""
+
+_STANDS_OUT = 2.0  # standard deviations of the noise on a share of the votes
+_MOST_SIGNIFICANT = 10
+_MOST_RECORDS = 1 << 40
+
+
+def unanimous_lead(choice: PlanChoice) -> float:
+    """Return the lead of a unanimous vote, in standard deviations of the noise on a lead."""
+    return choice.n_neighbors / (choice.noise * math.sqrt(2))
+
+
+def most_queries(plan: IndKNNPlan) -> int:
+    """Return about how many queries could be planned for at :data:`ENOUGH_LEAD`; 0 for none."""
+    least, most = 0, plan.n_queries
+    while most - least > max(1, least // _MOST_SIGNIFICANT):
+        middle = (least + most) // 2
+        choice = PlanChoice.of(plan.replanned(n_queries=middle))
+        least, most = (middle, most) if unanimous_lead(choice) >= ENOUGH_LEAD else (least, middle)
+    return least
+
+
+def verdict(plan: IndKNNPlan) -> str:
+    """Return one line on a plan, or refuse the first value that a classifier would refuse."""
+    lead = unanimous_lead(PlanChoice.of(plan))
+    facts = f"{plan.size:,} records, {plan.n_queries:,} queries, epsilon {plan.epsilon:g}"
+    measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"
+    if lead >= ENOUGH_LEAD:
+        return f"{facts}: can work; {measured}."
+    fewer = most_queries(plan)
+    advice = f"ask at most about {fewer:,}" if fewer else "take more records or a larger epsilon"
+    return f"{facts}: expect noise ({measured}, and {ENOUGH_LEAD:g} are needed); {advice}."
+
+
+def least_records(plan: IndKNNPlan) -> int:
+    """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
+
+    def works(records: int) -> bool:
+        return unanimous_lead(PlanChoice.of(plan.replanned(n_records=records))) >= ENOUGH_LEAD
+
+    most = 1
+    while not works(most) and most < _MOST_RECORDS:
+        most *= 2
+    least = most // 2
+    while most - least > max(1, least // _MOST_SIGNIFICANT):
+        middle = (least + most) // 2
+        least, most = (least, middle) if works(middle) else (middle, most)
+    return most
+
+
+def verdict_without_records(plan: IndKNNPlan) -> str:
+    """Return one line on a plan whose number of records is private: how many it needs."""
+    need = f"{least_records(plan):,}"
+    return (
+        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need} records; "
+        "with fewer, expect noise. Whether there are so many was not looked up: it is private."
+    )
+
+
+def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
+    """Return a line for each class that is too rare for a plan, given public shares of classes."""
+    choice = PlanChoice.of(plan)
+    least = _STANDS_OUT * choice.noise / choice.n_neighbors
+    return [
+        f"class {name!r} is too rare for this plan: of a query's neighbours {_percent(share)} are "
+        f"in it, and {_percent(share + least)} are needed to stand out of the noise; take more "
+        "records, fewer queries or a larger epsilon."
+        for name, share in zip(names, shares, strict=True)
+        if share + least > RARE_LIFT * share
+    ]
+
+
+def linear_model_note(plan: IndKNNPlan) -> str | None:
+    """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
+
+    It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
+    better choice by itself.
+    """
+    if not plan.model_by_rule:
+        return None
+    if unanimous_lead(PlanChoice.of(plan)) < ENOUGH_LEAD:
+        return (
+            "a private linear model is the better choice here, as votes are lost in noise: "
+            "take --model-share auto, or NoisySGDClassifier."
+        )
+    return "a private model beside the votes is mostly ahead of votes alone: --model-share auto."
+
+
+def _percent(share: float) -> str:
+    return f"{min(share, 1.0):.1%}"

@@ -1,58 +1,62 @@
-"""Plots as bytes: PNG or SVG, for light and dark pages, for wide screens and phones.
+"""Plots of pages and commands as bytes: PNG or SVG, and PDF where a command offers it.
 
 Drawn on Figure objects of their own, never through pyplot, so that nothing is shared between
 callers. Colours are those of Okabe and Ito, which colour-blind readers can tell apart; methods
-also differ by marker.
+also differ by marker. Pages invert plots where screens are dark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import NullLocator, PercentFormatter
 
-from vicinal import _checks
-from vicinal._arrays import AnyArray, Floats
+from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
-from vicinal.reports._outcomes import Outcome
+from vicinal.reports._outcomes import Outcome, wilson_interval
+from vicinal.reports._plan_report import Option
 
-FORMATS = ("png", "svg")
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
+LEAST_LOG10 = -400.0
+"""What is drawn for a delta of 0."""
 
 _DODGE = 0.02
 """How far apart methods stand at one epsilon, so that their intervals do not hide each other."""
 
-
-@dataclass(frozen=True, slots=True)
-class Theme:
-    """Colours of a plot; the background stays transparent."""
-
-    ink: str
-    muted: str
-    grid: str
-    series: tuple[str, ...]
-
-
-LIGHT = Theme("#1f2328", "#59636e", "#e4e7eb", ("#0072b2", "#d55e00", "#009e73", "#aa4499"))
-DARK = Theme("#e6edf3", "#9da7b3", "#2d333b", ("#56b4e9", "#f0a04b", "#3fc79a", "#d692c8"))
-
-_MARKERS = ("o", "s", "^", "D")
+_METHODS = {
+    "rdp_mironov": "RDP, Mironov 2017",
+    "rdp": "RDP, Balle et al. 2020",
+    "gdp": "Gaussian DP",
+    "pld": "privacy loss distribution",
+    "lower": "lower bound",
+}
+_POINTS = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How a plot is drawn; on a phone letters must be larger relative to the picture."""
-
-    theme: Theme = LIGHT
-    narrow: bool = False
-    format: str = "png"
+def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
+    """Return a figure as a file; the same figure as SVG is the same bytes, as it has no date."""
+    file = BytesIO()
+    figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
+    return file.getvalue()
 
 
-_DEFAULT_STYLE = Style()
+def canvas(x: str, y: str = "", height: float = 4.0, grid: str = "both") -> tuple[Figure, Axes]:
+    """Return an empty figure whose axes are named; `grid`: of which axes lines are drawn."""
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set(xlabel=x, ylabel=y, axisbelow=True)
+    axes.grid(visible=True, axis=grid, color="#e4e7eb")  # type: ignore[arg-type]
+    return figure, axes
+
+
+# ---------------------------------------------------------------- pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,70 +69,54 @@ class Curve:
 
 
 def accuracy_by_epsilon(
-    curves: Sequence[Curve],
-    baseline: tuple[str, Outcome] | None = None,
-    style: Style = _DEFAULT_STYLE,
+    curves: Sequence[Curve], baseline: tuple[str, Outcome], kind: str = "svg"
 ) -> bytes:
     """Draw accuracy against epsilon, with 95 % intervals, for one to four methods.
 
     The baseline, a method without privacy, is a dashed line.
     """
-    if not 0 < len(curves) <= len(_MARKERS):
-        raise InvalidInput(f"The curves must be one to {len(_MARKERS)}. Got {len(curves)}.")
-    figure, axes = _canvas(style)
-    for place, curve in enumerate(curves):
-        _draw_curve(axes, curve, place, len(curves), style)
-    if baseline is not None:
-        name, outcome = baseline
-        axes.axhline(outcome.accuracy, color=style.theme.muted, ls=(0, (5, 3)), lw=1.4, label=name)
-    _epsilon_axis(axes, sorted({epsilon for curve in curves for epsilon in curve.epsilons}))
-    axes.set_xlabel("epsilon (smaller protects more)")
-    axes.set_title("right answers", loc="left", size=10.5, color=style.theme.ink)
-    axes.yaxis.set_major_formatter(_percent)
-    _legend(figure, axes, style)
-    return _finished(figure, style)
+    figure, axes = canvas("epsilon (smaller protects more)", "right answers", grid="y")
+    for place, (curve, marker) in enumerate(zip(curves, "os^D", strict=False)):
+        nudge = np.exp(2 * _DODGE * (place - (len(curves) - 1) / 2))
+        axes.errorbar(
+            np.asarray(curve.epsilons) * nudge,
+            [outcome.accuracy for outcome in curve.outcomes],
+            yerr=_reaches([(one.accuracy, *one.interval) for one in curve.outcomes]),
+            color=COLOURS[place],
+            fmt=f"-{marker}",
+            label=curve.name,
+        )
+    name, outcome = baseline
+    axes.axhline(outcome.accuracy, color=COLOURS[4], ls="--", label=name)
+    epsilons = sorted({epsilon for curve in curves for epsilon in curve.epsilons})
+    axes.set_xscale("log")
+    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    # Above the axes no curve can run into the names.
+    figure.legend(loc="outside upper left", ncols=len(curves) + 1, frameon=False)
+    return figure_bytes(figure, kind, dpi=200)
 
 
-def accuracy_by_share(
-    shares: Sequence[float], outcomes: Sequence[Outcome], style: Style = _DEFAULT_STYLE
-) -> bytes:
+def accuracy_by_share(shares: Sequence[float], outcomes: Sequence[Outcome]) -> bytes:
     """Draw accuracy among the answers with most confidence, against their share of all."""
-    figure, axes = _canvas(style)
-    colour = style.theme.series[0]
+    figure, axes = canvas("share of queries answered, surest first", "right among those answered")
     lows, highs = np.transpose([outcome.interval for outcome in outcomes])
-    axes.fill_between(shares, lows, highs, color=colour, alpha=0.18, lw=0)
-    axes.plot(shares, [outcome.accuracy for outcome in outcomes], color=colour, lw=2)
+    axes.fill_between(shares, lows, highs, color=COLOURS[0], alpha=0.18, lw=0)
+    axes.plot(shares, [outcome.accuracy for outcome in outcomes], color=COLOURS[0])
     axes.set_xlim(max(shares), min(shares))
-    axes.set_xlabel("share of queries answered, surest first")
-    axes.set_title("right among those answered", loc="left", size=10.5, color=style.theme.ink)
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(_percent)
-    return _finished(figure, style)
+        axis.set_major_formatter(PercentFormatter(1.0))
+    return figure_bytes(figure, "svg")
 
 
-def accuracy_by_class(outcomes: Mapping[str, Outcome], style: Style = _DEFAULT_STYLE) -> bytes:
+def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
     """Draw the accuracy of each class that has queries, with its 95 % interval."""
-    shown = {name: outcome for name, outcome in outcomes.items() if outcome.total}
-    figure, axes = _canvas(style, rows=len(shown))
-    places = np.arange(len(shown))
-    centres = np.array([outcome.accuracy for outcome in shown.values()])
-    colour = style.theme.series[0]
-    axes.errorbar(
-        centres, places, xerr=_reaches(list(shown.values())), fmt="o", color=colour, ms=5.5,
-        elinewidth=1.6,
-    )  # fmt: skip
-    axes.set_yticks(places, list(shown))
-    axes.invert_yaxis()
-    axes.grid(visible=False, axis="y")
-    axes.grid(visible=True, axis="x", color=style.theme.grid, lw=0.8)
-    axes.xaxis.set_major_locator(MaxNLocator(4 if style.narrow else 7))
-    axes.xaxis.set_major_formatter(_percent)
-    axes.set_xlabel("right answers")
-    axes.set_title("true class", loc="left", size=10.5, color=style.theme.ink)
-    return _finished(figure, style)
+    shares = [(name, one.accuracy, *one.interval) for name, one in outcomes.items() if one.total]
+    return _shares_by_name(shares, "right answers", "svg")
 
 
-def picture(pixels: AnyArray) -> bytes:
+def picture(pixels: Any) -> bytes:
     """Return one image (h, w) or (h, w, 3) as PNG; grey ones from their darkest to brightest."""
     from matplotlib.image import imsave
 
@@ -140,79 +128,114 @@ def picture(pixels: AnyArray) -> bytes:
     return file.getvalue()
 
 
-def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
-    """Return a figure as a file; the same figure as SVG is the same bytes, as it has no date."""
-    file = BytesIO()
-    figure.savefig(file, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
-    return file.getvalue()
+def _shares_by_name(
+    shares: Sequence[tuple[str, float, float, float]], label: str, kind: str
+) -> bytes:
+    """Draw named shares below each other: (name, share, lower end, upper end)."""
+    figure, axes = canvas(label, height=0.9 + 0.3 * max(len(shares), 2), grid="x")
+    places = np.arange(len(shares))
+    reaches = _reaches([ends for _, *ends in shares])
+    axes.errorbar([s[1] for s in shares], places, xerr=reaches, fmt="o", color=COLOURS[0])
+    axes.set_yticks(places, [s[0] for s in shares])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+    return figure_bytes(figure, kind)
 
 
-def _canvas(style: Style, rows: int | None = None) -> tuple[Figure, Axes]:
-    width, height = (3.9, 3.5) if style.narrow else (7.0, 3.9)
-    if rows is not None:
-        height = 0.9 + 0.29 * max(rows, 2)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0.0)
-    axes.set_axisbelow(True)
-    axes.grid(visible=True, axis="y", color=style.theme.grid, lw=0.8)
-    for side, spine in axes.spines.items():
-        spine.set_visible(side == "bottom")
-        spine.set_color(style.theme.muted)
-    _quiet_letters(axes, style)
-    return figure, axes
+def _reaches(shares: Sequence[Sequence[float]]) -> Any:
+    """Return how far intervals (share, low, high) reach below and above, float64 (2, n)."""
+    share, low, high = np.transpose(shares)
+    return np.maximum([share - low, high - share], 0.0)
 
 
-def _quiet_letters(axes: Axes, style: Style) -> None:
-    axes.tick_params(colors=style.theme.muted, labelsize=10, length=0, pad=6)
-    axes.tick_params(axis="x", length=3)
-    axes.xaxis.label.set(color=style.theme.ink, size=10.5)
+# ---------------------------------------------------------------- commands
 
 
-def _draw_curve(axes: Axes, curve: Curve, place: int, of: int, style: Style) -> None:
-    nudge = np.exp(2 * _DODGE * (place - (of - 1) / 2))
-    axes.errorbar(
-        np.asarray(curve.epsilons) * nudge,
-        [outcome.accuracy for outcome in curve.outcomes],
-        yerr=_reaches(curve.outcomes),
-        color=style.theme.series[place],
-        fmt=f"-{_MARKERS[place]}",
-        lw=2, ms=6, elinewidth=1.4, label=curve.name,
-    )  # fmt: skip
+def draw_costs(plan: Plan, kind: str = "png") -> bytes:
+    """Return a picture of epsilon against the share of all counts, and against gamma.
+
+    The second panel is drawn if a release of the plan is sampled; there every such release has the
+    gamma on the axis.
+    """
+    sampled = [step for step in plan.steps if step.release.values.get("gamma", 1) < 1]
+    figure = Figure(figsize=(10 if sampled else 5.4, 4), layout="constrained")
+    axes = figure.subplots(1, 2 if sampled else 1, squeeze=False)[0]
+    shares = np.unique(np.geomspace(1e-3, 1, _POINTS))
+    _price_curves(axes[0], shares, lambda share: _with_share(plan, share))
+    axes[0].set_xlabel(f"share of the plan ({sum(s.count for s in plan.steps):,} releases)")
+    if sampled:
+        rates = np.geomspace(0.01, 1, _POINTS)
+        _price_curves(axes[1], rates, lambda rate: _with_rate(plan, float(rate)))
+        axes[1].set(xlabel="gamma of the sampled releases", xscale="log")
+    return figure_bytes(figure, kind)
 
 
-def _reaches(outcomes: Sequence[Outcome]) -> Floats:
-    """Return how far intervals reach below and above accuracies, float64 (2, n)."""
-    pairs = [
-        (outcome.accuracy - outcome.interval[0], outcome.interval[1] - outcome.accuracy)
-        for outcome in outcomes
+def _price_curves(axes: Axes, places: Any, plan_at: Callable[[float], Plan]) -> None:
+    plans = [plan_at(place) for place in places]
+    prices = [plan.price() for plan in plans]
+    for (name, label), colour in zip(_METHODS.items(), COLOURS, strict=False):
+        values = np.array([
+            price["lower"] if name == "lower" else price["by_method"].get(name) for price in prices
+        ], dtype=float)  # fmt: skip
+        if np.isfinite(values).any():
+            finite = np.where(np.isfinite(values), values, math.nan)
+            axes.plot(places, finite, "--" if name == "lower" else "-", color=colour, label=label)
+    axes.set_ylabel(f"epsilon at delta {plans[0].delta:g}")
+    axes.set_ylim(bottom=0)
+    axes.grid(color="#e4e7eb")
+    axes.legend(frameon=False)
+
+
+def _with_share(plan: Plan, share: float) -> Plan:
+    def scaled(release: dict[str, Any]) -> dict[str, Any]:
+        counts = {key: release[key] for key in ("count", "answered") if key in release}
+        return {**release, **{key: max(1, round(share * n)) for key, n in counts.items()}}
+
+    return _changed(plan, scaled)
+
+
+def _with_rate(plan: Plan, rate: float) -> Plan:
+    def resampled(release: dict[str, Any]) -> dict[str, Any]:
+        return {**release, "gamma": rate} if release.get("gamma", 1) < 1 else release
+
+    return _changed(plan, resampled)
+
+
+def _changed(plan: Plan, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Plan:
+    fields = plan.to_dict()
+    return Plan.from_dict({**fields, "releases": [change(step) for step in fields["releases"]]})
+
+
+def draw_options(options: Sequence[Option], kind: str = "png") -> bytes:
+    """Draw which share of answers noise and wear leave unchanged, with 95 % intervals."""
+    played = [(option.name, option.outlook) for option in options if option.outlook is not None]
+    if not played:
+        raise InvalidInput("A picture of a plan needs public points that it is played through on.")
+    shares = [
+        (name, o.agreement, *wilson_interval(round(o.agreement * o.answers), o.answers))
+        for name, o in played
     ]
-    return np.asarray(np.maximum(np.transpose(pairs), 0.0))
+    label = "answers that come out as without noise and wear (simulated)"
+    return _shares_by_name(shares, label, kind)
 
 
-def _epsilon_axis(axes: Axes, epsilons: Sequence[float]) -> None:
-    axes.set_xscale("log")
-    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
+def draw_audit(report: dict[str, Any], kind: str = "png") -> bytes:
+    """Return a picture of an audit: the smoothed interval and the worst case against epsilon."""
+    rows = report["rows"]
+    figure, axes = canvas("epsilon", "delta, as a power of ten")
+    places = [row["epsilon"] for row in rows]
+    low, high = (
+        [drawn_log10(row["smoothed"][end]) for row in rows]
+        for end in ("log10_lower", "log10_upper")
+    )
+    worst = [drawn_log10(row["worst_case"]["log10_upper"]) for row in rows]
+    axes.fill_between(places, low, high, color=COLOURS[0], alpha=0.25, lw=0)
+    axes.plot(places, high, "-o", ms=4, color=COLOURS[0], label="smoothed delta")
+    axes.plot(places, worst, "--", color=COLOURS[4], label="worst case")
+    axes.legend(frameon=False)
+    return figure_bytes(figure, kind)
 
 
-def _legend(figure: Figure, axes: Axes, style: Style) -> None:
-    """Name the curves above the axes, where no curve can run into the names."""
-    handles, names = axes.get_legend_handles_labels()
-    if len(axes.containers) < len(handles):  # the baseline comes first; it is named last
-        handles, names = [*handles[1:], handles[0]], [*names[1:], names[0]]
-    figure.legend(
-        handles, names, loc="outside upper left", ncols=1 if style.narrow else len(names),
-        frameon=False, labelcolor=style.theme.ink, fontsize=10, handlelength=2.4,
-    )  # fmt: skip
-
-
-def _percent(share: float, _place: float = 0.0) -> str:
-    return f"{100 * share:.4g} %"
-
-
-def _finished(figure: Figure, style: Style) -> bytes:
-    _checks.choice("format", style.format, FORMATS)
-    return figure_bytes(figure, style.format, dpi=200)
+def drawn_log10(value: float | None) -> float:
+    """Return where a power of ten is drawn; None stands for the logarithm of 0."""
+    return LEAST_LOG10 if value is None else max(value, LEAST_LOG10)

@@ -21,12 +21,9 @@ from vicinal.smoothed import (
     Hull,
     Interval,
     KNNVotes,
-    Mechanism,
     NamedMechanism,
     Poisson,
-    Population,
     RadiusVotes,
-    Sampler,
     Vertices,
     Winner,
     WithReplacement,
@@ -38,7 +35,7 @@ from vicinal.smoothed import (
     quantiles,
     smoothed_delta,
     worst_case_delta,
-)  # fmt: skip
+)
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
 _NEEDED = {"mechanism", "population", "n", "epsilons"}
@@ -47,19 +44,9 @@ _NEEDED = {"mechanism", "population", "n", "epsilons"}
 def audit(spec: object) -> dict[str, Any]:
     """Return the audit of a specification: a row for every epsilon, and what has to be said.
 
-    Parameters
-    ----------
-    spec : dict
-        ``mechanism`` (see :func:`mechanism_of`), ``population`` (see :func:`population_of`), ``n``,
-        ``epsilons``; optional ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles,
-        and ``database`` for the delta of one database, which is marked as private.
-
-    Raises
-    ------
-    InvalidInput
-        If a field is missing, unknown or not usable.
-    PrivacyRefused
-        If releases that share coins are composed.
+    `spec` has ``mechanism`` and ``population`` (see :func:`built`), ``n``, ``epsilons``; optional
+    ``draws`` and ``seed`` for Monte Carlo, ``levels`` for quantiles, and ``database`` for the delta
+    of one database, which is marked as private.
     """
     if not isinstance(spec, dict) or not _NEEDED <= set(spec) <= _FIELDS:
         raise InvalidInput(
@@ -69,7 +56,7 @@ def audit(spec: object) -> dict[str, Any]:
     epsilons = spec["epsilons"]
     if not isinstance(epsilons, list) or not epsilons:
         raise InvalidInput("The 'epsilons' parameter must be a list of numbers >= 0. Got others.")
-    mechanism, population = mechanism_of(spec["mechanism"]), population_of(spec["population"])
+    mechanism, population = (built(name, spec[name]) for name in ("mechanism", "population"))
     n = _checks.integer("n", spec["n"], least=1)
     rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
     return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
@@ -150,27 +137,14 @@ def _finite(log10: float) -> float | None:
     return log10 if math.isfinite(log10) else None
 
 
-def sampler_of(spec: object) -> Sampler:
-    """Return a sampler: {"kind": "fixed_size", "size": 99}, "poisson" or "with_replacement"."""
-    return _built("sampler", spec, _SAMPLERS)  # type: ignore[no-any-return]
+def built(name: str, spec: object) -> Any:
+    """Return the sampler, mechanism or population of a specification.
 
-
-def mechanism_of(spec: object) -> Mechanism:
-    """Return a mechanism.
-
-    {"kind": "histogram", "sampler": ...}, "winner" (rule, sampler, profile, ties), "average"
-    (levels, size, rounding), "radius_votes" (gamma, classes), "knn_votes" (k, gamma, classes), or
-    "composition" (releases: a list of {"mechanism": ..., "coins": name}).
+    Its ``kind`` is one of :data:`_KINDS`, and its other fields are what that kind takes: a sampler
+    is {"kind": "fixed_size", "size": 99}, a release of a composition {"mechanism": ..., "coins":
+    name}, a group of a heterogeneous population {"count": ..., "distribution": ...}.
     """
-    return _built("mechanism", spec, _MECHANISMS)  # type: ignore[no-any-return]
-
-
-def population_of(spec: object) -> Population:
-    """Return a population: "vertices" (rows), "hull" (points), "interval" or "heterogeneous"."""
-    return _built("population", spec, _POPULATIONS)  # type: ignore[no-any-return]
-
-
-def _built(name: str, spec: object, kinds: dict[str, Callable[..., Any]]) -> Any:
+    kinds = _KINDS[name]
     if not isinstance(spec, dict) or spec.get("kind") not in kinds:
         known = ", ".join(repr(kind) for kind in kinds)
         raise InvalidInput(
@@ -186,26 +160,30 @@ def _built(name: str, spec: object, kinds: dict[str, Callable[..., Any]]) -> Any
         ) from None
 
 
-_SAMPLERS: dict[str, Callable[..., Any]] = {
-    "fixed_size": FixedSize,
-    "poisson": Poisson,
-    "with_replacement": WithReplacement,
-}
-_MECHANISMS: dict[str, Callable[..., Any]] = {
-    "histogram": lambda sampler: Histogram(sampler_of(sampler)),
-    "winner": lambda rule, sampler, **options: Winner(rule, sampler_of(sampler), **options),
-    "average": Average,
-    "radius_votes": RadiusVotes,
-    "knn_votes": KNNVotes,
-    "composition": lambda releases: compose(
-        [NamedMechanism(mechanism_of(each["mechanism"]), each["coins"]) for each in releases]  # type: ignore[arg-type]
-    ),
-}
-_POPULATIONS: dict[str, Callable[..., Any]] = {
-    "vertices": Vertices,
-    "hull": Hull,
-    "interval": Interval,
-    "heterogeneous": lambda groups: Heterogeneous(
-        [(group["count"], group["distribution"]) for group in groups]
-    ),
-}
+def _composed(releases: Sequence[dict[str, Any]]) -> Any:
+    return compose([
+        NamedMechanism(built("mechanism", each["mechanism"]), each["coins"]) for each in releases
+    ])  # fmt: skip
+
+
+_KINDS: dict[str, dict[str, Callable[..., Any]]] = {
+    "sampler": {
+        "fixed_size": FixedSize, "poisson": Poisson, "with_replacement": WithReplacement,
+    },
+    "mechanism": {
+        "histogram": lambda sampler: Histogram(built("sampler", sampler)),
+        "winner": lambda rule, sampler, **fields: Winner(rule, built("sampler", sampler), **fields),
+        "average": Average,
+        "radius_votes": RadiusVotes,
+        "knn_votes": KNNVotes,
+        "composition": _composed,
+    },
+    "population": {
+        "vertices": Vertices,
+        "hull": Hull,
+        "interval": Interval,
+        "heterogeneous": lambda groups: Heterogeneous(
+            [(group["count"], group["distribution"]) for group in groups]
+        ),
+    },
+}  # fmt: skip

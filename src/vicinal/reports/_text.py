@@ -1,12 +1,19 @@
-"""What the numbers mean, for readers who are not privacy experts."""
+"""What numbers mean to readers who are not privacy experts, and the templates of pages."""
 
 from __future__ import annotations
 
 import math
+import textwrap
+from functools import cache
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
 from vicinal import _checks
-from vicinal.accounting import Guarantee
+
+if TYPE_CHECKING:
+    import jinja2
+
+_WIDTH = 100
 
 
 def guess_limit(epsilon: float, delta: float) -> float:
@@ -29,38 +36,6 @@ def gaussian_guess_limit(budget: float, delta: float) -> float:
     """
     budget = _checks.real("budget", budget, above=0)
     return min(1.0, NormalDist().cdf(math.sqrt(2 * budget) / 2) + delta)
-
-
-def meaning(guarantee: Guarantee, budget: float, n_queries: int) -> dict[str, str]:
-    """Return short statements about a guarantee with Gaussian noise, each with its explanation."""
-    coin = percent_up(guess_limit(guarantee.epsilon, guarantee.delta))
-    sharper = percent_up(gaussian_guess_limit(budget, guarantee.delta))
-    return {
-        "Nobody stands out.": (
-            "With or without the record of any one person, the answers come out almost alike. "
-            "Epsilon and delta say how much they can differ; smaller is safer."
-        ),
-        "Guessing hardly helps.": (
-            "Suppose that somebody sees all answers, knows every other record, and has to guess "
-            "whether one certain person is in the data. A coin would be right 50 % of the time. "
-            f"Epsilon = {guarantee.epsilon:g} means that they are right at most {coin} of the "
-            "time, however clever they are. Because all noise used here is Gaussian, the limit is "
-            f"in fact {sharper}."
-        ),
-        "It does not wear off.": (
-            "The limit holds for all answers together, however the queries were chosen, and "
-            "whatever becomes known later. Nothing done with the answers afterwards weakens it."
-        ),
-        "It protects persons, not patterns.": (
-            "What many records have in common is learnt, and is the point of asking. The queries "
-            "and the answers themselves are public."
-        ),
-        "It has a price.": (
-            "Noise makes some answers wrong. Every person has a budget, and whoever has spent it "
-            f"takes no further part. It was planned to last for {n_queries:,} answers; more may "
-            "be asked, and become noisier."
-        ),
-    }
 
 
 def percent(share: float, digits: int = 1) -> str:
@@ -87,3 +62,30 @@ def duration(seconds: float) -> str:
 def gibibytes(size: int) -> str:
     """Return an amount of memory in words."""
     return f"{size / 2**30:.1f} GiB"
+
+
+def fact(words: str, name: str = "") -> str:
+    """Return words in lines of at most 100 letters, beside a name if there is one."""
+    inner = " " * 13 if name else ""
+    first = f"{name:13}" if name else ""
+    return textwrap.fill(
+        " ".join(words.split()), _WIDTH, initial_indent=first, subsequent_indent=inner
+    )
+
+
+def rendered(name: str, **values: Any) -> str:
+    """Return the page of a template; in HTML every value is escaped on its way into it."""
+    return _environment().get_template(name).render(**values)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
+        autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    for each in (percent, interval, duration, gibibytes, fact):
+        environment.filters[each.__name__] = each
+    return environment

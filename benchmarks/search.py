@@ -1,11 +1,15 @@
-"""Measuring searches on this machine, next to the bare matrix product.
+"""Measure searches on this machine: milliseconds a query, beside the bare matrix product.
 
-Works that are compared run in turn, so that a machine that slows down slows all of them; times are
-medians. Everything here is made-up data: points around a thousand centres, from fixed seeds.
+`python -m benchmarks.search [--short] [--large] [--json]`. Works that are compared run in turn, so
+that a machine that slows down slows all of them; times are medians. Indexes are compared at what
+they find of the records inside a radius that holds .1 % of all (recall). Everything here is made-up
+data: points around a thousand centres, from fixed seeds.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import math
 import statistics
 import time
@@ -15,20 +19,24 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vicinal._arrays import Floats32, Ints8
 from vicinal.neighbours import (
+    INT8_LIMIT,
+    THREADS,
     AdaptiveRadius,
     Cosine,
     ExactIndex,
     HyperplaneLSH,
     Index,
+    Precision,
     PublicCentroids,
     Reference,
     int8_precision,
     learn_cells,
     map_in_threads,
 )
+from vicinal.neighbours.engines import engine_for
 
 Works = dict[str, Callable[[], object]]
 
@@ -40,6 +48,11 @@ _LATENT = 12
 _BATCH = 1 << 17
 N_PUBLIC = 20_000
 """Points of a public reference."""
+
+SIZES = ((50_000, 128), (50_000, 384), (50_000, 768), (500_000, 128), (500_000, 384))
+LARGE = ((500_000, 768), (5_000_000, 128))
+BLOCKS = (1, 16, 64, 256, 1024)
+SHORT_SIZES, SHORT_BLOCKS = ((5_000, 64), (20_000, 64)), (1, 64)
 
 _TILE = 2048
 _LEAST_SECONDS = 0.02
@@ -69,11 +82,6 @@ def _calls(work: Callable[[], object]) -> int:
     return max(1, math.ceil(_LEAST_SECONDS / max(time.perf_counter() - start, 1e-6)))
 
 
-def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the power of n that times grow with: the slope on logarithmic axes."""
-    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
-
-
 @dataclass(frozen=True, slots=True)
 class BenchmarkData:
     """Made-up records of one size, in batches that are drawn anew each time.
@@ -90,12 +98,12 @@ class BenchmarkData:
         """The number of records that a radius is to select."""
         return max(1, round(self.n * self.share))
 
-    def draw(self, size: int, seed: int) -> Floats32:
+    def draw(self, size: int, seed: int) -> npt.NDArray[np.float32]:
         """Return points of the mixture, float32 (size, d)."""
-        fixed = np.random.default_rng(0)  # noqa: TID251 (made-up data to time searches on)
+        fixed = np.random.default_rng(0)
         centres = fixed.normal(size=(_CENTRES, self.d)).astype(np.float32)
         axes = fixed.normal(size=(_LATENT, self.d)).astype(np.float32)
-        drawn = np.random.default_rng(seed)  # noqa: TID251 (made-up data to time searches on)
+        drawn = np.random.default_rng(seed)
         points = drawn.normal(size=(size, _LATENT)).astype(np.float32) @ (
             axes * (0.6 / math.sqrt(_LATENT))
         )
@@ -103,7 +111,7 @@ class BenchmarkData:
         points += 0.1 * drawn.normal(size=(size, self.d)).astype(np.float32)
         return points
 
-    def batches(self) -> Iterator[Floats32]:
+    def batches(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield all records, some at a time."""
         for number, start in enumerate(range(0, self.n, _BATCH)):
             yield self.draw(min(_BATCH, self.n - start), 100 + number)
@@ -166,7 +174,7 @@ class SearchBenchmark:
     def products(self, block: int) -> Works:
         """Return bare products of `block` queries with all records, in one-thread tiles."""
         block_rows, index = self.queries[:block], self.indexes["exact"]
-        assert isinstance(index, ExactIndex)  # noqa: S101 (narrows the type: made so above)
+        assert isinstance(index, ExactIndex)
         tiles = [part.features for part in index.store.parts(_TILE)]
         wide = np.zeros((block, index.stride), dtype=np.int8)
         wide[:, : block_rows.shape[1]] = block_rows
@@ -176,7 +184,7 @@ class SearchBenchmark:
         return works
 
 
-def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
+def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
     from vicinal.neighbours import TorchEngine
 
     engine = TorchEngine()
@@ -191,3 +199,60 @@ def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
 
 def _cells(n_records: int) -> int:
     return min(N_PUBLIC // 16, max(16, n_records // 512))
+
+
+def measured(data: BenchmarkData, blocks: Sequence[int], repeats: int) -> list[dict[str, Any]]:
+    """Return one row for each size of block: ms a query by method, and recalls."""
+    tables = TABLES if data.n <= SIZES[0][0] else ()
+    indexes = SearchBenchmark(data, max(256, *blocks), tables)
+    recalls = indexes.recalls()
+    rows = []
+    for block in blocks:
+        seconds = interleaved(indexes.products(block) | indexes.works(block), repeats)
+        ms = {name: 1000 * value / block for name, value in seconds.items()}
+        rows.append({"n": data.n, "d": data.d, "block": block, "ms": ms, "recall": recalls})
+    return rows
+
+
+def growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Return the power of n that costs grow with, at the largest block and the smallest d."""
+    width, block = min(row["d"] for row in rows), max(row["block"] for row in rows)
+    chosen = [row for row in rows if row["d"] == width and row["block"] == block]
+    names = [name for name in chosen[0]["ms"] if all(name in row["ms"] for row in chosen)]
+    sizes = np.log([row["n"] for row in chosen])
+    return {
+        name: float(np.polyfit(sizes, np.log([row["ms"][name] for row in chosen]), 1)[0])
+        for name in names
+    }
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser.add_argument("--short", action="store_true", help="small sizes: some seconds")
+    parser.add_argument("--large", action="store_true", help="also 5,000,000 records: 4 GB")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    arguments = parser.parse_args()
+    sizes = SHORT_SIZES if arguments.short else SIZES + (LARGE if arguments.large else ())
+    blocks, repeats = SHORT_BLOCKS if arguments.short else BLOCKS, 3 if arguments.short else 7
+    rows = [row for n, d in sizes for row in measured(BenchmarkData(n, d), blocks, repeats)]
+    engine = engine_for(Precision(limit=INT8_LIMIT)).name
+    if arguments.json:
+        about = {"engine": engine, "threads": THREADS, "growth": growth(rows)}
+        print(json.dumps(about | {"rows": rows}, indent=2))
+        return
+    print(f"int8 engine: {engine}, {THREADS} threads; ms a query (recall)")
+    for row in rows:
+        base = row["ms"].get("int8 product")
+        print(f"\nn = {row['n']:,}, d = {row['d']}, blocks of {row['block']}")
+        for name, value in row["ms"].items():
+            ratio = f"{value / base:8.2f} x" if base else ""
+            recall = f"  {row['recall'][name]:.3f}" if name in row["recall"] else ""
+            print(f"  {name:<20}{value:10.4f}{ratio}{recall}")
+    print("\ncost grows with n to the power of")
+    for name, power in growth(rows).items():
+        print(f"  {name:<20}{power:10.2f}")
+
+
+if __name__ == "__main__":
+    main()
