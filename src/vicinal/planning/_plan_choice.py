@@ -18,7 +18,6 @@ from vicinal.engine import (
     HEADROOM,
     TYPICAL_SPREAD,
     ReferenceUsage,
-    planned_multiplier,
     reference_usage,
 )
 from vicinal.neighbours import AdaptiveRadius, Reference
@@ -80,24 +79,19 @@ class PlanChoice:
         - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
         - `budget_share`: the share of a budget that training leaves.
         """
+        left = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
         n = plan.size
-
-        def affordable(shift: float = 0.0) -> float:
-            known = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
-            return known * plan.affordable(shift)
-
         points = n if reference is None else len(reference)
-        k = n_neighbors or plan.neighbors(n, reference, affordable())
-        k = max(k, math.ceil(n / points))
+        k = max(n_neighbors or plan.neighbors(reference, left), math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = planned_multiplier(usage, n, plan.n_asked, k, affordable)
+        multiplier = plan.multiplier(usage, k, left)
         if plan.gated:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(plan, k, multiplier, plan.n_asked, affordable(shift), usage)
+        return cls(plan, k, multiplier, plan.n_asked, left * plan.affordable(shift), usage)
 
     @property
     def noise(self) -> float:
