@@ -264,7 +264,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
     radius = EnginePlanner.radius
 
     def refused(facts):
-        sizes.append(facts.n_records)
+        sizes.append(facts.plan.size)
         raise InvalidInput("late")
 
     monkeypatch.setattr(EnginePlanner, "radius", refused)
