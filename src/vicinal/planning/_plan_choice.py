@@ -48,7 +48,6 @@ class PlanChoice:
     - `plan`: of a declared number of records.
     - `n_neighbors`: k, records expected to take part in a question.
     - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
-    - `n_asked`: questions expected to be put to private records.
     - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
       contribution feels it; beside a private model, at least.
     - `usage`: how records are expected to be used, as measured on public points or assumed.
@@ -57,7 +56,6 @@ class PlanChoice:
     plan: IndKNNPlan
     n_neighbors: int
     multiplier: float
-    n_asked: int
     budget: float
     usage: ReferenceUsage
 
@@ -91,7 +89,7 @@ class PlanChoice:
         if plan.gated:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(plan, k, multiplier, plan.n_asked, left * plan.affordable(shift), usage)
+        return cls(plan, k, multiplier, left * plan.affordable(shift), usage)
 
     @property
     def noise(self) -> float:
@@ -106,7 +104,7 @@ class PlanChoice:
     @property
     def participations(self) -> float:
         """How many questions a record is expected to take part in."""
-        return self.n_asked * self.n_neighbors / self.plan.size
+        return self.plan.n_asked * self.n_neighbors / self.plan.size
 
     @property
     def lasts(self) -> int:
