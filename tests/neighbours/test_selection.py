@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from vicinal.neighbours._radius import insert, select_largest
+from vicinal.neighbours._radius import _rank_th_largest, select_largest
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 300])
@@ -20,9 +20,13 @@ def test_the_largest_stand_last_and_the_least_of_them_first(size, distinct):
             assert (np.sort(selected) == np.sort(values)).all()
 
 
-def test_values_are_put_in_their_places():
-    values = np.random.default_rng(0).integers(-5, 5, 40).astype(np.int32)
-    ascending = np.empty(40, dtype=np.int32)
-    for size, value in enumerate(values):
-        insert(ascending, size, value)
-        assert (ascending[: size + 1] == np.sort(values[: size + 1])).all()
+@pytest.mark.parametrize("rank", [1, 2, 20, 64, 65])
+@pytest.mark.parametrize("distinct", [1, 3, 1 << 31])
+def test_a_rank_is_as_by_sorting(rank, distinct):
+    """Few largest values are kept in order, more are selected; none is smaller than int32 holds."""
+    rng = np.random.default_rng([rank, distinct])
+    sizes = [0, rank - 1, rank, rank + 1, 200]
+    values = rng.integers(-distinct, distinct, sum(sizes)).astype(np.int32)
+    found = _rank_th_largest(np.concatenate([[0], np.cumsum(sizes)]), values, rank)
+    for own, one in zip(np.split(values, np.cumsum(sizes)[:-1]), found, strict=True):
+        assert one == (np.sort(own)[-rank] if len(own) >= rank else 0)

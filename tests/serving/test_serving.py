@@ -184,6 +184,46 @@ def test_unusable_queries_cost_nothing(service, body):
     assert service.store.quota().used == used
 
 
+@pytest.mark.parametrize("path", ["M%FCller", "M%EF%BF%BDller", "%C0%AF", "%ED%A0%80", "a/%80"])
+def test_a_path_that_is_not_utf_8_names_nobody(service, path):
+    """%FC would be read as U+FFFD: another subject than Müller, who would stay."""
+    version = service.store.facts()["version"]
+    for query in ("", "?outcome=true"):
+        reply = service.call("DELETE", f"/v1/subjects/{path}{query}", key="curator")
+        assert (reply.status, reply.body["type"].rpartition("/")[2]) == (422, "unusable")
+        assert "UTF-8" in reply.body["detail"]
+    records = {"vectors": X[:1].tolist(), "labels": [0], "subjects": ["M\ufffdller"]}
+    assert service.call("POST", "/v1/records", records, "curator").status == 422
+    assert service.store.facts()["version"] == version
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"vectors": [[0,0,0,1]], "vectors": [[0,0,0,2]]}',
+        b'{"vectors": [[0,0,0,1]], "\\u0076ectors": [[0,0,0,2]]}',
+        b'{"vectors": 1' + b"0" * 4299 + b', "vectors": [[0,0,0,2]]}',
+        b'{"rows": null, "vectors": [[0,0,0,2]], "rows": null}',
+        b'{"rows": [{"a": 1, "b": "x", "a": 2}]}',
+    ],
+)  # fmt: skip
+def test_a_repeated_key_is_refused(service, body):
+    used = service.store.quota().used
+    reply = service.call("POST", "/v1/predict", body)
+    assert (reply.status, reply.body["type"].rpartition("/")[2]) == (400, "repeated-key")
+    assert service.store.quota().used == used
+    body = b'{"vectors": [[0,0,0,1]], "labels": [0], "subjects": ["a"], "subjects": ["b"]}'
+    version = service.store.facts()["version"]
+    assert service.call("POST", "/v1/records", body, "curator").status == 400
+    assert service.store.facts()["version"] == version
+
+
+def test_http_1_1_needs_one_host(service):
+    for version, hosts, status in ((1, 0, 400), (1, 1, 200), (1, 2, 400), (0, 0, 200)):
+        head = b"GET /healthz HTTP/1.%d\r\n" % version + hosts * b"Host: a\r\n"
+        assert _raw(service.port, head + b"\r\n").split()[1] == b"%d" % status
+
+
 def test_bodies_are_refused_while_they_are_read(tmp_path):
     limits = ServiceSettings(rate=0, body_bytes=2000, request_queries=8, body_seconds=0.3)
     with tools.running(tmp_path / "store", limits) as service:

@@ -1,5 +1,6 @@
 """Students: networks, VAT, UDA, training under a seed, exact features, files, ONNX."""
 
+import io
 import json
 import sys
 import zipfile
@@ -18,7 +19,7 @@ torch = pytest.importorskip("torch", reason="students need the extra 'students'"
 from vicinal import students  # noqa: E402 (after the skip)
 from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
-from vicinal.students._student import Preprocessing  # noqa: E402
+from vicinal.students._student import Preprocessing, with_digest  # noqa: E402
 from vicinal.students._training import (  # noqa: E402  # noqa: E402
     AUGMENTATIONS,
     DIGITS,
@@ -388,13 +389,20 @@ def test_string_classes_come_back(tmp_path, digits):
     assert set(students.load(tmp_path / "student.pt").predict(images[:9])) <= set(names)
 
 
+def write_stored(stored, path):
+    """Write what a file holds, whatever it is, with the digest that belongs to it."""
+    content = io.BytesIO()
+    torch.save(stored, content)
+    path.write_bytes(with_digest(content.getvalue()))
+
+
 class Evil:
     def __reduce__(self):
         return (print, ("this ran",))
 
 
 def test_a_file_that_would_run_code_is_refused(tmp_path, capsys):
-    torch.save({"about": Evil()}, tmp_path / "evil.pt")
+    write_stored({"about": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(InvalidInput, match="not a sound student"):
         students.load(tmp_path / "evil.pt")
     assert capsys.readouterr().out == ""
@@ -418,9 +426,27 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
         told[{"format": "format", "shape": "network"}[fault]] = "mlp"
         stored["about"] = json.dumps(told)
     if fault not in ("missing", "cut"):
-        torch.save(stored, path)
+        write_stored(stored, path)
     with pytest.raises(InvalidInput):
         students.load(path)
+
+
+def test_no_flipped_byte_goes_unnoticed(tmp_path, trained):
+    """Without a digest 291 of 300 flipped bits did, and one of them stated epsilon 0."""
+    path = tmp_path / "student.pt"
+    students.save(replace(trained, guarantee=GUARANTEE), path)
+    content = path.read_bytes()
+    stated = content.index(b"0.47")
+    draws = np.random.default_rng(0).choice(len(content), 90, replace=False)
+    ends = range(len(content) - 9, len(content))
+    for at in (stated, *draws.tolist(), *ends):
+        flipped = bytearray(content)
+        flipped[at] ^= 1 << at % 8
+        path.write_bytes(flipped)
+        with pytest.raises(InvalidInput, match="digest"):
+            students.load(path)
+    path.write_bytes(content)
+    assert students.load(path).guarantee == GUARANTEE
 
 
 def test_a_file_holds_no_python_objects_but_tensors_and_text(tmp_path, trained):

@@ -27,7 +27,7 @@ from vicinal._arrays import Bools, Floats
 from vicinal.accounting._divergence import checked_orders
 from vicinal.errors import InvalidInput
 
-_SAFETY = 1e-9
+_UPWARD = 1 + 1e-9
 _SMALLEST = -1e300
 
 
@@ -37,7 +37,7 @@ def gnmax_rdp(sigma: float, orders: npt.ArrayLike) -> Floats:
     Also covers the release of all noisy counts. When only the label leaves,
     ``two_coordinate_rdp(sigma, 1.0, orders)`` is smaller.
     """
-    return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _up())
+    return np.asarray(checked_orders(orders) / _sigma("sigma", sigma) ** 2 * _UPWARD)
 
 
 def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
@@ -65,13 +65,10 @@ def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayL
     shifted = (safe + second / sigma**2) * (1 - 1 / second)
     likely = _log1mexp(safe) + excess * (_log1mexp(safe) - _log1mexp(shifted))
     unlikely = safe + excess * (first / sigma**2 - safe / (first - 1))
-    bound = _raised(np.logaddexp(likely, unlikely) / excess, excess)
+    bound = np.logaddexp(likely, unlikely) / excess
+    bound = np.maximum(bound, 0) * _UPWARD + 1e-15 / excess
     usable = np.where(alphas <= first, np.minimum(general, bound), general)
     return _data_dependent(log_error, valid, usable, general)
-
-
-def _raised(bound: Floats, excess: Floats) -> Floats:
-    return np.asarray(np.maximum(bound, 0) * _up() + 1e-15 / excess)
 
 
 def _data_dependent(
@@ -132,10 +129,6 @@ def _log1mexp(x: Floats) -> Floats:
 
 def _sigma(name: str, value: float) -> float:
     return _checks.real(name, value, least=1e-6, most=1e9)
-
-
-def _up() -> float:
-    return 1 + _SAFETY
 
 
 # The functions above stop here; RDP does not fall with the order.

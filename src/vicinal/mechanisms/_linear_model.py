@@ -15,19 +15,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal._arrays import Floats, Ints, Steps, Units
 from vicinal._compiled import compiled
 from vicinal.accounting import MAX_SCALE, UNITS, charge, unit_rate
 from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
 from vicinal.neighbours import MOST_TOGETHER, THREADS, Int16Matrix, int16_products, map_in_threads
 from vicinal.noise import NoiseSource
-
-Floats = npt.NDArray[np.float64]
-Steps = npt.NDArray[np.int64]
-Units = npt.NDArray[np.int64]
 
 # Steps in a clipping bound, at most: so many contributions together fit into int32.
 _FINEST = (1 << 31) // MOST_TOGETHER
@@ -72,7 +68,9 @@ class IndividualGradient:
         slack: DeltaSlackAccountant,
     ) -> None:
         self.clip = _checks.real("clip", clip, above=0)
-        self.steps = _steps(most_noise)
+        most = _checks.real("most_noise", most_noise, above=0, most=MAX_SCALE)
+        # A power of two, as fine as arithmetic allows.
+        self.steps = min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
         self.reserve = UNITS - math.floor(_checks.real("share", share, above=0, most=1) * UNITS)
         self.n_classes = n_classes
         self.n_features = records.rows.shape[1]
@@ -149,7 +147,7 @@ class GradientRelease:
         return np.asarray((sums + noise.reshape(sums.shape)) / self.mechanism.steps)
 
     def _single_sums(
-        self, starts: npt.NDArray[np.int64], right: Any, per_score: float, remaining: Units
+        self, starts: Ints, right: Any, per_score: float, remaining: Units
     ) -> tuple[Steps, int]:
         """Return the sum over some subjects of one record each, (c, d), and their charges."""
         gradient, records = self.mechanism, self.mechanism._records
@@ -158,7 +156,9 @@ class GradientRelease:
         for start in starts:
             some = slice(start, start + _CHUNK)
             slots, places = gradient.single[some], gradient._places[some]
-            rows = _rows_at(records.rows, places)
+            # A view where they lie side by side, the common case: nothing is copied.
+            together = places[-1] - places[0] == len(places) - 1
+            rows = records.rows[slice(places[0], places[-1] + 1) if together else places]
             scores = gradient._products.times(rows, right)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
             high, low = charge_rows(
@@ -171,7 +171,7 @@ class GradientRelease:
 
     def _add_several(
         self,
-        slots: npt.NDArray[np.int64],
+        slots: Ints,
         right: Any,
         per_score: float,
         remaining: Units,
@@ -207,18 +207,6 @@ def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
     most = min(_MOST_INT16 / largest, longest / norm if norm else math.inf)
     step = 2.0 ** -min(_FINEST_WEIGHT, math.floor(math.log2(most)))
     return np.rint(weights / step).astype(np.int16), step
-
-
-def _rows_at(rows: Int16Matrix, places: npt.NDArray[np.int64]) -> Int16Matrix:
-    """Return rows at ascending places, in place where they lie side by side."""
-    together = places[-1] - places[0] == len(places) - 1
-    return rows[places[0] : places[-1] + 1] if together else rows[places]
-
-
-def _steps(most_noise: float) -> int:
-    """Return grid steps in a clipping bound: a power of two, as fine as arithmetic allows."""
-    most = _checks.real("most_noise", most_noise, above=0, most=MAX_SCALE)
-    return min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
 
 
 @compiled
@@ -346,34 +334,24 @@ def charge_several(  # type: ignore[no-untyped-def]
     per_score, factor, bound, rate, reserve, sums,
 ):  # fmt: skip
     """Add the charged gradients of subjects, each with records starts[i] to starts[i + 1]."""
-    spent = 0
+    spent, width = 0, sums.shape[1]
     for i in range(len(slots)):
-        first, last = starts[i], starts[i + 1]
-        spent += add_charged(
-            scores[first:last], rows[first:last], labels[first:last], slots[i], remaining,
-            per_score, factor, bound, rate, reserve, sums,
-        )  # fmt: skip
+        first, last, slot = starts[i], starts[i + 1], slots[i]
+        gradient = summed_gradient(
+            scores[first:last], rows[first:last], labels[first:last], per_score
+        ).ravel()
+        size = math.sqrt((gradient * gradient).sum())
+        shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
+        cost = _shrunk(gradient, shrink, 1, rate)
+        allowed = max(remaining[slot] - reserve, 0)
+        if cost > allowed:
+            cost = _within(gradient, allowed, cost, 1, rate)
+        remaining[slot] -= cost
+        spent += cost
+        for j in range(rows.shape[1]):
+            for c in range(width):
+                sums[j, c] += np.int64(gradient[j * width + c])
     return spent
-
-
-@compiled
-def add_charged(  # type: ignore[no-untyped-def]
-    scores, rows, labels, slot, remaining, per_score, factor, bound, rate, reserve, sums
-):
-    """Add the charged gradient of one subject with several records; return its charge."""
-    gradient = summed_gradient(scores, rows, labels, per_score).ravel()
-    width = sums.shape[1]
-    size = math.sqrt((gradient * gradient).sum())
-    shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
-    cost = _shrunk(gradient, shrink, 1, rate)
-    allowed = max(remaining[slot] - reserve, 0)
-    if cost > allowed:
-        cost = _within(gradient, allowed, cost, 1, rate)
-    remaining[slot] -= cost
-    for j in range(rows.shape[1]):
-        for c in range(width):
-            sums[j, c] += np.int64(gradient[j * width + c])
-    return cost
 
 
 @compiled

@@ -27,6 +27,7 @@ _SAMPLED = 16
 _FEW = 64
 
 _LARGE = 1000
+_LEAST = -(1 << 31)  # of int32, which similarities are
 _FEW_PAIRS = 1 << 13  # up to so many similarities are looked at sooner than a second search is made
 
 _PROBES = 1000
@@ -243,9 +244,8 @@ def _rank_th_largest(starts, values, rank):  # type: ignore[no-untyped-def]
             select_largest(own, rank)
             largest[j] = own[len(own) - rank]
             continue
-        for i in range(rank):
-            insert(best, i, own[i])
-        for value in own[rank:]:
+        best[:] = _LEAST  # any value replaces it, or is as small itself
+        for value in own:
             if value > best[0]:
                 _replace_least(best, value)
         largest[j] = best[0]
@@ -292,13 +292,3 @@ def select_largest(values, count):  # type: ignore[no-untyped-def]
 @compiled
 def _median(one, two, three):  # type: ignore[no-untyped-def]
     return max(min(one, two), min(max(one, two), three))
-
-
-@compiled
-def insert(ascending, size, value):  # type: ignore[no-untyped-def]
-    """Put a value in its place among the first `size`, which ascend, and take up one place more."""
-    at = size
-    while at > 0 and ascending[at - 1] > value:
-        ascending[at] = ascending[at - 1]
-        at -= 1
-    ascending[at] = value

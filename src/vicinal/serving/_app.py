@@ -1,15 +1,12 @@
-"""The Starlette application: routes, problems, and what happens at start and end.
-
-The OpenAPI document has one entry a route, and schemas from the pydantic models.
-"""
+"""The Starlette application: what each route does, the table of routes, the OpenAPI document."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -35,39 +32,33 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import VicinalError
 from vicinal.serving import _models as models
-from vicinal.serving._keys import CURATOR
+from vicinal.serving._keys import CURATOR, ApiKey
 from vicinal.serving._limits import JSON, MEDIA, Problem, of_error, of_status
-from vicinal.serving._models import (
-    NPY,
-    PredictRequest,
-    RecordsRequest,
-    columns_of,
-    npy_rows,
-    width_of,
-)
+from vicinal.serving._models import NPY, columns_of, npy_rows, width_of
 from vicinal.serving._protocol import SecurityHeadersMiddleware
 from vicinal.serving._settings import ServiceSettings
 from vicinal.serving._state import AppState
 from vicinal.store import BaseStore, Presence, Query
 
-LONGEST_KEY = 200
+_LONGEST_KEY = 200
+_SAMPLE_SECONDS = 60.0
+"""How often the service notes what is used, though nobody looks."""
 
 
-async def predict(request: Request) -> Response:
+async def predict(state: AppState, key: ApiKey, request: Request) -> Response:
     """Answer queries; returns after the charges have become durable.
 
     A problem means that nothing was charged, but for 500 and 503, after which the same
     Idempotency-Key gets whatever was charged.
     """
-    state = AppState.of(request)
-    key = state.admit(request)
     begin = time.perf_counter()
-    name = idempotency_key(request)
+    name = _idempotency_key(request)
+    # The body counts against the memory for bodies only until its rows are decoded.
     async with state.bodies.read(request, (JSON, NPY)) as (kind, content):
         if kind == NPY:
             rows, size = npy_rows(content, state.store, state.settings.request_queries)
         else:
-            _, rows, size = await state.decode_json(PredictRequest, content)
+            _, rows, size = await state.decode_json(models.PredictRequest, content)
     try:
         reply = await state.batcher.submit(Query(rows, key.audience, key.name, name), size)
     except VicinalError as error:
@@ -76,41 +67,30 @@ async def predict(request: Request) -> Response:
     return Response(to_json(reply.to_dict()), media_type=JSON)
 
 
-def idempotency_key(request: Request) -> str | None:
-    """Return the header Idempotency-Key, or None if there is none."""
+def _idempotency_key(request: Request) -> str | None:
     sent = request.headers.getlist("idempotency-key")
     if not sent:
         return None
-    if (
-        len(sent) > 1
-        or not 0 < len(sent[0]) <= LONGEST_KEY
-        or not (sent[0].isascii() and sent[0].isprintable())
-    ):
-        detail = f"Idempotency-Key must be one header of 1 to {LONGEST_KEY} ASCII characters."
+    text = sent[0]
+    plain = text.isascii() and text.isprintable()
+    if len(sent) > 1 or not 0 < len(text) <= _LONGEST_KEY or not plain:
+        detail = f"Idempotency-Key must be one header of 1 to {_LONGEST_KEY} ASCII characters."
         raise Problem(400, "idempotency-key", detail)
-    return sent[0]
+    return text
 
 
-SAMPLE_SECONDS = 60.0
-"""How often the service notes what is used, though nobody looks."""
-
-
-async def guarantee(request: Request) -> JSONResponse:
+async def guarantee(state: AppState, key: ApiKey, _: Request) -> Response:
     """Return the guarantee of the key's audience."""
-    state = AppState.of(request)
-    key = state.admit(request)
     stated = await state.with_store(state.store.guarantee, key.audience)
     return JSONResponse({"audience": key.audience, "guarantee": stated.to_dict()})
 
 
-async def quota(request: Request) -> JSONResponse:
+async def quota(state: AppState, key: ApiKey, _: Request) -> Response:
     """Return answers used and left: of the key's audience, or of all for a curator."""
-    state = AppState.of(request)
-    key = state.admit(request)
     names = state.store.audiences if key.role == CURATOR else (key.audience,)
     own = state.store.quota(key.name, audience=key.audience)
     plans = {name: state.store.quota(audience=name) for name in names}
-    await note_usage(state)
+    await _note_usage(state)
     mine = {
         "name": key.name,
         "role": key.role,
@@ -119,18 +99,20 @@ async def quota(request: Request) -> JSONResponse:
         "used": own.analyst_used,
         "left": own.analyst_left,
     }
-    samples_of = {name: state.usage.of(name) for name in plans}
-    audiences = {
-        name: {
-            "planned": q.planned, "used": q.used, "left": q.left,
-            "wear": samples_of[name][-1]["wear"], "usage": samples_of[name],
+    audiences = {}
+    for name, plan in plans.items():
+        samples = state.usage.of(name)
+        audiences[name] = {
+            "planned": plan.planned,
+            "used": plan.used,
+            "left": plan.left,
+            "wear": samples[-1]["wear"],
+            "usage": samples,
         }
-        for name, q in plans.items()
-    }  # fmt: skip
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
-async def note_usage(state: AppState) -> None:
+async def _note_usage(state: AppState) -> None:
     """Sample how many answers are used, and the mean share of a budget by public points."""
     facts = (await state.with_store(state.store.facts))["audiences"]
     for name, audience in facts.items():
@@ -138,18 +120,8 @@ async def note_usage(state: AppState) -> None:
         state.usage.note(name, state.store.quota(audience=name).used, wear)
 
 
-async def sample_usage(state: AppState) -> None:
-    """Sample once a minute, as long as the store answers."""
-    while state.metrics.up:
-        with suppress(Problem):
-            await note_usage(state)
-        await asyncio.sleep(SAMPLE_SECONDS)
-
-
-async def status(request: Request) -> JSONResponse:
+async def status(state: AppState, key: ApiKey, _: Request) -> Response:
     """Return what the store takes, and how this process is doing."""
-    state = AppState.of(request)
-    key = state.admit(request)
     schema = state.store.schema
     facts = await state.with_store(state.store.facts)
     figures = {
@@ -165,35 +137,29 @@ async def status(request: Request) -> JSONResponse:
     return JSONResponse(figures)
 
 
-async def history(request: Request) -> JSONResponse:
-    """Return when the data changed; for curators."""
-    state = AppState.of(request)
-    state.admit(request, curator=True)
+async def history(state: AppState, _key: ApiKey, _: Request) -> Response:
+    """Return when the data changed."""
     facts = await state.with_store(state.store.facts)
     return JSONResponse({"version": facts["version"], "history": facts["history"]})
 
 
-async def health(request: Request) -> JSONResponse:
+async def health(state: AppState, _key: None, _: Request) -> Response:
     """Tell whether the service can answer; 503 once the store is closed, whatever closed it."""
-    state = AppState.of(request)
     if not state.metrics.up:
         raise Problem(503, "storage-failed", "The store has failed.")
     return JSONResponse({"status": "ok"})
 
 
-async def metrics(request: Request) -> PlainTextResponse:
+async def metrics(state: AppState, _key: None, _: Request) -> Response:
     """Return counters for Prometheus."""
-    text = AppState.of(request).metrics.text()
-    return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-async def add_records(request: Request) -> JSONResponse:
+async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
     """Add records durably. Sent twice with one Idempotency-Key, they are added once."""
-    state = AppState.of(request)
-    key = state.admit(request, curator=True)
-    name = idempotency_key(request)
+    name = _idempotency_key(request)
     async with state.bodies.read(request) as (_, content):
-        body, rows, size = await state.decode_json(RecordsRequest, content)
+        body, rows, size = await state.decode_json(models.RecordsRequest, content)
     subjects = None if body.subjects is None else checked_ids(body.subjects)
     carried = _carried(body, state.store)
     if len(carried) != size or (subjects is not None and len(subjects) != size):
@@ -203,7 +169,7 @@ async def add_records(request: Request) -> JSONResponse:
     return JSONResponse({"done": "added", "version": version})
 
 
-def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
+def _carried(body: models.RecordsRequest, store: BaseStore) -> np.ndarray:
     """Return what records carry, as the store takes it; 422 if the body says something else."""
     classes = store.schema.target.voted
     form, value, other = (
@@ -217,26 +183,29 @@ def _carried(body: RecordsRequest, store: BaseStore) -> np.ndarray:
         raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 
 
-async def erase_subject(request: Request) -> JSONResponse:
+async def erase_subject(state: AppState, _key: ApiKey, request: Request) -> Response:
     """Erase a subject from every file; answers given and trained models stay.
 
     The response is the same whether it was there, unless `outcome=true` asks for that.
     """
-    state = AppState.of(request)
-    state.admit(request, curator=True)
-    with_outcome = wants_outcome(request)
-    ids = checked_ids([request.path_params["subject"]])
-    before = await state.with_store(_erase, state, ids, adding=True)
-    done: dict[str, Any] = {"done": "erased", "version": await data_version(state)}
-    return JSONResponse({**done, "outcome": asdict(before)} if with_outcome else done)
-
-
-def wants_outcome(request: Request) -> bool:
-    """Return the parameter `outcome`; a misspelt one must not mean the default."""
     parameters = request.query_params.multi_items()
+    # A misspelt parameter must not mean the default.
     if parameters not in ([], [("outcome", "true")], [("outcome", "false")]):
         raise Problem(422, "unusable", "The only parameter is 'outcome', true or false.")
-    return parameters == [("outcome", "true")]
+    ids = checked_ids([request.path_params["subject"]])
+
+    def erase() -> Presence:
+        # One turn of the store's thread: nothing can be added between the two.
+        before = state.store.presence(ids)
+        state.store.erase(ids)
+        return before
+
+    before = await state.with_store(erase, adding=True)
+    facts = await state.with_store(state.store.facts)
+    done: dict[str, Any] = {"done": "erased", "version": int(facts["version"])}
+    if parameters == [("outcome", "true")]:
+        done["outcome"] = asdict(before)
+    return JSONResponse(done)
 
 
 def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
@@ -249,23 +218,17 @@ def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
 
 
 def _path_fault(text: str) -> str | None:
-    """Tell of an id that clients and proxies take out of a path."""
+    """Return what is wrong with an id that a path cannot name."""
+    # The server puts U+FFFD for each byte of a path that is not UTF-8. Taken as an id, M%FCller
+    # would be another subject than Müller, and the answer "erased" would be wrong.
+    if "\ufffd" in text:
+        return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
+    # Clients and proxies take these out of a path.
     dots = any(part in (".", "..") for part in text.split("/"))
     return "a part of dots alone, which no path can name" if dots else None
 
 
-async def data_version(state: AppState) -> int:
-    """Return the version of the data."""
-    facts = await state.with_store(state.store.facts)
-    return int(facts["version"])
-
-
-def _erase(state: AppState, ids: list[SubjectId]) -> Presence:
-    """Erase, as one change of the data; return what was there before. Private."""
-    before = state.store.presence(ids)
-    state.store.erase(ids)
-    return before
-
+# ------------------------------------------------------------ routes, and their OpenAPI document
 
 _DESCRIPTION = """\
 Differentially private predictions by nearest neighbours. Every new answer is charged, durably, to
@@ -277,7 +240,12 @@ _IDEMPOTENCY = {
     "in": "header",
     "description": "A request that is sent again with its key is charged, or adds records, once. "
     "Always send one.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": "^[ -~]+$"},
+    "schema": {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": _LONGEST_KEY,
+        "pattern": "^[ -~]+$",
+    },
     "example": "monday-1",
 }
 _SUBJECT = {
@@ -302,78 +270,96 @@ _NPY_FILE = {
 }
 
 
-def _schema(model: type[BaseModel]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Operation:
+    """A route that programs call: who may, what it takes and returns, and what does it."""
+
+    method: str
+    path: str
+    run: Callable[[AppState, Any, Request], Awaitable[Response]]
+    summary: str
+    response: type[BaseModel] | None  # None: text
+    role: str | None = "analyst"  # None: anybody, without a key
+    parameters: tuple[dict[str, Any], ...] = ()
+    body: type[BaseModel] | None = None
+    npy: bool = False
+
+    def route(self) -> Route:
+        async def endpoint(request: Request) -> Response:
+            state: AppState = request.app.state.service
+            # Before anything else: who has no key learns nothing, and costs nothing.
+            curator = self.role == CURATOR
+            key = None if self.role is None else state.admit(request, curator=curator)
+            return await self.run(state, key, request)
+
+        return Route(self.path, endpoint, methods=[self.method])
+
+    def document(self) -> dict[str, Any]:
+        content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
+        if self.response is not None:
+            content = {JSON: {"schema": _reference(self.response)}}
+        problem = {MEDIA: {"schema": _reference(models.ProblemResponse)}}
+        document = {
+            "operationId": self.run.__name__,
+            "summary": self.summary,
+            "parameters": list(self.parameters),
+            "responses": {
+                "200": {"description": "Done", "content": content},
+                "default": {"description": "What went wrong", "content": problem},
+            },
+        }
+        if self.role is not None:
+            document["security"] = [{"key": []}]
+        if self.body is not None:
+            example = self.body.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
+            taken = {JSON: {"schema": _reference(self.body), "example": example}}
+            if self.npy:
+                taken[NPY] = {"schema": _NPY_FILE}
+            document["requestBody"] = {"required": True, "content": taken}
+        return document
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
-_PROBLEM = _schema(models.ProblemResponse)
-
-
-def _operation(
-    name: str,
-    summary: str,
-    response: type[BaseModel] | None,
-    *parameters: Any,
-    body: dict[str, Any] | None = None,
-    open: bool = False,
-) -> dict[str, Any]:
-    """Return an operation; text is returned where `response` is None."""
-    content: dict[str, Any] = {"text/plain": {"schema": {"type": "string"}}}
-    if response is not None:
-        content = {"application/json": {"schema": _schema(response)}}
-    problem = {"description": "What went wrong", "content": {MEDIA: {"schema": _PROBLEM}}}
-    return {
-        "operationId": name,
-        "summary": summary,
-        "parameters": list(parameters),
-        "responses": {"200": {"description": "Done", "content": content}, "default": problem},
-        **({} if open else {"security": [{"key": []}]}),
-        **({} if body is None else {"requestBody": {"required": True, "content": body}}),
-    }
-
-
-def _body(model: type[BaseModel], **others: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of a request's body: JSON, or other media with their schemas."""
-    example = model.model_config["json_schema_extra"]["examples"][0]  # type: ignore[index]
-    return {"application/json": {"schema": _schema(model), "example": example}} | others
-
-
-# What is routed is what is documented: path, method, endpoint, and its entry in OpenAPI.
-_OPERATIONS: tuple[tuple[str, str, Any, dict[str, Any]], ...] = (
-    ("/v1/predict", "POST", predict, _operation(
-        "predict", "Answer queries", models.AnswersResponse, _IDEMPOTENCY,
-        body=_body(models.PredictRequest, **{NPY: {"schema": _NPY_FILE}}),
-    )),
-    ("/v1/guarantee", "GET", guarantee, _operation(
-        "guarantee", "The guarantee of your audience, whole", models.GuaranteeResponse,
-    )),
-    ("/v1/quota", "GET", quota, _operation(
-        "quota", "Answers planned, used and left", models.QuotaResponse,
-    )),
-    ("/v1/status", "GET", status, _operation(
-        "status", "What the store takes, and how the process does", models.StatusResponse,
-    )),
-    ("/v1/history", "GET", history, _operation(
-        "history", "When the data changed (curators)", models.HistoryResponse,
-    )),
-    ("/v1/records", "POST", add_records, _operation(
-        "add_records", "Add records (curators)", models.ChangedResponse, _IDEMPOTENCY,
-        body=_body(models.RecordsRequest),
-    )),
-    ("/v1/subjects/{subject}", "DELETE", erase_subject, _operation(
-        "erase_subject", "Erase a person for good (curators)", models.ErasedResponse, _SUBJECT,
-        _OUTCOME,
-    )),
-    ("/healthz", "GET", health, _operation(
-        "health", "Can the service answer?", models.HealthResponse, open=True,
-    )),
-    ("/metrics", "GET", metrics, _operation("metrics", "Prometheus metrics", None, open=True)),
+_OPERATIONS = (
+    _Operation(
+        "POST", "/v1/predict", predict, "Answer queries", models.AnswersResponse,
+        parameters=(_IDEMPOTENCY,), body=models.PredictRequest, npy=True,
+    ),
+    _Operation(
+        "GET", "/v1/guarantee", guarantee, "The guarantee of your audience, whole",
+        models.GuaranteeResponse,
+    ),
+    _Operation("GET", "/v1/quota", quota, "Answers planned, used and left", models.QuotaResponse),
+    _Operation(
+        "GET", "/v1/status", status, "What the store takes, and how the process does",
+        models.StatusResponse,
+    ),
+    _Operation(
+        "GET", "/v1/history", history, "When the data changed (curators)",
+        models.HistoryResponse, CURATOR,
+    ),
+    _Operation(
+        "POST", "/v1/records", add_records, "Add records (curators)", models.ChangedResponse,
+        CURATOR, (_IDEMPOTENCY,), models.RecordsRequest,
+    ),
+    # `path`: an id may hold slashes.
+    _Operation(
+        "DELETE", "/v1/subjects/{subject:path}", erase_subject,
+        "Erase a person for good (curators)", models.ErasedResponse, CURATOR, (_SUBJECT, _OUTCOME),
+    ),
+    _Operation(
+        "GET", "/healthz", health, "Can the service answer?", models.HealthResponse, role=None
+    ),
+    _Operation("GET", "/metrics", metrics, "Prometheus metrics", None, role=None),
 )  # fmt: skip
 
 
 @cache
 def openapi() -> dict[str, Any]:
-    """Return the document."""
+    """Return the OpenAPI document: an entry a route, and schemas of the pydantic models."""
     from vicinal import __version__
 
     classes = [value for value in vars(models).values() if isinstance(value, type)]
@@ -385,14 +371,24 @@ def openapi() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "vicinal", "version": __version__, "description": _DESCRIPTION},
-        "paths": {path: {method.lower(): entry} for path, method, _, entry in _OPERATIONS},
+        "paths": {
+            operation.route().path_format: {operation.method.lower(): operation.document()}
+            for operation in _OPERATIONS
+        },
         "components": {"schemas": schemas["$defs"], "securitySchemes": keys},
     }
 
 
-async def openapi_document(_: Request) -> JSONResponse:
-    """Send the document."""
+async def _openapi_document(_: Request) -> JSONResponse:
     return JSONResponse(openapi())
+
+
+async def _to_console(_: Request) -> RedirectResponse:
+    return RedirectResponse("/console", 307)
+
+
+async def _send_file(path: Path, media: str, _: Request) -> FileResponse:
+    return FileResponse(path, media_type=media)
 
 
 _STATIC = Path(__file__).parent / "static"
@@ -403,18 +399,15 @@ _CONSOLE = {
     "/console/form.js": ("form.js", "text/javascript"),
     "/console/plot.js": ("plot.js", "text/javascript"),
 }
-
-
-async def _to_console(_: Request) -> RedirectResponse:
-    return RedirectResponse("/console", 307)
-
-
-_PREDICT, *_OTHERS = (
-    # A slash may stand in an id.
-    Route(path.replace("{subject}", "{subject:path}"), endpoint, methods=[method])
-    for path, method, endpoint, _ in _OPERATIONS
-)
-_ROUTES = [Route("/", _to_console), _PREDICT, *_OTHERS, Route("/openapi.json", openapi_document)]
+_ROUTES = [
+    *(operation.route() for operation in _OPERATIONS),
+    Route("/", _to_console),
+    Route("/openapi.json", _openapi_document),
+    *(
+        Route(path, partial(_send_file, _STATIC / name, media))
+        for path, (name, media) in _CONSOLE.items()
+    ),
+]
 
 
 def create_app(
@@ -427,11 +420,11 @@ def create_app(
     # Asked here for the first time: it may open a network, for which no request should wait.
     _ = store.schema.extractor.takes
     state = AppState(store, folder, settings or ServiceSettings())
+    # Predictions, the first route, go past the router.
+    direct = Middleware(SecurityHeadersMiddleware, metrics=state.metrics, direct=_ROUTES[:1])
     app = Starlette(
-        routes=[*_ROUTES, *(_file(path, *resource) for path, resource in _CONSOLE.items())],
-        middleware=[
-            Middleware(SecurityHeadersMiddleware, metrics=state.metrics, direct=[_PREDICT])
-        ],
+        routes=_ROUTES,
+        middleware=[direct],
         exception_handlers={Problem: _problem, HTTPException: _no_such_route},
         lifespan=_lifespan,
     )
@@ -443,19 +436,19 @@ def create_app(
 @asynccontextmanager
 async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     state: AppState = app.state.service
+
+    async def sample_usage() -> None:
+        while state.metrics.up:
+            with suppress(Problem):
+                await _note_usage(state)
+            await asyncio.sleep(_SAMPLE_SECONDS)
+
     state.batcher.start()
-    samples = asyncio.create_task(sample_usage(state))
+    samples = asyncio.create_task(sample_usage())
     yield
+    # First: a sample would ask the batcher, which takes nothing any more.
     samples.cancel()
     await state.stop()
-
-
-def _file(path: str, name: str, media: str) -> Route:
-    return Route(path, partial(_send_file, _STATIC / name, media))
-
-
-async def _send_file(path: Path, media: str, _: Request) -> FileResponse:
-    return FileResponse(path, media_type=media)
 
 
 async def _problem(_: Request, error: Exception) -> Response:

@@ -82,6 +82,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
 
     The sentences are ours: those of the store name files and arguments, which are not for clients.
     """
+    # In this order: an absent shard is a failure of storage, too, but one that passes.
     if isinstance(error, ShardMissing):
         detail = (
             "A part of the data cannot be reached at present, so nothing was answered, and no plan "
@@ -196,25 +197,22 @@ class BodyReader:
             self._free += sum(map(len, parts))
 
     async def _receive(self, request: Request, parts: list[bytes]) -> None:
+        size = 0
         try:
             async with asyncio.timeout(self._seconds):
-                await self._collect(request, parts)
+                async for part in request.stream():
+                    size += len(part)
+                    if size > self.limits.length:
+                        raise self._too_large()
+                    if len(part) > self._free:
+                        raise busy()
+                    self._free -= len(part)
+                    parts.append(part)
         except TimeoutError:
             raise Problem(408, "too-slow", "The body took too long to arrive.") from None
         except ClientDisconnect:
             detail = "The client left before the body was there."
             raise Problem(400, "disconnected", detail) from None
-
-    async def _collect(self, request: Request, parts: list[bytes]) -> None:
-        size = 0
-        async for part in request.stream():
-            size += len(part)
-            if size > self.limits.length:
-                raise self._too_large()
-            if len(part) > self._free:
-                raise busy()
-            self._free -= len(part)
-            parts.append(part)
 
     def _too_large(self) -> Problem:
         detail = f"The body must have at most {self.limits.length} bytes."

@@ -1,7 +1,7 @@
 """What the process has done, as Prometheus text: requests, times, blocks. Nothing private.
 
 Everything here is known to the clients that send the requests. It never holds numbers of records,
-people, neighbours or charges; queries used stand behind a key.
+subjects, neighbours or charges; queries used stand behind a key.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -120,34 +119,24 @@ MOST = 240
 """Samples of an audience at most; beyond it every second of the older ones goes."""
 
 
-@dataclass(frozen=True, slots=True)
-class UsageSample:
-    """Answers used at a time, and the share of a budget that public points have used up."""
-
-    at: float
-    used: int
-    wear: float | None
-
-
-@dataclass(eq=False)
 class UsageLog:
     """Samples by audience, oldest first; equal ones in a row are kept once, with their end."""
 
-    _samples: dict[str, list[UsageSample]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._samples: dict[str, list[dict[str, Any]]] = {}
 
     def note(self, audience: str, used: int, wear: float | None, at: float | None = None) -> None:
-        """Add a sample, at present unless `at` (seconds since 1970) is given."""
+        """Add a sample, at present unless `at` (seconds since 1970) is given.
+
+        `wear` is the share of a budget that public points have used up.
+        """
         samples = self._samples.setdefault(audience, [])
-        sample = UsageSample(time.time() if at is None else at, used, wear)
-        if len(samples) > 1 and samples[-1].used == samples[-2].used == used:
+        if len(samples) > 1 and samples[-1]["used"] == samples[-2]["used"] == used:
             samples.pop()
-        samples.append(sample)
+        samples.append({"at": time.time() if at is None else at, "used": used, "wear": wear})
         if len(samples) > MOST:
             samples[1:-1] = samples[1:-1:2]
 
     def of(self, audience: str) -> list[dict[str, Any]]:
         """Return the samples of an audience as JSON has them."""
-        return [
-            {"at": sample.at, "used": sample.used, "wear": sample.wear}
-            for sample in self._samples.get(audience, ())
-        ]
+        return list(self._samples.get(audience, ()))

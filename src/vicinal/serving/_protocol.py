@@ -159,7 +159,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
     guard: ConnectionGuard
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection, or refuse it."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._timer: asyncio.TimerHandle | None = None
         self._framing = self._body = self._headers = 0
@@ -172,13 +171,11 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._wait(self.guard.settings.head_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
         self._stop_waiting()
         super().connection_lost(exc)
         self.guard.metrics.connections = len(self.connections)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, a slice at a time."""
         for start in range(0, len(data), _SLICE):
             if self.transport.is_closing():
                 return
@@ -200,7 +197,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._framing = self._body = self._headers = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Count a header, or a trailer."""
         self._headers += 1
         if self._headers > self.guard.settings.head_headers:
             raise self._refused_by(_large_head())
@@ -208,23 +204,25 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer: from here the application keeps time."""
+        # RFC 9112, 3.2: without it, or with two, a proxy may have taken another host than we.
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1 and self.parser.get_http_version() == "1.1":
+            detail = "A request of HTTP/1.1 must have one header Host."
+            raise self._refused_by(Problem(400, "bad-request", detail))
         super().on_headers_complete()
         self._stop_waiting()
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of a body, which the application bounds."""
         self._framing -= len(body)
         self._body += len(body)
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """Wait for the next request, unless it is there already."""
         super().on_response_complete()
         if not self._answering():
             self._wait(self.guard.settings.idle_seconds)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's, in its words)
-        """Answer what is no request, or not one that is taken."""
         self._refuse(self._problem or _malformed(), "malformed")
 
     # ------------------------------------------------------------ called by the transport
@@ -250,7 +248,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _answering(self) -> bool:
-        """Tell whether the application has a request of this connection."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and not cycle.response_complete
 

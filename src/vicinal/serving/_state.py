@@ -46,12 +46,6 @@ class AppState:
         self._rate = RateLimit(settings.rate, settings.burst)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vicinal-decoder")
 
-    @staticmethod
-    def of(request: Request) -> AppState:
-        """Return the state of the application that has a request."""
-        service: AppState = request.app.state.service
-        return service
-
     def admit(self, request: Request, *, curator: bool = False) -> ApiKey:
         """Return the key of a request, before anything of its body is read.
 

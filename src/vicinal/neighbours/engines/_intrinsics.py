@@ -248,7 +248,11 @@ def _long_sum(
     builder.cbranch(builder.icmp_signed("<", at, full), loop, after)
     builder.position_at_end(loop)
     if ahead:
-        _fetch(builder, builder.add(builder.add(addresses[0], at), ir.Constant(_I64, ahead)))
+        # A hint changes nothing, wherever it points: also beyond the last record.
+        place = builder.add(builder.add(addresses[0], at), ir.Constant(_I64, ahead))
+        reading, all_caches, data = (ir.Constant(_I32, word) for word in (0, 3, 1))
+        hinted = [builder.inttoptr(place, _I8.as_pointer()), reading, all_caches, data]
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), hinted)
     stepped = step(builder, total, *(_load_register(builder, each, at) for each in addresses))
     following = builder.add(at, ir.Constant(_I64, 64))
     builder.branch(check)
@@ -268,13 +272,6 @@ def _long_sum(
         for each, byte in zip(addresses, missing, strict=True)
     ]
     return _call(builder, "llvm.vector.reduce.add.v16i32", _I32, [step(builder, total, *further)])
-
-
-def _fetch(builder: Any, address: Any) -> None:
-    """Emit a hint that 64 bytes will be read soon; it changes nothing, wherever they are."""
-    place = builder.inttoptr(address, _I8.as_pointer())
-    reading, all_caches, data = (ir.Constant(_I32, word) for word in (0, 3, 1))
-    _call(builder, "llvm.prefetch.p0", ir.VoidType(), [place, reading, all_caches, data])
 
 
 def _load_register(builder: Any, address: Any, at: Any) -> Any:
