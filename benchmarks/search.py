@@ -19,8 +19,8 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from vicinal._arrays import Floats32, Ints8
 from vicinal.neighbours import (
     INT8_LIMIT,
     THREADS,
@@ -98,7 +98,7 @@ class BenchmarkData:
         """The number of records that a radius is to select."""
         return max(1, round(self.n * self.share))
 
-    def draw(self, size: int, seed: int) -> Floats32:
+    def draw(self, size: int, seed: int) -> npt.NDArray[np.float32]:
         """Return points of the mixture, float32 (size, d)."""
         fixed = np.random.default_rng(0)
         centres = fixed.normal(size=(_CENTRES, self.d)).astype(np.float32)
@@ -111,7 +111,7 @@ class BenchmarkData:
         points += 0.1 * drawn.normal(size=(size, self.d)).astype(np.float32)
         return points
 
-    def batches(self) -> Iterator[Floats32]:
+    def batches(self) -> Iterator[npt.NDArray[np.float32]]:
         """Yield all records, some at a time."""
         for number, start in enumerate(range(0, self.n, _BATCH)):
             yield self.draw(min(_BATCH, self.n - start), 100 + number)
@@ -184,7 +184,7 @@ class SearchBenchmark:
         return works
 
 
-def _torch_product(queries: Ints8, tiles: list[Any]) -> Callable[[], object]:
+def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[[], object]:
     from vicinal.neighbours import TorchEngine
 
     engine = TorchEngine()

@@ -49,7 +49,7 @@ class Option:
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
-            "questions_expected": choice.n_asked,
+            "questions_expected": choice.plan.n_asked,
             "questions_until_worn": choice.lasts,
             "participations": choice.participations,
             "cost_of_one": choice.cost,
@@ -170,7 +170,7 @@ def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    queried = choice.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
+    queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
