@@ -39,7 +39,7 @@ from vicinal.audit._claims import (
     two_outcomes,
 )
 from vicinal.audit._ind_knn import _affordable_shift
-from vicinal.audit._one_run import chance_under_dp, chance_under_mu
+from vicinal.audit._one_run import chance_under_dp, chance_under_tradeoff, mu_tradeoff
 from vicinal.audit._vote_trials import chances_of_first
 from vicinal.cli import app
 from vicinal.errors import InvalidInput
@@ -244,7 +244,7 @@ def test_the_check_of_bounds_can_fail():
 @pytest.mark.parametrize("mu", [0.3, 1.0])
 def test_no_mechanism_of_two_coins_beats_the_bound_of_its_tradeoff(right, mu):
     lines = [(float(eps), gdp_delta(mu, float(eps))) for eps in np.linspace(0, 3, 25)]
-    bound = chance_under_mu(Guesses(2, 2, right), mu)
+    bound = chance_under_tradeoff(Guesses(2, 2, right), mu_tradeoff(mu))
     assert binom.sf(right - 1, 2, ndtr(mu / 2)) <= bound + 1e-9
     # So many lines allow hardly more than the curve that they touch.
     assert worst_chance(right, lines) <= bound + 1e-3
@@ -254,7 +254,7 @@ def test_no_mechanism_of_two_coins_beats_the_bound_of_its_tradeoff(right, mu):
 def test_independent_canaries_are_guessed_no_better_than_the_bounds_say(mu):
     for right in range(31):
         exact = binom.sf(right - 1, 30, ndtr(mu / 2))
-        assert exact <= chance_under_mu(Guesses(30, 30, right), mu) + 1e-12
+        assert exact <= chance_under_tradeoff(Guesses(30, 30, right), mu_tradeoff(mu)) + 1e-12
 
 
 def test_more_right_guesses_prove_more():

@@ -40,11 +40,11 @@ def test_a_person_shows_no_more_than_the_share_and_nearly_as_much(rows):
 
 
 def test_an_audit_finds_a_tally_that_forgets_who_the_rows_belong_to(monkeypatch):
-    """Broken control: every row weighs one and nothing is scaled down, so five rows weigh five."""
+    """Broken control: every row counts as a subject of its own, so five rows weigh five."""
+    honest = NoisyTally.collect
 
-    def forgetful(steps, people, size):  # noqa: ARG001 (the interface)
-        return np.full(size, steps, dtype=np.int64)
+    def forgetful(self, cells, slots, remaining):  # noqa: ARG001 (takes the place of a method)
+        return honest(self, cells, np.arange(len(cells)), np.full(len(cells), UNITS))
 
-    monkeypatch.setattr("vicinal.mechanisms._tally._weights", forgetful)
-    monkeypatch.setattr(NoisyTally, "_fitted", lambda *_: 0)
+    monkeypatch.setattr(NoisyTally, "collect", forgetful)
     assert audit_of_sums(partial(released, 5), DELTA, BROKEN_RUNS).mu > CLAIM

@@ -39,8 +39,7 @@ Interaction = Callable[[IndKNNClassifier, Universes, bool], np.ndarray]
 
 def ask(classifier, world, victims):
     """Fit on one world, ask all queries, return the votes (rounds, universes, classes)."""
-    people = world.others.and_(world.victims) if victims else world.others
-    classifier.fit(people.X, people.y, people.subjects, public=world.public)
+    classifier.fit(*world.people(victims), public=world.public)
     return votes_by_round(classifier, world)
 
 

@@ -12,8 +12,8 @@ from sklearn.neighbors._base import NeighborsBase
 from sklearn.pipeline import Pipeline
 
 from vicinal import _checks
-from vicinal.accounting import Guarantee, Plan
-from vicinal.audit import _fixed_plans
+from vicinal.accounting import Guarantee, Plan, gdp_epsilon
+from vicinal.audit._fixed_plans import pate_votes, private_knn
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out_all
@@ -68,12 +68,12 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "gate": audit.gate,
         "count": audit.counts,
         "model": lambda: PrivateModelTrial(audit.parameters(1, "votes")),
-        "private-knn": lambda: _fixed_plans.private_knn_votes(delta=delta),
-        "private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta),
-        "private-knn-labels": lambda: _fixed_plans.private_knn_labels(delta=delta),
-        "screening": lambda: _fixed_plans.private_knn_screening(delta=delta),
-        "private-knn-screened": lambda: _fixed_plans.private_knn_screened(delta=delta),
-        "pate": lambda: _fixed_plans.pate_votes(delta=delta),
+        "private-knn": lambda: private_knn("votes", delta=delta),
+        "private-knn-all": lambda: private_knn("all", delta=delta),
+        "private-knn-labels": lambda: private_knn("labels", delta=delta),
+        "screening": lambda: private_knn("screening", delta=delta),
+        "private-knn-screened": lambda: private_knn("screened", delta=delta),
+        "pate": lambda: pate_votes(delta),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
         **({"students": audit.students} if find_spec("torch") else {}),
     }
@@ -107,29 +107,22 @@ def _trials_of(kind: str, values: Mapping[str, Any], delta: float) -> Trials:
     label = values.get("release") == "label"
     if kind == "ind_knn":
         stated = values.get("epsilon")
-        epsilon = float(stated) if stated is not None else _epsilon_of(values["B"], delta)
+        mu = (2 * values.get("B", 0)) ** 0.5
+        epsilon = float(stated) if stated is not None else gdp_epsilon(mu, delta)
         audit = IndKNNAudit(epsilon=epsilon, delta=float(values.get("delta") or delta))
         release = "label" if label else "votes"
         return {**ind_knn_trials(audit, (release,)), **_model(audit, release, values)}
     if kind == "screening":
-        return {"screening": lambda: _fixed_plans.private_knn_screening(gamma, delta=delta)}
-    if kind == "noisy_max" and label:
-        return {"private-knn-labels": lambda: _fixed_plans.private_knn_labels(gamma, delta=delta)}
-    if kind == "noisy_max" and gamma == 1:
-        return {"private-knn-all": lambda: _fixed_plans.private_knn_without_sampling(delta)}
+        return {"screening": lambda: private_knn("screening", gamma, delta)}
     if kind == "noisy_max":
-        return {"private-knn": lambda: _fixed_plans.private_knn_votes(gamma, delta=delta)}
+        attack = "labels" if label else "all" if gamma == 1 else "votes"
+        name = "private-knn" if attack == "votes" else f"private-knn-{attack}"
+        return {name: lambda: private_knn(attack, gamma, delta)}
     if kind in ("gaussian", "training"):
         return {"noisy-sgd": lambda: NoisySGDTrial(gamma, delta=delta)}
     if kind in ("gnmax", "confident_gnmax"):
-        return {"pate": lambda: _fixed_plans.pate_votes(delta=delta)}
+        return {"pate": lambda: pate_votes(delta)}
     return {}
-
-
-def _epsilon_of(budget: float, delta: float) -> float:
-    from vicinal.accounting import gdp_epsilon
-
-    return gdp_epsilon((2 * budget) ** 0.5, delta)
 
 
 def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
@@ -152,12 +145,7 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
         target = {name: value for name, value in facts["target"].items() if name != "kind"}
         return vector_trials(audit, target)
     plan = facts["audiences"][audience]["plan"]
-    return {**ind_knn_trials(audit, (plan["release"],)), **_beside_votes(audit, plan)}
-
-
-def _beside_votes(audit: IndKNNAudit, plan: Mapping[str, Any]) -> Trials:
-    """Return the attacks on what a plan spends budgets on, or does with answers, beside votes."""
-    trials: Trials = {}
+    trials = ind_knn_trials(audit, (plan["release"],))
     if plan["neighbor_count"] == PRIVATE:
         trials["count"] = audit.counts
     trials |= _model(audit, plan["release"], plan)
@@ -190,39 +178,19 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     if audience not in facts["audiences"]:
         raise InvalidInput("The 'audience' parameter must name an audience of the store.")
     plan = facts["audiences"][audience]["plan"]
-    further = {
-        "kernel": facts["kernel"],
-        "accounting": plan["accounting"],
-    }
+    further = {"kernel": facts["kernel"], "accounting": plan["accounting"]}
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
-    return IndKNNAudit(
-        len(facts["classes"]) or _ANY, plan["epsilon"], plan["delta"], further=further
-    )
-
-
-REUSE = (False, GATE)
-"""What earlier answers may do for later queries."""
+    classes = len(facts["classes"]) or _ANY
+    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further)
 
 
 def one_run_of_each(
     audit: IndKNNAudit, canaries: int, confidence: float, progress: Progress | None = None
 ) -> list[OneRunResult]:
-    """Audit one interaction of each kind of reuse, with versions broken on purpose.
-
-    Parameters
-    ----------
-    audit : IndKNNAudit
-        The classifier.
-    canaries : int
-        In each, 8 to 500.
-    confidence : float
-        Of the bounds, 0 < confidence < 1.
-    progress : callable, optional
-        Called with 1 after each.
-    """
+    """Audit one interaction of each kind of reuse; `progress` is called with 1 after each."""
     results = []
-    for reuse in REUSE:
+    for reuse in (False, GATE):
         results.append(
             one_run(audit, reuse=reuse, canaries=canaries, confidence=confidence, damages=DAMAGES)
         )
@@ -260,9 +228,7 @@ def run_trials(
     return carry_out_all(built, 60 * minutes, confidence, progress=progress)
 
 
-# ----------------------------------------------------------------
-# What a release checker can tell of a model: protected and with which epsilon, or not.
-
+# ---------------------------------------------------------------- what can be told of a model
 
 PROTECTED, UNPROTECTED, UNKNOWN = "protected", "unprotected", "unknown"
 
@@ -315,7 +281,9 @@ def inspect_model(model: Any) -> ModelInspection:
     'unprotected'
     """
     if isinstance(model, Pipeline):
-        return _worst_of([inspect_model(step) for _, step in model.steps])
+        found = [inspect_model(step) for _, step in model.steps]
+        order = [UNPROTECTED, UNKNOWN, PROTECTED]
+        return min(found, key=lambda inspection: order.index(inspection.verdict))
     if isinstance(model, NeighborsBase):
         return ModelInspection(
             UNPROTECTED, True, None, None,
@@ -347,8 +315,3 @@ def _guarantee_of(model: Any) -> Guarantee | None:
     except NotFittedError:
         return None
     return guarantee if isinstance(guarantee, Guarantee) else None
-
-
-def _worst_of(inspections: list[ModelInspection]) -> ModelInspection:
-    order = [UNPROTECTED, UNKNOWN, PROTECTED]
-    return min(inspections, key=lambda inspection: order.index(inspection.verdict))

@@ -31,9 +31,7 @@ from vicinal.errors import InvalidInput
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import IndKNNPlan
 
-# ----------------------------------------------------------------
-# What two samples of scores prove: lower bounds that hold at a stated confidence.
-
+# ---------------------------------------------------------------- what two samples of scores prove
 
 CHOOSING = 0.2
 """Share of the scores that chooses the test; they are not counted."""
@@ -58,15 +56,9 @@ _EVEN_FAILURE = 0.2  # the tail of equal coins is the heavier one from a coin ab
 class RateBounds:
     """A test of the subject's presence, and bounds on its two rates that hold together.
 
-    Attributes
-    ----------
-    power : float
-        Lower bound on the rate at which presence is recognised.
-    false_alarms : float
-        Upper bound on the rate at which it is claimed of the world without the subject.
-    even : bool
-        Whether only the difference of both rates is bounded: they stand for the pair with equal
-        errors, which is what proves least of all pairs with this difference.
+    Presence is recognised at a rate of at least `power`, and claimed of the world without the
+    subject at a rate of at most `false_alarms`. If `even`, only the difference of both rates is
+    bounded: they stand for the pair with equal errors, which proves least of all such pairs.
     """
 
     power: float
@@ -103,19 +95,8 @@ def rate_bounds(
 ) -> RateBounds:
     """Return bounds on the rates of the test that looks best on a first part of the scores.
 
-    Parameters
-    ----------
-    present, absent : float64 (n,), (m,)
-        Scores of independent runs in the worlds with and without the subject.
-    confidence : float
-        Probability that both bounds hold, at least; 0 < confidence < 1.
-    worth : callable
-        What a test is chosen by, given bounds made of the first part.
-
-    Raises
-    ------
-    InvalidInput
-        For fewer than :data:`LEAST` scores of a world, or a score that is not finite.
+    Of independent runs in the worlds with and without the subject, (n,) and (m,). Both bounds hold
+    at the confidence. A test is chosen by its `worth`, given bounds made of the first part.
     """
     confidence = _checks.real("confidence", confidence, above=0, below=1)
     for scores in (present, absent):
@@ -183,13 +164,6 @@ def visible_mu(claim: float, runs: int, confidence: float, power: float = 0.95) 
 
     For thresholds half-way, where both errors are equally rare. It is the power of the audit, not
     a bound on anything.
-
-    Parameters
-    ----------
-    claim : float
-        The claimed mu.
-    runs : int
-        Runs of each world.
     """
     counted = 2 * max(1, runs - math.ceil(CHOOSING * runs))
     low, high = claim, claim + 40.0
@@ -259,17 +233,7 @@ class Claim(ABC):
 
 @dataclass(frozen=True)
 class GaussianClaim(Claim):
-    """A mu-GDP mechanism, but for a share of delta that its grid may use up.
-
-    Attributes
-    ----------
-    shift : float
-        mu.
-    delta : float
-        The delta of the whole claim.
-    slack : float
-        What the grid may add to any power.
-    """
+    """A mu-GDP mechanism of mu = `shift`, whose grid may add `slack`, of `delta`, to any power."""
 
     shift: float
     delta: float
@@ -378,18 +342,7 @@ def gaussian_claim(settings: IndKNNPlan, share: float = 1.0) -> GaussianClaim:
 
 
 class PlanClaim(Claim):
-    """What `vicinal account` says of a plan: its privacy loss distribution, at every epsilon.
-
-    Parameters
-    ----------
-    plan : mapping
-        The JSON of a plan without private votes.
-
-    Raises
-    ------
-    InvalidInput
-        If a release of the plan has no dominating pair.
-    """
+    """What `vicinal account` says of a plan: its privacy loss distribution, at every epsilon."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self._plan = Plan.from_dict(plan)

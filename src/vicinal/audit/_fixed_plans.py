@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +40,8 @@ _PASSES = 1 << 22  # queries that one fitted classifier is planned for
 class AnswerLaw:
     """The law of one answer in both worlds.
 
-    - `votes`, `moved`, float64 (c,): votes without the subject, and what it adds where it takes
-      part.
-    - `gamma`: how likely it takes part.
-    - `sigma`: noise on every vote.
-    - `label_only`: whether only the first class's winning or not is seen, of two classes.
-    - `screen`: threshold and noise of the screening.
+    The subject adds `moved` (c,) to `votes` (c,) where it takes part, with chance `gamma`. Of
+    labels alone it is seen whether the first of two classes won. `screen`: threshold and noise.
     """
 
     votes: Floats
@@ -93,10 +88,7 @@ def _coin_ratio(happened: Bools, absent: float, present: float) -> Floats:
 class FixedPlanTrial(AuditTrial):
     """A plan of a few queries, carried out by one data set thousands of times.
 
-    - `classifier`: with the plan of one run, not fitted.
-    - `law`: of one answer.
-    - `world`: where the subject stands.
-    - `broken`: broken versions to try as well, by name.
+    `classifier`: with the plan of one run, not fitted. `broken`: names of versions to try as well.
     """
 
     def __init__(self, classifier: Any, law: AnswerLaw, world: str, *broken: str) -> None:
@@ -142,12 +134,10 @@ class PrivateKNNTrial(FixedPlanTrial):
     """Everybody says class 1, the subject stands next to the query and says class 0."""
 
     mechanism = "Private-kNN"
-    records = 3
-    """Records of the subject, which count as one."""
 
     def _fit(self, classifier: Any, present: bool) -> Any:
         others = _crowd(classifier)
-        own = self.records if present else 0
+        own = 3 if present else 0  # records, which count as one subject
         places = np.arange(1, own + others + 1)[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [own, others])
         ids = np.concatenate([np.zeros(own, dtype=int), 1 + np.arange(others)])
@@ -157,16 +147,11 @@ class PrivateKNNTrial(FixedPlanTrial):
         return fitted
 
     def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
-        return answers_at_origin(fitted, size)
-
-
-def answers_at_origin(fitted: Any, size: int) -> tuple[Bools, AnyArray]:
-    """Return which queries at the origin pass, and what Private-kNN answers to those."""
-    release = fitted._release
-    release._planned.note_releases(size)
-    fitted.n_asked_ += size
-    passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
-    return np.asarray(passed), answers
+        release = fitted._release
+        release._planned.note_releases(size)
+        fitted.n_asked_ += size
+        passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
+        return np.asarray(passed), answers
 
 
 def _crowd(classifier: Any) -> int:
@@ -181,59 +166,36 @@ def _crowd(classifier: Any) -> int:
     return others
 
 
-def _unanimous(
-    k: int,
-    gamma: float,
-    sigma: float,
-    world: str,
-    broken: Sequence[str],
-    delta: float,
-    *,
-    n_queries: int = 1,
-    label_only: bool = False,
-    screen: tuple[float, float] | None = None,
-) -> PrivateKNNTrial:
+_SCREENS = {"screening": (2 - 1.5 * _SIGMA, _SIGMA), "screened": (2 - 1.5 * 1.5, 1.5)}
+"""Thresholds and noise of screenings that k = 2 unanimous neighbours pass now and then."""
+
+_PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
+    "votes": ("votes, sampled at {gamma:g}, subject next", 2, _SIGMA,
+         ("noise halved", "everybody sampled", "subjects forgotten")),
+    "all": ("votes, everybody takes part", 3, 2.0, ("drawn with replacement", "noise halved")),
+    "labels": ("labels, one neighbour", 1, _SIGMA, ("everybody sampled",)),
+    # Answers have noise that hides all.
+    "screening": ("screening, unanimous neighbours", 2, 1e6, ("everybody sampled",)),
+    "screened": ("screening, then votes of what passed", 2, _SIGMA,
+                 ("noise halved", "everybody sampled")),
+}  # fmt: skip
+"""World, k, noise on votes, and broken versions of each attack."""
+
+
+def private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on k neighbours who say class 1, one of whom the subject takes away."""
+    world, k, sigma, broken = _PRIVATE_KNN[attack]
+    gamma = 1.0 if attack == "all" else gamma
+    label_only, screen = attack == "labels", _SCREENS.get(attack)
     threshold, sigma_screen = screen or (None, None)
     classifier = PrivateKNNClassifier(
         range(2), k, gamma, sigma_votes=sigma, sigma_screen=sigma_screen, threshold=threshold,
-        n_queries=n_queries, delta=delta, release="label" if label_only else "votes",
+        n_queries=2 if attack == "votes" else 1, delta=delta,
+        release="label" if label_only else "votes",
     )  # fmt: skip
     votes, moved = np.array([0.0, float(k)]), np.array([1.0, -1.0])
     law = AnswerLaw(votes, moved, gamma, sigma, label_only, screen)
-    return PrivateKNNTrial(classifier, law, world, *broken)
-
-
-def private_knn_votes(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on votes of sampled neighbours."""
-    broken = "noise halved", "everybody sampled", "subjects forgotten"
-    world = f"votes, sampled at {gamma:g}, subject next"
-    return _unanimous(2, gamma, _SIGMA, world, broken, delta, n_queries=2)
-
-
-def private_knn_without_sampling(delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on votes where everybody takes part."""
-    broken = "drawn with replacement", "noise halved"
-    return _unanimous(3, 1.0, 2.0, "votes, everybody takes part", broken, delta)
-
-
-def private_knn_labels(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on labels of one neighbour."""
-    world = "labels, one neighbour"
-    return _unanimous(1, gamma, _SIGMA, world, ["everybody sampled"], delta, label_only=True)
-
-
-def private_knn_screening(gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on what a screening lets pass; answers have noise that hides all."""
-    world, screen = "screening, unanimous neighbours", (2 - 1.5 * _SIGMA, _SIGMA)
-    return _unanimous(2, gamma, 1e6, world, ["everybody sampled"], delta, screen=screen)
-
-
-def private_knn_screened(delta: float = 1e-5) -> PrivateKNNTrial:
-    """Return the attack on a screening and the votes of what it lets pass, both telling."""
-    world, screen = "screening, then votes of what passed", (2 - 1.5 * 1.5, 1.5)
-    broken = "noise halved", "everybody sampled"
-    return _unanimous(2, 0.15, _SIGMA, world, broken, delta, screen=screen)
+    return PrivateKNNTrial(classifier, law, world.format(gamma=gamma), *broken)
 
 
 # ---------------------------------------------------------------- PATE

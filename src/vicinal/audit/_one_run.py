@@ -15,17 +15,13 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from vicinal import _checks
-from vicinal._arrays import Floats
+from vicinal._arrays import Bools, Floats
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._schedule import AuditFinding, ControlResult
 from vicinal.audit._visits import HONEST, MOST, Damage, Universes, universes
 from vicinal.mechanisms import public_draws
 from vicinal.predictors import IndKNNClassifier
 from vicinal.testing import charged_block, draw_from, refill
-
-# ----------------------------------------------------------------
-# One interaction, many canaries: what its guesses prove about epsilon, and about mu.
-
 
 _BISECTIONS = 60
 _LARGEST = 60.0
@@ -36,13 +32,7 @@ Tradeoff = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class Guesses:
-    """What came of guessing coins.
-
-    Attributes
-    ----------
-    canaries, guessed, right : int
-        m, r and v.
-    """
+    """What came of guessing coins: of m canaries r were guessed, v of them right."""
 
     canaries: int
     guessed: int
@@ -68,17 +58,13 @@ def dp_tradeoff(epsilon: float, delta: float) -> Tradeoff:
     return lambda power: max(0.0, (power - delta) / factor, 1 - delta - factor * (1 - power))
 
 
-def chance_under_mu(guesses: Guesses, mu: float) -> float:
-    """Return a bound on the chance of guessing so well against a mu-GDP mechanism."""
-    return chance_under_tradeoff(guesses, lambda power: float(ndtr(ndtri(power) - mu)))
+def mu_tradeoff(mu: float) -> Tradeoff:
+    """Return the least false alarms at each power against a mu-GDP mechanism."""
+    return lambda power: float(ndtr(ndtri(power) - mu))
 
 
 def chance_under_tradeoff(guesses: Guesses, tradeoff: Tradeoff) -> float:
-    """Return a bound on the chance of guessing so well against a trade-off curve.
-
-    `guesses`: what came of it. `tradeoff`: the inverse of the largest power: the least false alarms
-    at which a power can be had.
-    """
+    """Return a bound on the chance of guessing so well against a trade-off curve."""
     low, high = 0.0, 1.0
     if _fits(guesses, 1.0, tradeoff):
         return 1.0
@@ -118,9 +104,7 @@ def epsilon_from_guesses(guesses: Guesses, delta: float, confidence: float) -> f
 def mu_from_guesses(guesses: Guesses, confidence: float) -> float:
     """Return a lower bound on mu at a confidence of 0 < `confidence` < 1."""
     failure = 1 - _checks.real("confidence", confidence, above=0, below=1)
-    return _largest_refuted(
-        lambda mu: not _fits(guesses, failure, lambda power: float(ndtr(ndtri(power) - mu)))
-    )
+    return _largest_refuted(lambda mu: not _fits(guesses, failure, mu_tradeoff(mu)))
 
 
 def _largest_refuted(refuted: Callable[[float], bool]) -> float:
@@ -209,10 +193,11 @@ def one_run(
     start = time.monotonic()
     guesses = _guessed(_scores(audit, reuse, canaries, damage), share)
     claim = audit.budget_mu("votes")
-    controls = tuple(
-        _control(name, _guessed(_scores(audit, reuse, canaries, broken), 1.0), claim, confidence)
-        for name, broken in damages.items()
-    )
+    controls = []
+    for name, broken in damages.items():
+        every = _guessed(_scores(audit, reuse, canaries, broken), 1.0)
+        proved = mu_from_guesses(every, confidence)
+        controls.append(ControlResult(name, proved > claim, proved, claim, runs=1, seconds=0.0))
     return OneRunResult(
         mechanism="Ind-KNN votes, one run",
         world=f"{canaries} canaries, each spends all on one answer; reuse: {reuse or 'none'}",
@@ -224,27 +209,23 @@ def one_run(
         delta=audit.delta,
         confidence=confidence,
         seconds=time.monotonic() - start,
-        controls=controls,
+        controls=tuple(controls),
     )
-
-
-def _control(name: str, guesses: Guesses, claim: float, confidence: float) -> ControlResult:
-    lower = mu_from_guesses(guesses, confidence)
-    return ControlResult(name, lower > claim, lower, claim, runs=1, seconds=0.0)
 
 
 def _scores(
     audit: IndKNNAudit, reuse: bool | str, canaries: int, damage: Damage
 ) -> tuple[Floats, np.ndarray]:
     """Return the attacker's score of every canary, 0 to 1 or so, and the coins."""
-    world, parameters = _canary_world(audit, canaries)
+    world = universes([(1.0, 0)] * audit.records, [(0.9, 1)], count=canaries)
+    parameters = audit.parameters(canaries, "votes")
     coins = public_draws().integers(0, 2, canaries) > 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         means = [
             block.sums / block.release.scales[:, None]
             for block in (
-                charged_block(_fitted(parameters, world, np.full(canaries, there)), world.queries)
+                charged_block(_fitted(parameters, world, there), world.queries)
                 for there in (False, True)
             )
         ]
@@ -269,20 +250,12 @@ def _likelihood_ratios(votes: Floats, absent: Floats, present: Floats) -> Floats
     return np.where(np.isnan(gain), 0.5, gain)
 
 
-def _canary_world(audit: IndKNNAudit, canaries: int) -> tuple[Universes, Mapping[str, Any]]:
-    world = universes([(1.0, 0)] * audit.records, [(0.9, 1)], count=canaries)
-    return world, audit.parameters(canaries, "votes")
-
-
-def _fitted(parameters: Mapping[str, Any], world: Universes, coins: np.ndarray) -> IndKNNClassifier:
+def _fitted(
+    parameters: Mapping[str, Any], world: Universes, coins: Bools | bool
+) -> IndKNNClassifier:
     """Return a classifier of everybody and of the canaries whose coin came up."""
-    victims = world.victims
-    chosen = coins[victims.subjects]
-    people = world.others.and_(
-        type(victims)(victims.X[chosen], victims.y[chosen], victims.subjects[chosen])
-    )
     classifier = IndKNNClassifier(**parameters, interactions="public")
-    return classifier.fit(people.X, people.y, people.subjects, public=world.public)
+    return classifier.fit(*world.people(coins), public=world.public)
 
 
 def _guessed(scored: tuple[Floats, np.ndarray], share: float) -> Guesses:

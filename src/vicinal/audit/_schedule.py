@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -23,26 +23,15 @@ from vicinal.accounting import gdp_epsilon
 from vicinal.audit._claims import LEAST, Claim, RateBounds, rate_bounds, visible_mu
 from vicinal.audit._visits import HONEST, Damage
 
-# ----------------------------------------------------------------
-# Two worlds that an attacker must tell apart, and what many runs of them prove.
-
-
 CONFIDENCE = 1 - 1e-6
 """Of every bound, unless another one is asked for."""
 
 
 class AuditTrial(ABC):
-    """One attack on one mechanism: made-up worlds with and without a subject.
+    """One attack on one `mechanism`: a made-up `world` with and without a subject.
 
-    The mechanism is the installed one with its real noise, unless a damage says otherwise. Worlds
-    are made of public things alone.
-
-    Attributes
-    ----------
-    mechanism, world : str
-        What is attacked, and where the subject stands.
-    claim : Claim
-        What the mechanism promises in these worlds.
+    The mechanism is the installed one with its real noise, unless a damage says otherwise; `claim`
+    is what it promises in these worlds, which are made of public things alone.
     """
 
     mechanism: str
@@ -57,14 +46,12 @@ class AuditTrial(ABC):
 
     def controls(self) -> Mapping[str, AuditTrial]:
         """Return the same attack on broken versions, by what is broken."""
-        return {name: self._broken(damage) for name, damage in self._damages.items()}
-
-    def _broken(self, damage: Damage) -> Self:
-        """Return this attack on a broken version, with the claim that is known already."""
-        other = copy.copy(self)
-        other._damages, other._damage = {}, damage
-        other._prepare()
-        return other
+        versions = {}
+        for name, damage in self._damages.items():
+            other = versions[name] = copy.copy(self)  # with the claim that is known already
+            other._damages, other._damage = {}, damage
+            other._prepare()
+        return versions
 
     def _prepare(self) -> None:  # noqa: B027 (most have nothing to prepare)
         """Work out what the scores of this version need."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
 from vicinal.testing import (
     ChargedBlock,
+    World,
     charged_block,
     draw_from,
     forget_departed,
@@ -24,8 +25,7 @@ from vicinal.testing import (
     weak_noise,
 )
 
-# ----------------------------------------------------------------
-# Versions broken on purpose: what an audit must catch, as objects that replace honest ones.
+# ---------------------------------------------------------------- versions broken on purpose
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,7 @@ class Heads(BernoulliSource):
         return np.ones(size, dtype=np.bool_)
 
 
-# ----------------------------------------------------------------
-# Two worlds, many times over in one data set: universes that do not see one another.
-
+# ---------------------------------------------------------------- universes apart from each other
 
 Placed = tuple[float, Any]
 """A record: its similarity to the universe's query, and its label, number, or row of them."""
@@ -101,35 +99,20 @@ REFERENCE = 0.8
 
 
 @dataclass(frozen=True)
-class People:
-    """Records, labels and subject ids, in that order as ``fit`` takes them."""
-
-    X: Floats
-    y: AnyArray
-    subjects: Ints
-
-    def and_(self, others: People) -> People:
-        """Return these people and `others`."""
-        return People(
-            np.concatenate([self.X, others.X]),
-            np.concatenate([self.y, others.y]),
-            np.concatenate([self.subjects, others.subjects]),
-        )
-
-
-@dataclass(frozen=True)
 class Universes:
     """`count` universes: the subjects at risk, other people, reference points and queries."""
 
     count: int
-    victims: People
-    others: People
+    victims: World
+    others: World
     public: Floats
     queries: Floats
 
-    def people(self, present: bool) -> People:
-        """Return everybody of one world."""
-        return self.others.and_(self.victims) if present else self.others
+    def people(self, present: Bools | bool) -> World:
+        """Return everybody of a world: all victims, none, or those marked (n_victims,)."""
+        chosen = np.broadcast_to(present, self.count)[self.victims.subjects]
+        parts = zip(self.others, self.victims, strict=True)
+        return World(*(np.concatenate([other, victim[chosen]]) for other, victim in parts))
 
 
 @lru_cache(maxsize=4)
@@ -152,31 +135,21 @@ def universes(
 ) -> Universes:
     """Lay out `count` equal universes.
 
-    - `victim`, sequence of (cosine, label): the records of the one subject at risk.
-    - `others`, sequence of (cosine, label): records of other people of a universe, a subject each;
-      at least one.
-    - `rounds`: how often each universe is asked; all universes are asked once before any is asked
-      twice.
-    - `count`: at most :data:`MOST`.
+    `victim` and `others` are records as (cosine, label): those of the one subject at risk, and at
+    least one of other people, a subject each. In each of `rounds` all universes are asked once.
     """
     return Universes(
         count,
-        _people(count, victim, lambda _: np.arange(count)),
-        _people(count, others, lambda i: np.arange(count) + (i + 1) * count),
+        _placed(count, victim, np.tile(np.arange(count), len(victim))),
+        _placed(count, others, count + np.arange(len(others) * count)),
         directions(count, REFERENCE),
         np.tile(directions(count, 1.0), (rounds, 1)),
     )
 
 
-def _people(count: int, records: Sequence[Placed], ids: Callable[[int], Ints]) -> People:
-    return People(
-        np.concatenate([directions(count, cosine) for cosine, _ in records]),
-        np.repeat(np.array([label for _, label in records]), count, axis=0),
-        np.concatenate([ids(i) for i in range(len(records))]),
-    )
-
-
-Estimator = IndKNNEstimator
+def _placed(count: int, records: Sequence[Placed], ids: Ints) -> World:
+    places = np.concatenate([directions(count, cosine) for cosine, _ in records])
+    return World(places, np.repeat(np.array([label for _, label in records]), count, axis=0), ids)
 
 
 REPEATS = 32
@@ -187,19 +160,15 @@ REPEATS = 32
 class Visits:
     """One data set of universes behind an estimator, asked round after round.
 
-    - `parameters`: of the estimator.
-    - `world`: who is there, and what is asked.
-    - `rounds`: how often every universe is asked.
-    - `returns`: whether the subjects at risk leave and come back between rounds.
-    - `estimator`: what is asked.
-    - `repeats`: runs that share one pass of charging.
+    With `returns` the subjects at risk leave and come back between rounds. So many `repeats` share
+    one pass of charging.
     """
 
     parameters: Mapping[str, Any]
     world: Universes
     rounds: int
     returns: bool = False
-    estimator: type[Estimator] = IndKNNClassifier
+    estimator: type[IndKNNEstimator] = IndKNNClassifier
     repeats: int = REPEATS
 
     @property
@@ -240,7 +209,7 @@ class Visits:
                 blocks.append(charged_block(classifier, self.world.queries))
         return blocks
 
-    def fitted(self, present: bool, damage: Damage = HONEST) -> Estimator:
+    def fitted(self, present: bool, damage: Damage = HONEST) -> IndKNNEstimator:
         """Return an estimator of one world, broken as `damage` says."""
         people = self.world.people(present)
         subjects = None if damage.forgets_subjects else people.subjects
@@ -250,7 +219,7 @@ class Visits:
             draw_from(classifier, damage.noise())
         return classifier
 
-    def _between_rounds(self, classifier: Estimator, present: bool, damage: Damage) -> None:
+    def _between_rounds(self, classifier: IndKNNEstimator, present: bool, damage: Damage) -> None:
         if damage.skips_charges:
             refill(classifier)
         if not self.returns:

@@ -35,12 +35,7 @@ _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 
 
 class UniversesTrial(AuditTrial):
-    """An attack on universes, of the installed version and of broken ones.
-
-    - `visits`: the worlds.
-    - `world`: where the subject stands, in words.
-    - `damages`: broken versions to try as well, by name.
-    """
+    """An attack on universes; `world` says where the subject stands, `damages` what to break."""
 
     def __init__(self, visits: Visits, world: str, damages: Mapping[str, Damage]) -> None:
         self.world = world
@@ -152,9 +147,7 @@ def chances_of_first(votes: Floats) -> Floats:
     return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
 
 
-# ----------------------------------------------------------------
-# Audits of noisy gradients: NoisySGD, and the private model that Ind-KNN trains in `fit`.
-
+# ---------------------------------------------------------------- noisy gradients
 
 RUNS = 256
 """Subjects at risk in one release."""
@@ -170,7 +163,7 @@ _ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
 """Direction of the gradient of a record with label 0 at weights 0, in its row."""
 
 
-def lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> SubjectRows:
+def _lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> SubjectRows:
     """Return subjects with `records` equal records each, on a feature of their own; or none."""
     count = RUNS if present else 0
     rows = np.repeat(UNIT * np.eye(RUNS, dtype=np.float32)[:count], records, axis=0)
@@ -180,11 +173,7 @@ def lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> 
 
 
 class NoisySGDTrial(AuditTrial):
-    """Gradients of sampled batches, each subject alone.
-
-    `gamma`, `sigma`: sampling rate and noise multiplier. `steps`: gradients of one run. `delta`: of
-    the claim.
-    """
+    """Gradients of sampled batches, each subject alone; `steps` of them are one run."""
 
     mechanism = "NoisySGD"
     world = "gradients of one subject, alone in its batch"
@@ -198,7 +187,7 @@ class NoisySGDTrial(AuditTrial):
         self.claim = PlanClaim({"delta": delta, "releases": [release]})
 
     def play(self, present: bool) -> Floats:
-        people = lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
+        people = _lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
         gradient = NoisyGradient(
             people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
             ReleaseCounter(self._steps, "steps"), self._damage.noise(),
@@ -215,8 +204,7 @@ class NoisySGDTrial(AuditTrial):
 class PrivateModelTrial(AuditTrial):
     """Gradients that Ind-KNN trains its private model by, charged to each subject.
 
-    `parameters`: of :class:`~vicinal.predictors.IndKNNClassifier`. `share`: of every budget, which
-    training may take: that is all that it may show.
+    A training may take, and so show, a `share` of every budget.
     """
 
     mechanism = "Ind-KNN private model"
@@ -230,7 +218,7 @@ class PrivateModelTrial(AuditTrial):
         self.claim = gaussian_claim(settings, share)
 
     def play(self, present: bool) -> Floats:
-        people = lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
+        people = _lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
         sigma = math.sqrt(_STEPS / (2 * self._share * self._budget))
         gradient = IndividualGradient(
             people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, self._damage.noise(),
@@ -246,11 +234,8 @@ class PrivateModelTrial(AuditTrial):
         return total.ravel()
 
 
-# ----------------------------------------------------------------
-# What a published student gives away of the one person who may be in the private records.
+# ---------------------------------------------------------------- published students
 
-
-_STEPS = 10
 _POOL, _WIDTH = 6, 16  # public examples; the first is the query, two others have public labels
 
 
@@ -265,21 +250,18 @@ class StudentTrial(LabelsTrial):
     def play(self, present: bool) -> Floats:
         labels = self._visits.answers(present, self._damage).reshape(self._visits.rounds, -1)
         kinds, which = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
-        return np.array([self._sureness(kind) for kind in kinds.T])[which.ravel()]
-
-    def _sureness(self, labels: Ints) -> float:
-        kind = labels.tobytes()
-        if kind not in self._known:
-            self._known[kind] = sureness(labels)
-        return self._known[kind]
+        for kind in kinds.T:
+            if kind.tobytes() not in self._known:
+                self._known[kind.tobytes()] = _sureness(kind)
+        return np.array([self._known[kind.tobytes()] for kind in kinds.T])[which.ravel()]
 
 
-def sureness(labels: Ints) -> float:
+def _sureness(labels: Ints) -> float:
     """Return how sure a student of these labels of one query, (q,), is of the first of two."""
     from vicinal.students import Recipe, train_student
 
     pool = public_draws(0).normal(size=(_POOL, _WIDTH)).astype(np.float32)
     rows = np.concatenate([np.zeros(len(labels), dtype=int), [1, 2]])
-    recipe = Recipe(network="mlp", method="plain", steps=_STEPS, labelled=8, unlabelled=2)
+    recipe = Recipe(network="mlp", method="plain", steps=10, labelled=8, unlabelled=2)
     student = train_student(pool, rows, [*labels.tolist(), 0, 1], [0, 1], recipe)
     return float(student.predict_proba(pool[:1])[0, 0])

@@ -14,7 +14,13 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
-from vicinal.engine import asked_of, expected_neighbors, fitting_neighbors
+from vicinal.engine import (
+    ReferenceUsage,
+    asked_of,
+    expected_neighbors,
+    fitting_neighbors,
+    planned_multiplier,
+)
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
     LEAST_PUBLIC,
@@ -319,13 +325,22 @@ class IndKNNPlan(Settings, VotingParameters):
             return math.ceil(self.model_rule.asked * self.n_queries)
         return asked_of(self.n_queries) if self.gated else self.n_queries
 
-    def neighbors(self, n_records: int, reference: Reference | None, budget: float) -> int:
-        """Return k for the `budget` of a record, where it is not given."""
-        numbers = n_records, self.n_asked, budget, self.target.n_groups
+    def neighbors(self, reference: Reference | None, budget_share: float) -> int:
+        """Return k for this share of budgets, where it is not given."""
+        budget = budget_share * self.affordable()
+        numbers = self.size, self.n_asked, budget, self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
-            return expected_neighbors(*numbers, n_records, per_noise=per_noise)
+            return expected_neighbors(*numbers, self.size, per_noise=per_noise)
         return fitting_neighbors(reference, *numbers, per_noise)
+
+    def multiplier(self, usage: ReferenceUsage, count: float, budget_share: float) -> float:
+        """Return the noise that this share of budgets can pay for, at a `count` of neighbours."""
+
+        def affordable(shift: float) -> float:
+            return budget_share * self.affordable(shift)
+
+        return planned_multiplier(usage, self.size, self.n_asked, count, affordable)
 
     @property
     def even_noise(self) -> bool:

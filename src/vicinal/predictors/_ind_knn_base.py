@@ -24,7 +24,7 @@ from vicinal.planning import (
     plan_engine,
 )
 from vicinal.predictors import _inputs as inputs
-from vicinal.predictors._guarantee_display import GuaranteeDisplay
+from vicinal.predictors._fixed_plan import GuaranteeDisplay
 from vicinal.targets import PublicSurroundings, check_enough
 
 _LOOKED_AT = 256
