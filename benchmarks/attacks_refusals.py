@@ -17,7 +17,7 @@ import numpy as np
 from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, PrivateKNNRelease
-from vicinal.planning import PublicFacts
+from vicinal.planning import EnginePlanner
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -110,14 +110,14 @@ def _sizes() -> str:
     """Fit, and be refused after the noisy size was drawn, again and again; count the sizes."""
     told: list[int] = []
 
-    def refused(facts: PublicFacts) -> None:
-        told.append(facts.n_records)
+    def refused(planner: EnginePlanner) -> None:
+        told.append(planner.plan.size)
         raise InvalidInput("refused")
 
     tired = IndKNNClassifier(range(3), n_neighbors=40, noise_multiplier=1.5)
     with (
         patch("vicinal.mechanisms._interactions.REGISTRY._entries", []),
-        patch.object(PublicFacts, "radius", refused),
+        patch.object(EnginePlanner, "radius", refused),
     ):
         for _ in range(30):
             with suppress(InvalidInput):

@@ -258,16 +258,16 @@ def test_a_fit_that_fails_late_leaves_the_classifier_as_it_was(monkeypatch):
 @counts
 def test_refused_fits_tell_one_noisy_size(monkeypatch):
     """Fails if every refused fit draws a size anew: their mean is the size."""
-    from vicinal.planning import PublicFacts
+    from vicinal.planning import EnginePlanner
 
     sizes = []
-    radius = PublicFacts.radius
+    radius = EnginePlanner.radius
 
     def refused(facts):
-        sizes.append(facts.n_records)
+        sizes.append(facts.plan.size)
         raise InvalidInput("late")
 
-    monkeypatch.setattr(PublicFacts, "radius", refused)
+    monkeypatch.setattr(EnginePlanner, "radius", refused)
     for _ in range(5):
         with pytest.raises(InvalidInput):
             fitted(ind_knn(n_records=None))
@@ -276,7 +276,7 @@ def test_refused_fits_tell_one_noisy_size(monkeypatch):
         fitted(ind_knn(n_records=None), X[1:], Y[1:])
     with pytest.raises(PrivacyRefused):
         fitted(ind_knn())  # which would not pay for the size
-    monkeypatch.setattr(PublicFacts, "radius", radius)
+    monkeypatch.setattr(EnginePlanner, "radius", radius)
     found = fitted(ind_knn(n_records=None))
     assert found.n_records_ == sizes[0]
     assert (found._shard.ledger.remaining < UNITS).all()

@@ -106,7 +106,7 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     assert fitted.model_share_ == share
     assert fitted._model.model.kernel is not None
     choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
-    assert choice.n_asked == fitted._engine.model_gate._planned == 20
+    assert choice.plan.n_asked == fitted._engine.model_gate._planned == 20
     assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
     assert beside.model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
     same = beside.model.prior.argmax(axis=1) == fitted._model.prior(R).argmax(axis=1)

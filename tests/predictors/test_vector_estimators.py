@@ -8,7 +8,6 @@ from literal import LiteralIndKNN, cosine_steps
 from vicinal import IndKNNClassifier, IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import IndKNNPlan
-from vicinal.targets import NumberAnswers
 
 N, D, Q = 60, 5, 25
 
@@ -296,10 +295,10 @@ def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     settings = settings_of(**TYPICAL)
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])
     sums = 1e6 * settings.target.encode(y, 4).dense()
-    found = NumberAnswers.of(settings.target, sums, np.full(4, 1e-3))
+    found = settings.target.answers(sums, np.full(4, 1e-3))
     np.testing.assert_allclose(found.means[:, 0], y, rtol=1e-6)
     plain = settings_of(bounds=(500, 300_000), scale="log")
-    wide = NumberAnswers.of(plain.target, 1e6 * plain.target.encode(y, 4).dense(), np.full(4, 1e-3))
+    wide = plain.target.answers(1e6 * plain.target.encode(y, 4).dense(), np.full(4, 1e-3))
     # Noise is planned smaller by the typical length.
     ratios = settings.target.typical_length * found.errors / wide.errors
     assert ratios[1] < 0.75

@@ -35,9 +35,7 @@ def test_wilson_interval_has_the_published_values(correct, total, low, high):
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=5e-5)
 
 
-@pytest.mark.parametrize(
-    "arguments", [(1, 0), (3, 2), (-1, 2), (1, 2, 0.0), (1, 2, 1.0), (1, 2, math.nan), (0.5, 2)]
-)
+@pytest.mark.parametrize("arguments", [(1, 0), (3, 2), (-1, 2), (0.5, 2)])
 def test_wilson_interval_refuses(arguments):
     with pytest.raises(InvalidInput):
         wilson_interval(*arguments)
@@ -223,6 +221,6 @@ def test_methods_find_clusters(trial):
 
 def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
     told = []
-    swept = _demo.sweep(trial, (2.0, 8.0), 1e-5, told.append)
+    swept = _demo.compare(trial, 1e-5, lambda *_: told.append, (2.0, 8.0))
     assert len(swept.default) == 2
     assert told == [50, 50]

@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("starlette")
 
-from vicinal.serving._metrics import Metrics
 from vicinal.serving._settings import ServiceSettings
-from vicinal.serving._state import RequestBatcher
+from vicinal.serving._state import Metrics, RequestBatcher
 from vicinal.store import Query
 
 

@@ -1,6 +1,6 @@
 """The samples behind the console's plot: bounded, and without repetitions."""
 
-from vicinal.serving._metrics import MOST, UsageLog
+from vicinal.serving._state import MOST, UsageLog
 
 
 def test_equal_samples_are_kept_with_their_begin_and_end():

@@ -17,17 +17,17 @@ from vicinal.features import HOGFeatures
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
 from vicinal import students  # noqa: E402 (after the skip)
-from vicinal.students._augment import (  # noqa: E402  # noqa: E402
+from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
+from vicinal.students._networks import NETWORKS, build  # noqa: E402
+from vicinal.students._student import Preprocessing, with_digest  # noqa: E402
+from vicinal.students._training import (  # noqa: E402  # noqa: E402
     AUGMENTATIONS,
     DIGITS,
+    METHODS,
     Augmentation,
     divergence,
     virtual_adversarial_loss,
 )
-from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
-from vicinal.students._files import with_digest  # noqa: E402
-from vicinal.students._networks import NETWORKS, build  # noqa: E402
-from vicinal.students._training import METHODS  # noqa: E402
 
 SHAPES = dict.fromkeys(("small", "deep"), (1, 28, 28)) | {"mlp": (12,), "wide": (12,)}
 
@@ -218,7 +218,7 @@ def test_examples_that_are_no_numbers_or_of_another_shape_are_refused(digits, tr
             with pytest.raises(InvalidInput):
                 method(examples)
     with pytest.raises(InvalidInput):
-        students.Preprocessing.of(broken)
+        Preprocessing.of(broken)
 
 
 # ---------------------------------------------------------------- VAT and UDA

@@ -8,8 +8,6 @@ from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.errors import InvalidInput
 from vicinal.targets import _answer_trend
 from vicinal.targets._answer_trend import AnswerTrend, PublicSurroundings, refined
-from vicinal.targets._label_sets import LabelAnswers
-from vicinal.targets._numbers import NumberAnswers
 
 T, D, P = 200, 4, 300
 SLOPE = np.array([[0.4, 0.0], [-0.2, 0.1], [0.0, 0.0], [0.1, 0.3]])
@@ -127,7 +125,7 @@ def test_a_trend_is_made_of_what_was_released_and_costs_nothing():
     model, _ = fitted("number")
     means, errors, shares = model.predict(queries, return_std=True, quantiles=[0.5], trend=True)
     where = model._surroundings(queries)
-    raw = NumberAnswers.of(plain._settings.target, sums.votes, sums.noise)
+    raw = plain._settings.target.answers(sums.votes, sums.noise)
     same = raw.along_trend(where)
     np.testing.assert_array_equal(means, same.means[:, 0])
     np.testing.assert_array_equal(errors, same.errors[:, 0])
@@ -145,7 +143,7 @@ def test_labels_by_a_trend_are_right_more_often():
     assert (by_trend == true).mean() > (plain.predict(queries) == true).mean()
     again, _ = fitted("labels")
     sums = again.query(queries)
-    same = LabelAnswers.of(again._settings.target, sums.votes, sums.noise).along_trend(
+    same = again._settings.target.answers(sums.votes, sums.noise).along_trend(
         again._surroundings(queries)
     )
     np.testing.assert_array_equal(by_trend, same.present)

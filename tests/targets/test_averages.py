@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from vicinal.targets._averages import distribution, quantile
-from vicinal.targets._label_sets import label_vectors
+from vicinal.targets._label_sets import LabelSets
 
 
 @pytest.mark.parametrize("tau", [None, 1.0, 2.5])
 def test_vectors_of_label_sets_are_short_enough(tau):
     sets = np.array([[0, 0, 0, 0], [1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]], dtype=bool)
-    lengths = np.linalg.norm(label_vectors(sets, tau).dense(), axis=1)
+    target = LabelSets.checked({"labels": list("abcd"), "tau": tau})
+    lengths = np.linalg.norm(target.encode(sets, 4).dense(), axis=1)
     assert (lengths <= 1).all()
     assert lengths[-1] == pytest.approx(1, abs=1e-6)
 

@@ -70,7 +70,13 @@ def audit(
 
     if out is not None:
         check_writable(out)
-    facts = None if target is None or not target.is_dir() else _facts(target)
+    facts = None
+    if target is not None and target.is_dir():
+        try:  # it is closed before anything is attacked
+            with opened_at(target) as opened:
+                facts = opened.facts()
+        except StorageFailed as error:
+            raise StorageFailed(f"The store cannot be audited. {error}") from None
     default = _default(target, n_classes=classes, epsilon=epsilon, delta=delta)
     findings: Sequence[audits.AuditFinding]
     if one_run:
@@ -148,15 +154,6 @@ def _trials(
         # A field of the file, not the flag of the same name.
         words = str(error).replace("' parameter", "' field")
         raise InvalidInput(f"The plan {target.name}: {words}") from None
-
-
-def _facts(store: Path) -> dict[str, Any]:
-    """Return what everybody may know of a store; it is closed before anything is attacked."""
-    try:
-        with opened_at(store) as opened:
-            return opened.facts()
-    except StorageFailed as error:
-        raise StorageFailed(f"The store cannot be audited. {error}") from None
 
 
 def _chosen(trials: audits.Trials, only: str | None) -> audits.Trials:

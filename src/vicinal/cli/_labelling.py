@@ -201,7 +201,7 @@ class StudentOptions:
     network: Annotated[
         str | None, Option(help="small or deep; mlp, wide or kernel for vectors.")
     ] = None
-    augmentation: Annotated[str, Option(help="none, digits, clothes or objects.")] = "none"
+    augmentation: Annotated[str, Option(help="none, digits or clothes.")] = "none"
     steps: Annotated[
         int | None,
         Option(help="Steps of training in a round: 800, or 1600 of digits with soft labels."),

@@ -117,13 +117,20 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
 
 def doctor(json: Json = False) -> None:
     """Show versions, processor, engine, memory and file limits, and what to do about them."""
+    from vicinal.neighbours.engines import ENGINES, proven_engines
+
+    proven = proven_engines()
     facts: dict[str, Any] = {
         "vicinal": __version__,
         "python": platform.python_version(),
         "system": platform.platform(),
         "packages": {name: _version(name) for name in PACKAGES},
         "processor": _processor(),
-        "engines": _engines(),
+        "engines": {
+            "int8": _int8_engine(),
+            "proven": proven,
+            "passed_over": [name for name in ENGINES if name not in proven],
+        },
         "free_memory_bytes": _free_memory(),
         "open_files": _open_files(),
     }
@@ -151,14 +158,6 @@ def _int8_engine() -> str:
     from vicinal.neighbours.engines import engine_for
 
     return str(engine_for(neighbours.Precision(limit=neighbours.INT8_LIMIT)).name)
-
-
-def _engines() -> dict[str, Any]:
-    from vicinal.neighbours.engines import ENGINES, proven_engines
-
-    proven = proven_engines()
-    passed_over = [name for name in ENGINES if name not in proven]
-    return {"int8": _int8_engine(), "proven": proven, "passed_over": passed_over}
 
 
 def _free_memory() -> int | None:

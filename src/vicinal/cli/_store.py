@@ -135,8 +135,13 @@ def _write_answers(table: pa.Table, out: str | None) -> None:
         echo(_as_csv(table), nl=False)
     elif out.endswith(".csv"):
         write_file(Path(out), _as_csv(table))
+    elif out.endswith(".parquet"):
+        from pyarrow import parquet
+
+        parquet.write_table(table, content := io.BytesIO())
+        write_file(Path(out), content.getvalue())
     else:
-        write_file(Path(out), _as_parquet(table) if out.endswith(".parquet") else _as_npy(table))
+        write_file(Path(out), _as_npy(table))
 
 
 def _as_csv(table: pa.Table) -> str:
@@ -146,14 +151,6 @@ def _as_csv(table: pa.Table) -> str:
     columns = [column.to_pylist() for column in table.columns]
     writer.writerows([["" if v is None else v for v in row] for row in zip(*columns, strict=True)])
     return text.getvalue()
-
-
-def _as_parquet(table: pa.Table) -> bytes:
-    from pyarrow import parquet
-
-    content = io.BytesIO()
-    parquet.write_table(table, content)
-    return content.getvalue()
 
 
 def _as_npy(table: pa.Table) -> bytes:

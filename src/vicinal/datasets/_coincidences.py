@@ -22,22 +22,10 @@ _DEVIATIONS = 6.0
 class Coincidences:
     """Public rows that equal a private record. **Private**: it tells who is in the records.
 
-    Attributes
-    ----------
-    public : int
-        Public rows.
-    shared : int
-        Those of them that equal a private record.
-    expected : float
-        How many would if they came from the same population by themselves: the share of records
-        that equal another record, times the public rows (Good 1953: the share of a population
-        that a sample has seen is one less the share of values met once).
-
-    Examples
-    --------
-    >>> from vicinal.datasets import Coincidences
-    >>> Coincidences(public=1000, shared=4, expected=5.2).suspicious
-    False
+    `public`: public rows. `shared`: those that equal a private record. `expected`: how many would
+    by chance, from one population: the share of records that equal another record, times the public
+    rows (Good 1953: the share of a population that a sample has seen is one less the share of
+    values met once).
     """
 
     public: int
@@ -67,17 +55,6 @@ def coincidences(records: npt.ArrayLike, public: npt.ArrayLike) -> Coincidences:
     """Compare private records (n, d) with public rows (m, d), number by number.
 
     The result is private. A subject with equal records of its own makes more look natural.
-
-    Raises
-    ------
-    InvalidInput
-        If they are not matrices of numbers of one width.
-
-    Examples
-    --------
-    >>> from vicinal.datasets import coincidences
-    >>> coincidences([[30, 1], [30, 1], [41, 0]], public=[[41, 0], [52, 1]]).shared
-    1
     """
     rows, points = _keys(records), _keys(public)
     if rows.dtype != points.dtype:

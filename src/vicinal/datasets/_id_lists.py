@@ -24,27 +24,11 @@ _SEPARATORS = ((",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ('"', "a
 
 
 def read_ids(path: str | Path) -> list[SubjectId]:
-    r"""Return the ids of a file, each in its one form, in the file's order.
+    """Return the ids of a file, each in its one form, in the file's order.
 
-    Parameters
-    ----------
-    path
-        UTF-8 text, one id a line; nothing else. Lines end in LF, CR LF or CR; a byte order mark at
-        the start and blank lines at the end are passed over.
-
-    Raises
-    ------
-    InvalidInput
-        If the file cannot be read or holds no id; with the line's number, never what it says, if a
-        line is a header, has several fields, is blank, or is no id.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from vicinal.datasets import read_ids
-    >>> _ = Path("leaving.txt").write_text("17\nA-9\n")
-    >>> read_ids("leaving.txt")
-    [17, 'A-9']
+    It is UTF-8 text, one id a line; nothing else. Lines end in LF, CR LF or CR; a byte order mark
+    at the start and blank lines at the end are passed over. A line that is a header, has several
+    fields, is blank, or is no id is refused by its number, never with what it says.
     """
     try:
         with Path(path).open("rb", buffering=0) as file:

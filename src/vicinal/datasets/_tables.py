@@ -108,20 +108,9 @@ def _carried(table: pa.Table, label: str | None, targets: Sequence[str]) -> AnyA
 
 
 def read_table(path: str | Path) -> pa.Table:
-    r"""Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
+    """Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
 
-    Raises
-    ------
-    InvalidInput
-        If it is missing, of another kind, damaged or empty; no message quotes anything from it.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from vicinal.datasets import read_table
-    >>> _ = Path("patients.csv").write_text("age,dose\n31,2.5\n64,1.0\n")
-    >>> read_table("patients.csv").column_names
-    ['age', 'dose']
+    No message quotes anything from it.
     """
     path = _existing(path)
     if path.name.endswith((".csv", ".csv.gz")):

@@ -7,9 +7,7 @@ from vicinal.features._public_map import PublicMap as PublicMap
 from vicinal.features._scattering import ScatteringFeatures as ScatteringFeatures
 from vicinal.features._table_drafts import draft_schema as draft_schema
 from vicinal.features._table_drafts import rows_from_schema as rows_from_schema
-from vicinal.features._table_features import Misfit as Misfit
 from vicinal.features._table_features import TableFeatures as TableFeatures
-from vicinal.features._table_features import check_table as check_table
 from vicinal.features._table_schema import TableSchema as TableSchema
 from vicinal.features._text import SentenceFeatures as SentenceFeatures
 
@@ -20,3 +18,4 @@ from vicinal.features._model_names import LITE0 as LITE0
 from vicinal.features._model_names import MINILM as MINILM
 from vicinal.features._model_names import PACKAGED_MODEL as PACKAGED_MODEL
 from vicinal.features._table_features import as_schema as as_schema
+from vicinal.features._table_features import check_table as check_table

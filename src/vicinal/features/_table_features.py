@@ -171,24 +171,9 @@ _SWAMPED = 0.5
 class Misfit:
     """One thing that does not fit. **For the owner of the table only**: it counts rows.
 
-    Attributes
-    ----------
-    column : str or None
-        As the schema names it; None for the table as a whole.
-    fault : str
-        The kind of fault, in words.
-    rows : int or None
-        How many rows it is about. Private.
-    fix : str
-        What to do.
-    stops : bool
-        Whether the table is refused as it is; otherwise it is only worth knowing.
-
-    Examples
-    --------
-    >>> from vicinal.features import Misfit
-    >>> Misfit("sex", "is not there", rows=None, fix="add it", stops=True).column
-    'sex'
+    `column`: as the schema names it; None for the table as a whole. `fault`: the kind of fault, in
+    words. `rows`: how many rows it is about; private. `fix`: what to do. `stops`: whether the table
+    is refused as it is; otherwise it is only worth knowing.
     """
 
     column: str | None
@@ -208,22 +193,9 @@ def check_table(
 ) -> list[Misfit]:
     """Return everything about a table that will not fit, or is worth knowing.
 
-    Parameters
-    ----------
-    table
-        The owner's table, as :class:`~vicinal.features.TableFeatures` takes tables.
-    schema : TableSchema, optional
-        What it should fit. Without it, only what no schema could take is looked for.
-    apart : iterable of str
-        Columns that are no features: the label's and the subject's.
-
-    Examples
-    --------
-    >>> from vicinal.features import check_table, draft_schema
-    >>> schema, notes = draft_schema({"age": [31, 45, 64, 28] * 25, "sex": ["f", "m"] * 50})
-    >>> faults = check_table({"age": [31, 45], "gender": ["f", "m"]}, schema)
-    >>> [(fault.column, fault.stops) for fault in faults if fault.stops]
-    [('sex', True)]
+    `table`: the owner's, as :class:`~vicinal.features.TableFeatures` takes tables. Without `schema`
+    only what no schema could take is looked for. `apart`: columns that are no features, the label's
+    and the subject's.
     """
     _, size, names = table_columns(table, ())
     if size == 0:

@@ -1,6 +1,7 @@
 from vicinal.labelling._answers import ReleasedLabels as ReleasedLabels
 from vicinal.labelling._answers import load_answers as load_answers
 from vicinal.labelling._journal import FileJournal as FileJournal
+from vicinal.labelling._labellers import FixedPlanLabeller as FixedPlanLabeller
 from vicinal.labelling._labellers import IndKNNLabeller as IndKNNLabeller
 from vicinal.labelling._labellers import Labeller as Labeller
 from vicinal.labelling._loop import LabellingTask as LabellingTask
@@ -10,7 +11,6 @@ from vicinal.labelling._loop import transfer as transfer
 from vicinal.labelling._plan import LabellingPlan as LabellingPlan
 from vicinal.labelling._plan import Round as Round
 from vicinal.labelling._plan import default_plan as default_plan
-from vicinal.labelling._planned_labeller import FixedPlanLabeller as FixedPlanLabeller
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
@@ -23,8 +23,8 @@ from vicinal.labelling._labellers import ABSTAINED as ABSTAINED
 from vicinal.labelling._labellers import Answered as Answered
 from vicinal.labelling._labellers import FeatureExtractor as FeatureExtractor
 from vicinal.labelling._labellers import Learner as Learner
+from vicinal.labelling._labellers import Planned as Planned
 from vicinal.labelling._labellers import SoftLabels as SoftLabels
 from vicinal.labelling._labellers import StudentModel as StudentModel
 from vicinal.labelling._plan import least_noise as least_noise
 from vicinal.labelling._plan import noise_of as noise_of
-from vicinal.labelling._planned_labeller import Planned as Planned

@@ -155,13 +155,10 @@ def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: 
             f"The soft labels must be floats ({n_examples}, {n_classes}), a row for each public "
             f"example and a column for each class. Got {soft.dtype} {soft.shape}."
         )
-    if not (np.isfinite(soft).all() and (soft >= 0).all() and _near_one(soft.sum(axis=1))):
+    near_one = (np.abs(soft.sum(axis=1) - 1) <= _SUMS).all()
+    if not (np.isfinite(soft).all() and (soft >= 0).all() and near_one):
         raise InvalidInput("The soft labels must be finite, not negative, and add up to 1 a row.")
     return soft.astype(np.float32)
-
-
-def _near_one(totals: FloatMatrix) -> bool:
-    return bool((np.abs(totals - 1) <= _SUMS).all())
 
 
 _CHUNK = 4096

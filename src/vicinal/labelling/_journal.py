@@ -21,7 +21,7 @@ import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, Protocol, Self
+from typing import NoReturn, Self
 
 import numpy as np
 
@@ -90,26 +90,6 @@ class JournalEntry:
     run: str
     rounds: tuple[AskedRound, ...]
     state: State
-
-
-class Journal(Protocol):
-    """Keeps the last entry of a run, durably.
-
-    Attributes
-    ----------
-    folder : Path
-        Where the run keeps its students.
-    """
-
-    folder: Path
-
-    def read(self) -> JournalEntry | None:
-        """Return the last entry; None before the first."""
-        ...
-
-    def commit(self, entry: JournalEntry) -> None:
-        """Replace the entry; on return it is durable, and its answers may be used."""
-        ...
 
 
 class FileJournal:
@@ -234,12 +214,9 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyAr
     }
     arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(head))}
     for number, asked_round in enumerate(entry.rounds):
-        arrays[f"questions_{number}"] = asked_round.questions
-        arrays[f"labels_{number}"] = asked_round.labels
-        if asked_round.margins is not None:
-            arrays[f"margins_{number}"] = asked_round.margins
-        if asked_round.soft_labels is not None:
-            arrays[f"soft_labels_{number}"] = asked_round.soft_labels
+        for name in AskedRound.__slots__:
+            if (values := getattr(asked_round, name)) is not None:
+                arrays[f"{name}_{number}"] = values
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 

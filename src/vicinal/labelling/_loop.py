@@ -17,7 +17,7 @@ from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling._answers import soft_labels
-from vicinal.labelling._journal import AskedRound, Journal, JournalEntry
+from vicinal.labelling._journal import AskedRound, FileJournal, JournalEntry
 from vicinal.labelling._labellers import (
     ABSTAINED,
     Answered,
@@ -114,7 +114,7 @@ def transfer(
     labeller: Labeller,
     learner: Learner[Any],
     plan: LabellingPlan,
-    journal: Journal,
+    journal: FileJournal,
     begin: Begin,
 ) -> TransferResult:
     """Carry out a plan, or what is left of it after a kill.
@@ -123,7 +123,7 @@ def transfer(
     ----------
     job, labeller, learner, plan
         What to ask about, who answers, who learns, how much.
-    journal : Journal
+    journal : FileJournal
         Where answers become durable before they are used. Students are kept in its folder.
     begin : callable
         Is told of progress.
@@ -144,7 +144,7 @@ def transfer(
 
 
 def label(
-    job: LabellingTask, labeller: Labeller, plan: LabellingPlan, journal: Journal, begin: Begin
+    job: LabellingTask, labeller: Labeller, plan: LabellingPlan, journal: FileJournal, begin: Begin
 ) -> tuple[AskedRound, Places]:
     """Carry out a plan of one round without training anybody.
 
@@ -193,7 +193,7 @@ class _Transfer:
     job: LabellingTask
     labeller: Labeller
     plan: LabellingPlan
-    journal: Journal
+    journal: FileJournal
     begin: Begin
     learner: Learner[Any] | None = None
     rounds: list[AskedRound] = field(default_factory=list)
@@ -224,7 +224,8 @@ class _Transfer:
         """Ask what is left of a round."""
         part = self.plan.rounds[number]
         if number == len(self.rounds):
-            self.rounds.append(_unasked(self._questions(part, students)))
+            nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+            self.rounds.append(AskedRound(self._questions(part, students), *nothing))
         if not self.rounds[number].complete:
             self._ask(number, part, self._extractor(students))
 
@@ -372,7 +373,3 @@ def _updated(soft_labels: Floats32 | None, rows: Places, answered: Answered) -> 
     updated[rows[voted]] /= 2
     updated[rows[voted], answered.labels[voted]] += 0.5
     return updated
-
-
-def _unasked(questions: Places) -> AskedRound:
-    return AskedRound(questions, np.zeros(0, dtype=np.int64), np.zeros(0))

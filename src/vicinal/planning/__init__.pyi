@@ -1,7 +1,7 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.planning._engine_factory import EnginePlanner as EnginePlanner
 from vicinal.planning._engine_factory import PlannedEngine as PlannedEngine
-from vicinal.planning._engine_factory import PublicFacts as PublicFacts
 from vicinal.planning._engine_factory import engine_on as engine_on
 from vicinal.planning._engine_factory import kernel_for as kernel_for
 from vicinal.planning._engine_factory import plan_engine as plan_engine

@@ -28,7 +28,6 @@ from vicinal.engine import (
     Shard,
     SharedShard,
     count_noise,
-    planned_multiplier,
     reference_usage,
 )
 from vicinal.ledger import Account, MemoryLedger
@@ -61,7 +60,7 @@ from vicinal.neighbours import (
     int8_precision,
     learn_cells,
 )
-from vicinal.planning._parameter_tables import CENTROIDS, GATE, NEIGHBORS, first_index, options_of
+from vicinal.planning._parameter_tables import CENTROIDS, NEIGHBORS, first_index, options_of
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 
@@ -161,48 +160,54 @@ def engine_on(
     """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or randomness(plan.simulation_seed)
-    n_records = plan.n_records or _estimated_size(
-        plan, shard.subject_table, shard.ledger, noise, slack, interaction
-    )
+    if plan.n_records is None:
+        size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
+        plan = plan.changed(n_records=size)
     budget_share = 1.0
     if model is not None:
         budget_share -= min(model.typical_use * plan.trainings, plan.model_share or 0.0)
-    facts = PublicFacts(plan, kernel, n_features, n_records, reference, budget_share)
-    k, radius = facts.radius()
+    planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
+    k, radius = planner.radius()
     if plan.index["kind"] == CENTROIDS:
-        cells = learn_cells(facts.points, radius, **options_of(plan.index))
+        cells = learn_cells(planner.points, radius, **options_of(plan.index))
         shard.replace_index(partial(PublicCentroids, cells=cells))
     if plan.kernel == "rbf" and plan.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
-        kernel = _tuned_rbf(kernel, radius, facts.points)
-        facts = replace(facts, kernel=kernel, reference=Reference(kernel, facts.points.points))
+        kernel = _tuned_rbf(kernel, radius, planner.points)
+        planner = replace(
+            planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
+        )
     count = plan.typical_count(k)
-    schedule = facts.noise_schedule(radius, count)
+    schedule = planner.noise_schedule(radius, count)
     proxies = None
-    if facts.reference is not None and not plan.private_count:
-        proxies = ProxyLedger(facts.reference, radius, plan.subject_use)
+    if planner.reference is not None and not plan.private_count:
+        proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
     least = schedule.least * math.sqrt(plan.least_count(k))
-    decision = facts.decision(radius, count)
-    votes = facts.votes(least, decision, noise, slack)
+    decision = planner.decision(radius, count)
+    votes = planner.votes(least, decision, noise, slack)
     counter = _count(plan, noise, slack) if plan.private_count else None
     gate = None if model is None else ModelGate(model, plan.n_asked)
+    reuse = planner.answer_reuse(votes)
     engine = QueryEngine(
-        shard, radius, votes, counter, schedule, facts.answer_reuse(votes), slack, decision, least,
-        plan.sequential, interaction, gate, proxies,
+        shard, radius, votes, counter, schedule, reuse, slack, decision, least, plan.sequential,
+        interaction, gate, proxies,
     )  # fmt: skip
-    return PlannedEngine(engine, n_records, k, plan)
+    return PlannedEngine(engine, plan.size, k, plan)
 
 
 @dataclass(frozen=True, slots=True)
-class PublicFacts:
-    """What an engine is planned from; `budget_share` is what a model leaves of budgets."""
+class EnginePlanner:
+    """Plans the parts of an engine, from a plan of a known number of records and public points.
+
+    `n_features`: of the metric of a private model, where there is one. `budget_share`: what a model
+    leaves of budgets.
+    """
 
     plan: IndKNNPlan
     kernel: Kernel
     n_features: int
-    n_records: int
     reference: Reference | None
     budget_share: float
 
@@ -214,13 +219,12 @@ class PublicFacts:
 
     def radius(self) -> tuple[int | None, Radius]:
         """Return the number of neighbours to expect, if it is the same for all, and the radius."""
-        plan, n_records = self.plan, self.n_records
+        plan, n_records = self.plan, self.plan.size
         if plan.min_similarity is not None:
             fixed = plan.min_similarity, self.n_features, self.reference, n_records
             return None, FixedRadius(self.kernel, *fixed)
         least = math.ceil(n_records / len(self.points))
-        budget = self.budget_share * plan.affordable()
-        k = plan.n_neighbors or plan.neighbors(n_records, self.points, budget)
+        k = plan.n_neighbors or plan.neighbors(self.points, self.budget_share)
         if k < least:
             warnings.warn(
                 f"The public reference is too small to tell a radius of {k} neighbours; taking "
@@ -238,15 +242,10 @@ class PublicFacts:
             return NoiseSchedule(plan.noise_multiplier)
         if plan.private_count:
             expected = float(radius.expected(self.points.points).mean())
-            budget_share -= min(0.5, COUNT_SHARE * expected / self.n_records)
-        multiplier = planned_multiplier(
-            reference_usage(self.points, radius, self.n_features),
-            self.n_records,
-            plan.n_asked,
-            count,
-            lambda shift: budget_share * plan.affordable(shift),
-        )
-        if plan.reuse_predictions == GATE:
+            budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
+        usage = reference_usage(self.points, radius, self.n_features)
+        multiplier = plan.multiplier(usage, count, budget_share)
+        if plan.gated:
             unit = multiplier**2 / plan.n_asked * GATE_HEADROOM / HEADROOM
             return GatedNoiseSchedule(unit, plan.n_queries)
         return NoiseSchedule(multiplier)
@@ -277,7 +276,7 @@ class PublicFacts:
     def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
         """Return what earlier answers do for later ones."""
         plan, kernel, n_features = self.plan, self.kernel, self.n_features
-        if plan.reuse_predictions == GATE:
+        if plan.gated:
             points = None if self.reference is None else self.reference.points
             return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
         if plan.reuse_predictions == NEIGHBORS:

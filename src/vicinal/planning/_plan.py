@@ -14,7 +14,13 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
-from vicinal.engine import asked_of, expected_neighbors, fitting_neighbors
+from vicinal.engine import (
+    ReferenceUsage,
+    asked_of,
+    expected_neighbors,
+    fitting_neighbors,
+    planned_multiplier,
+)
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
     LEAST_PUBLIC,
@@ -74,7 +80,7 @@ class IndKNNPlan(Settings, VotingParameters):
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
         """Check parameters by name, with defaults for the others, for records with this target."""
-        check_names(target, values)
+        _check_names(target, values)
         without = {} if target.voted else {"model_share": 0}
         return cls.checked({**without, **values}, target=target)
 
@@ -319,13 +325,22 @@ class IndKNNPlan(Settings, VotingParameters):
             return math.ceil(self.model_rule.asked * self.n_queries)
         return asked_of(self.n_queries) if self.gated else self.n_queries
 
-    def neighbors(self, n_records: int, reference: Reference | None, budget: float) -> int:
-        """Return k for the `budget` of a record, where it is not given."""
-        numbers = n_records, self.n_asked, budget, self.target.n_groups
+    def neighbors(self, reference: Reference | None, budget_share: float) -> int:
+        """Return k for this share of budgets, where it is not given."""
+        budget = budget_share * self.affordable()
+        numbers = self.size, self.n_asked, budget, self.target.n_groups
         per_noise = self.target.neighbors_per_noise
         if reference is None:
-            return expected_neighbors(*numbers, n_records, per_noise=per_noise)
+            return expected_neighbors(*numbers, self.size, per_noise=per_noise)
         return fitting_neighbors(reference, *numbers, per_noise)
+
+    def multiplier(self, usage: ReferenceUsage, count: float, budget_share: float) -> float:
+        """Return the noise that this share of budgets can pay for, at a `count` of neighbours."""
+
+        def affordable(shift: float) -> float:
+            return budget_share * self.affordable(shift)
+
+        return planned_multiplier(usage, self.size, self.n_asked, count, affordable)
 
     @property
     def even_noise(self) -> bool:
@@ -391,7 +406,7 @@ class IndKNNPlan(Settings, VotingParameters):
         return (OF_COMPONENTS if many else PLAIN).steps
 
 
-def check_names(target: Target, values: Mapping[str, Any]) -> None:
+def _check_names(target: Target, values: Mapping[str, Any]) -> None:
     """Refuse the first parameter that records of this kind do not take, by its name."""
     takers = {kind: {each.name for each in declared(taken)} for kind, taken in PARAMETERS.items()}
     for name in values:

@@ -18,7 +18,6 @@ from vicinal.engine import (
     HEADROOM,
     TYPICAL_SPREAD,
     ReferenceUsage,
-    planned_multiplier,
     reference_usage,
 )
 from vicinal.neighbours import AdaptiveRadius, Reference
@@ -49,7 +48,6 @@ class PlanChoice:
     - `plan`: of a declared number of records.
     - `n_neighbors`: k, records expected to take part in a question.
     - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
-    - `n_asked`: questions expected to be put to private records.
     - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
       contribution feels it; beside a private model, at least.
     - `usage`: how records are expected to be used, as measured on public points or assumed.
@@ -58,7 +56,6 @@ class PlanChoice:
     plan: IndKNNPlan
     n_neighbors: int
     multiplier: float
-    n_asked: int
     budget: float
     usage: ReferenceUsage
 
@@ -80,24 +77,19 @@ class PlanChoice:
         - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
         - `budget_share`: the share of a budget that training leaves.
         """
+        left = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
         n = plan.size
-
-        def affordable(shift: float = 0.0) -> float:
-            known = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
-            return known * plan.affordable(shift)
-
         points = n if reference is None else len(reference)
-        k = n_neighbors or plan.neighbors(n, reference, affordable())
-        k = max(k, math.ceil(n / points))
+        k = max(n_neighbors or plan.neighbors(reference, left), math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = planned_multiplier(usage, n, plan.n_asked, k, affordable)
+        multiplier = plan.multiplier(usage, k, left)
         if plan.gated:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(plan, k, multiplier, plan.n_asked, affordable(shift), usage)
+        return cls(plan, k, multiplier, left * plan.affordable(shift), usage)
 
     @property
     def noise(self) -> float:
@@ -112,7 +104,7 @@ class PlanChoice:
     @property
     def participations(self) -> float:
         """How many questions a record is expected to take part in."""
-        return self.n_asked * self.n_neighbors / self.plan.size
+        return self.plan.n_asked * self.n_neighbors / self.plan.size
 
     @property
     def lasts(self) -> int:

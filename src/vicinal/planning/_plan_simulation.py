@@ -301,7 +301,7 @@ class _Run:
         model = self._setup.model
         if model is None:
             return self.reuse.reusable(self._setup.reference.points[block])
-        remaining = self._choice.n_asked / self._each - self._n_asked
+        remaining = self._choice.plan.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
         return np.where(queried, UNKNOWN, model.prior[block].argmax(axis=1))
@@ -409,7 +409,7 @@ def _reuse_and_schedule(
         return NoReuse(), NoiseSchedule(choice.multiplier)
     kernel = setup.reference.kernel
     scale = kernel.precision.scale(setup.reference.points.shape[1])
-    unit = choice.multiplier**2 / choice.n_asked * (choice.plan.n_queries / n_queries)
+    unit = choice.multiplier**2 / choice.plan.n_asked * (choice.plan.n_queries / n_queries)
     return ConfidenceGate(scale, setup.n_classes, setup.reference.points), GatedNoiseSchedule(
         unit, n_queries
     )

@@ -17,6 +17,7 @@ from vicinal._parameters import documented
 from vicinal.planning import MultiLabelParameters, RegressorParameters
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import (
+    LabelAnswers,
     NeighborhoodSummary,
     NumberAnswers,
     Numbers,
@@ -194,7 +195,8 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         progress : callable, optional
             Called with the number of queries just answered.
         """
-        return self._answers(X, progress, trend=trend).present.astype(np.int64)
+        answers: LabelAnswers = self._answers(X, progress, trend=trend)
+        return answers.present.astype(np.int64)
 
     def predict_proba(
         self,
@@ -207,4 +209,5 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
 
         Parameters as for :meth:`predict`.
         """
-        return self._answers(X, progress, trend=trend).shares
+        answers: LabelAnswers = self._answers(X, progress, trend=trend)
+        return answers.shares

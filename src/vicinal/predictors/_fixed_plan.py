@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
@@ -28,7 +29,7 @@ from vicinal._parameters import (
     table,
 )
 from vicinal.accounting import Guarantee
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
 from vicinal.mechanisms import (
     BernoulliSource,
@@ -39,7 +40,6 @@ from vicinal.mechanisms import (
 )
 from vicinal.planning import InteractionCount, Plan, guarantee_of, several
 from vicinal.predictors import _inputs as inputs
-from vicinal.predictors._guarantee_display import GuaranteeDisplay
 from vicinal.targets import ClassesParameter, labels
 
 ABSTAIN = -1
@@ -47,6 +47,22 @@ ABSTAIN = -1
 
 VOTE_NOISE = Real(least=1e-2, most=1e9)
 """What a noise scale in votes must be."""
+
+
+class GuaranteeDisplay(BaseEstimator):
+    """An estimator whose HTML ends with its guarantee, once there is one."""
+
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee."""
+        raise NotImplementedError
+
+    def _html_repr(self) -> str:
+        """Return scikit-learn's HTML, followed by the guarantee."""
+        shown: str = super()._html_repr()
+        try:
+            return shown + self.guarantee()._repr_html_()
+        except (NotFittedError, VicinalError):
+            return shown
 
 
 def check_answers(n_answers: int | None, n_queries: int, epsilon: float | None) -> None:

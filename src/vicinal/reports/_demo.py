@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Places
-from vicinal._progress import Begin, Step
+from vicinal._progress import Begin
 from vicinal.accounting import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
@@ -158,6 +158,7 @@ def plain_neighbors(trial: Trial) -> AnyArray:
 
 
 DEFAULT = "vicinal, neighbours alone"
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
 
 
@@ -174,10 +175,12 @@ class Sweep:
     yardstick: Outcome
 
 
-def sweep(trial: Trial, epsilons: Sequence[float], delta: float, step: Step) -> Sweep:
-    """Simulate neighbours alone at every epsilon; `step` is told of the queries answered."""
-    n_queries = len(trial.truth)
-    default = []
+def compare(
+    trial: Trial, delta: float, begin: Begin, epsilons: Sequence[float] = EPSILONS
+) -> Sweep:
+    """Simulate neighbours alone at every epsilon; for public data only."""
+    n_queries, default = len(trial.truth), []
+    step = begin("comparison", n_queries * len(epsilons))
     for epsilon in epsilons:
         default.append(default_outcome(trial, Setting(epsilon, n_queries, delta), seed=0))
         step(n_queries)
@@ -195,8 +198,6 @@ FEATURES = (
     f"reference, {PublicMap().n_components} principal components of the public reference, "
     "half-whitened, unit length"
 )
-
-EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 _SPLIT_SEED = 0
 
@@ -280,11 +281,6 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
         classifier.guarantee(),
         plan,
     )
-
-
-def compare(trial: Trial, delta: float, begin: Begin) -> Sweep:
-    """Simulate other epsilons; for public data only."""
-    return sweep(trial, EPSILONS, delta, begin("comparison", len(trial.truth) * len(EPSILONS)))
 
 
 SHARES = tuple(share / 50 for share in range(50, 9, -1))

@@ -16,15 +16,17 @@ from vicinal import _checks
 from vicinal._arrays import Bools, FloatMatrix, Floats
 from vicinal.errors import InvalidInput
 
+_NORMAL_95 = NormalDist().inv_cdf(0.975)
 
-def wilson_interval(correct: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the score interval of Wilson (1927) for a share: lower and upper end.
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """Return the 95 % score interval of Wilson (1927) for a share: lower and upper end.
 
     Unlike the textbook's plus-or-minus it stays inside [0, 1] and holds near both ends.
     """
     total = _checks.integer("total", total, least=1)
     correct = _checks.integer("correct", correct, least=0, most=total)
-    z = NormalDist().inv_cdf((1 + _checks.real("confidence", confidence, above=0, below=1)) / 2)
+    z = _NORMAL_95
     share, pull = correct / total, z * z / total
     centre = (share + pull / 2) / (1 + pull)
     reach = z * math.sqrt(share * (1 - share) / total + pull / (4 * total)) / (1 + pull)
@@ -193,9 +195,6 @@ class ClassFigures:
             for name, one in self.by_class.items()
         ]
         return [*lines, f"Right by class: {'; '.join(shares)}"]
-
-
-_NORMAL_95 = NormalDist().inv_cdf(0.975)
 
 
 def auc_with_error(scores: FloatMatrix, cases: Bools) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Option:
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
-            "questions_expected": choice.n_asked,
+            "questions_expected": choice.plan.n_asked,
             "questions_until_worn": choice.lasts,
             "participations": choice.participations,
             "cost_of_one": choice.cost,
@@ -58,7 +58,6 @@ class Option:
 
 
 def _request(plan: IndKNNPlan) -> dict[str, Any]:
-    """Return what a plan was asked for."""
     return {
         "n_records": plan.size,
         "n_queries": plan.n_queries,
@@ -170,7 +169,7 @@ def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
     accuracy = outlook and outlook.accuracy
-    queried = choice.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
+    queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
         f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
@@ -207,12 +206,7 @@ def unanimous_lead(choice: PlanChoice) -> float:
 
 def most_queries(plan: IndKNNPlan) -> int:
     """Return about how many queries could be planned for at :data:`ENOUGH_LEAD`; 0 for none."""
-    least, most = 0, plan.n_queries
-    while most - least > max(1, least // _MOST_SIGNIFICANT):
-        middle = (least + most) // 2
-        choice = PlanChoice.of(plan.replanned(n_queries=middle))
-        least, most = (middle, most) if unanimous_lead(choice) >= ENOUGH_LEAD else (least, middle)
-    return least
+    return _narrowed(0, plan.n_queries, lambda queries: _leads(plan, n_queries=queries))[0]
 
 
 def verdict(plan: IndKNNPlan) -> str:
@@ -229,18 +223,22 @@ def verdict(plan: IndKNNPlan) -> str:
 
 def least_records(plan: IndKNNPlan) -> int:
     """Return about how many records a plan needs at :data:`ENOUGH_LEAD`."""
-
-    def works(records: int) -> bool:
-        return unanimous_lead(PlanChoice.of(plan.replanned(n_records=records))) >= ENOUGH_LEAD
-
     most = 1
-    while not works(most) and most < _MOST_RECORDS:
+    while most < _MOST_RECORDS and not _leads(plan, n_records=most):
         most *= 2
-    least = most // 2
+    return _narrowed(most // 2, most, lambda records: not _leads(plan, n_records=records))[1]
+
+
+def _leads(plan: IndKNNPlan, **changed: int) -> bool:
+    return unanimous_lead(PlanChoice.of(plan.replanned(**changed))) >= ENOUGH_LEAD
+
+
+def _narrowed(least: int, most: int, is_low: Callable[[int], bool]) -> tuple[int, int]:
+    """Return ends of which one is low and one is not, a tenth of the lower one apart at most."""
     while most - least > max(1, least // _MOST_SIGNIFICANT):
         middle = (least + most) // 2
-        least, most = (least, middle) if works(middle) else (middle, most)
-    return most
+        least, most = (middle, most) if is_low(middle) else (least, middle)
+    return least, most
 
 
 def verdict_without_records(plan: IndKNNPlan) -> str:

@@ -19,13 +19,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from vicinal import _checks
@@ -80,7 +74,6 @@ def _idempotency_key(request: Request) -> str | None:
 
 
 async def guarantee(state: AppState, key: ApiKey, _: Request) -> Response:
-    """Return the guarantee of the key's audience."""
     stated = await state.with_store(state.store.guarantee, key.audience)
     return JSONResponse({"audience": key.audience, "guarantee": stated.to_dict()})
 
@@ -89,26 +82,17 @@ async def quota(state: AppState, key: ApiKey, _: Request) -> Response:
     """Return answers used and left: of the key's audience, or of all for a curator."""
     names = state.store.audiences if key.role == CURATOR else (key.audience,)
     own = state.store.quota(key.name, audience=key.audience)
+    mine = {
+        "name": key.name, "role": key.role, "audience": key.audience,
+        "quota": own.analyst_quota, "used": own.analyst_used, "left": own.analyst_left,
+    }  # fmt: skip
     plans = {name: state.store.quota(audience=name) for name in names}
     await _note_usage(state)
-    mine = {
-        "name": key.name,
-        "role": key.role,
-        "audience": key.audience,
-        "quota": own.analyst_quota,
-        "used": own.analyst_used,
-        "left": own.analyst_left,
-    }
     audiences = {}
     for name, plan in plans.items():
+        figures = {"planned": plan.planned, "used": plan.used, "left": plan.left}
         samples = state.usage.of(name)
-        audiences[name] = {
-            "planned": plan.planned,
-            "used": plan.used,
-            "left": plan.left,
-            "wear": samples[-1]["wear"],
-            "usage": samples,
-        }
+        audiences[name] = {**figures, "wear": samples[-1]["wear"], "usage": samples}
     return JSONResponse({"mine": mine, "audiences": audiences})
 
 
@@ -138,7 +122,6 @@ async def status(state: AppState, key: ApiKey, _: Request) -> Response:
 
 
 async def history(state: AppState, _key: ApiKey, _: Request) -> Response:
-    """Return when the data changed."""
     facts = await state.with_store(state.store.facts)
     return JSONResponse({"version": facts["version"], "history": facts["history"]})
 
@@ -151,8 +134,7 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
 
 
 async def metrics(state: AppState, _key: None, _: Request) -> Response:
-    """Return counters for Prometheus."""
-    return PlainTextResponse(state.metrics.text(), media_type="text/plain; version=0.0.4")
+    return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:
@@ -236,38 +218,27 @@ the people whose records took part in it, before it is sent. Queries are public:
 your audience gets the stored answer to an equal query, at no cost.
 """
 _IDEMPOTENCY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": "A request that is sent again with its key is charged, or adds records, once. "
-    "Always send one.",
+    "name": "Idempotency-Key", "in": "header", "description": "A request that is sent again with "
+    "its key is charged, or adds records, once. Always send one.",
     "schema": {
-        "type": "string",
-        "minLength": 1,
-        "maxLength": _LONGEST_KEY,
-        "pattern": "^[ -~]+$",
+        "type": "string", "minLength": 1, "maxLength": _LONGEST_KEY, "pattern": "^[ -~]+$",
     },
     "example": "monday-1",
-}
+}  # fmt: skip
 _SUBJECT = {
-    "name": "subject",
-    "in": "path",
-    "required": True,
+    "name": "subject", "in": "path", "required": True,
     "description": "A person's id; 5 and '5' are one.",
-    "schema": {"type": "string", "minLength": 1},
-    "example": "person-7",
-}
+    "schema": {"type": "string", "minLength": 1}, "example": "person-7",
+}  # fmt: skip
 _OUTCOME = {
-    "name": "outcome",
-    "in": "query",
-    "required": False,
+    "name": "outcome", "in": "query", "required": False,
     "description": "true: say whether the person was there, was erased before, or never was.",
     "schema": {"type": "boolean", "default": False},
-}
+}  # fmt: skip
 _NPY_FILE = {
-    "type": "string",
-    "format": "binary",
+    "type": "string", "format": "binary",
     "description": "A .npy file: float32, float64 or uint8, C order, one query a row.",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,8 +259,7 @@ class _Operation:
         async def endpoint(request: Request) -> Response:
             state: AppState = request.app.state.service
             # Before anything else: who has no key learns nothing, and costs nothing.
-            curator = self.role == CURATOR
-            key = None if self.role is None else state.admit(request, curator=curator)
+            key = self.role and state.admit(request, curator=self.role == CURATOR)
             return await self.run(state, key, request)
 
         return Route(self.path, endpoint, methods=[self.method])
@@ -425,7 +395,7 @@ def create_app(
     app = Starlette(
         routes=_ROUTES,
         middleware=[direct],
-        exception_handlers={Problem: _problem, HTTPException: _no_such_route},
+        exception_handlers=dict.fromkeys((Problem, HTTPException), _send_problem),
         lifespan=_lifespan,
     )
     app.router.redirect_slashes = False  # it would repeat the path, an id in it
@@ -451,11 +421,6 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
     await state.stop()
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem)  # noqa: S101 (registered for problems only)
-    return error.response()
-
-
-async def _no_such_route(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 (registered for these only)
-    return of_status(error.status_code).response()
+async def _send_problem(_: Request, error: Any) -> Response:
+    """Send a problem, or the one that a path or method without a route is."""
+    return (error if isinstance(error, Problem) else of_status(error.status_code)).response()

@@ -33,41 +33,19 @@ _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What is known of a key once its holder has it.
+    """What is known of a key once its holder has it; the holder chooses none of it."""
 
-    Attributes
-    ----------
-    id : str
-        The part of the key that names it, 16 hexadecimal digits. No secret.
-    name : str
-        Whose quota it uses; an analyst may have several keys.
-    role : {"analyst", "curator"}
-        Curators also add records and erase people.
-    audience : str
-        Whose budgets it spends. The holder cannot choose.
-    digest : str
-        SHA-256 of the whole key, in hexadecimal digits.
-    created, revoked : str or None
-        Times, UTC.
-    """
-
-    id: str
-    name: str
-    role: str
-    audience: str
-    digest: str
-    created: str
+    id: str  # the part of the key that names it, 16 hexadecimal digits; no secret
+    name: str  # whose quota it uses; an analyst may have several keys
+    role: str  # curators also add records and erase subjects
+    audience: str  # whose budgets it spends
+    digest: str  # SHA-256 of the whole key, in hexadecimal digits
+    created: str  # UTC
     revoked: str | None = None
 
 
 class KeyFile:
-    """The file `keys.json` of a store.
-
-    Parameters
-    ----------
-    folder : Path
-        The store's.
-    """
+    """The file `keys.json` in the folder of a store."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "keys.json"
@@ -78,10 +56,7 @@ class KeyFile:
     def all(self) -> list[ApiKey]:
         """Return all keys, revoked ones too.
 
-        Raises
-        ------
-        StorageFailed
-            If the file is damaged or has another format: then nobody is let in.
+        StorageFailed if the file is damaged or has another format: then nobody is let in.
         """
         if not self.path.exists():
             return []
@@ -99,11 +74,8 @@ class KeyFile:
     def add(self, name: str, role: str, audience: str) -> str:
         """Make a key and return it. It is nowhere kept, so this is the only time it is seen.
 
-        Raises
-        ------
-        PrivacyRefused
-            If the same name ever had a key of another audience: audiences are assumed not to share
-            answers, and one who is in both shares them with themselves.
+        PrivacyRefused if the same name ever had a key of another audience: audiences are assumed
+        not to share answers, and one who is in both shares them with themselves.
         """
         checked_name("name", name)
         _checks.choice("role", role, ROLES)

@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
@@ -65,12 +64,6 @@ def busy() -> Problem:
     return Problem(503, "busy", detail, {"Retry-After": "1"})
 
 
-def internal() -> Problem:
-    """Return the problem of a fault of ours."""
-    detail = "Something went wrong. Send it again with the same Idempotency-Key: it costs nothing."
-    return Problem(500, "internal", detail)
-
-
 def of_status(status: int) -> Problem:
     """Return the problem for a path or a method that there is not."""
     title = HTTPStatus(status).phrase
@@ -110,14 +103,6 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     noun = "records, labels or subjects" if adding else "queries"
     detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)
-
-
-def of_validation(error: ValidationError, fields: frozenset[str]) -> Problem:
-    """Return the problem of a body that is not what a path takes: field and kind of the first."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    place = next((part for part in first["loc"] if part in fields), None)
-    where = "The body" if place is None else f"The field '{place}'"
-    return Problem(422, "unusable", f"{where} is not what this path takes ({first['type']}).")
 
 
 JSON = "application/json"

@@ -14,18 +14,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pydantic
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.types import Strict
 
 from vicinal.features import TableSchema
-from vicinal.serving._limits import Problem, of_validation
+from vicinal.serving._limits import Problem
 from vicinal.store import BaseStore
 
 _FIRST = Field(fail_fast=True)
@@ -65,9 +58,8 @@ class RowsBody(BaseModel):
         None, description="q rows of a table, by column name; null where nothing is known."
     )
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _one_form(self) -> Self:
-        """Refuse none and several."""
         forms = (self.vectors, self.images, self.texts, self.rows)
         if sum(rows is not None for rows in forms) != 1:
             raise ValueError
@@ -77,21 +69,18 @@ class RowsBody(BaseModel):
 class PredictRequest(RowsBody):
     """Queries. They are public: the guarantee protects records, not questions."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]}
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"vectors": [[0.1, 2.9, 0.2, 0.0]]}]})
 
 
 class RecordsRequest(RowsBody):
     """Records to add, with their labels and the people they belong to."""
 
     model_config = ConfigDict(
-        extra="forbid",
         json_schema_extra={
             "examples": [
                 {"vectors": [[0.1, 2.9, 0.2, 0.0]], "labels": [1], "subjects": ["person-7"]}
             ]
-        },
+        }
     )
     labels: Names | None = Field(None, description="q class names, where records have classes.")
     targets: Vectors | None = Field(
@@ -307,8 +296,13 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
     """Return a body as its model has it, or raise a problem that repeats nothing of it."""
     try:
         body = model.model_validate_json(content)
-    except ValidationError as error:
-        raise of_validation(error, frozenset(model.model_fields)) from None
+    except pydantic.ValidationError as error:
+        # Field and kind of the first error, nothing of what was sent.
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = next((part for part in first["loc"] if part in model.model_fields), None)
+        where = "The body" if place is None else f"The field '{place}'"
+        detail = f"{where} is not what this path takes ({first['type']})."
+        raise Problem(422, "unusable", detail) from None
     # pydantic keeps the last of equal keys, a proxy may have checked the first: neither is right.
     # A second parse takes as long as the first. Without strings but keys, there is no need: each
     # key has two quotes, so as many as of different keys leave none for a repeated one.
@@ -333,20 +327,18 @@ def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
         raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")
     if len(rows) > most:
         raise Problem(413, "too-many", f"A request must have at most {most} rows.")
-    return (rows if form in ("texts", "rows") else _array(rows, form, width_of(store))), len(rows)
-
-
-def _array(rows: Any, form: str, width: int | None) -> np.ndarray:
-    """Return rows as float64 (q, d), (q, h, w) or (q, h, w, 3)."""
+    if form in ("texts", "rows"):
+        return rows, len(rows)
+    width = width_of(store)
     if form == "vectors" and width is not None and any(len(row) != width for row in rows):
         raise Problem(422, "unusable", f"Every vector must have {width} numbers.")
     try:
-        array = np.array(rows, dtype=np.float64)
+        array = np.array(rows, dtype=np.float64)  # (q, d), (q, h, w) or (q, h, w, 3)
     except ValueError:
         raise Problem(422, "unusable", f"All '{form}' must have the same shape.") from None
     if array.size == 0:
         raise Problem(422, "unusable", f"The '{form}' must not be empty.")
-    return array
+    return array, len(rows)
 
 
 NPY = "application/octet-stream"

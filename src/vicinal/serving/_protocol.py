@@ -23,9 +23,9 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from vicinal.serving._limits import Problem, busy, internal
-from vicinal.serving._metrics import Metrics
+from vicinal.serving._limits import Problem, busy
 from vicinal.serving._settings import ServiceSettings
+from vicinal.serving._state import Metrics
 
 log = logging.getLogger("vicinal.serving")
 
@@ -88,14 +88,16 @@ class SecurityHeadersMiddleware:
         except Exception as error:  # noqa: BLE001 (the client gets a problem, the log a place)
             log.error("%s at %s", type(error).__name__, _place(error))
             if not status:
-                await internal().response()(scope, receive, with_headers)
-        self._note(scope, status, time.perf_counter() - begin)
-
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        path = template_of(scope)
+                detail = (
+                    "Something went wrong. Send it again with the same Idempotency-Key: it costs "
+                    "nothing."
+                )
+                await Problem(500, "internal", detail).response()(scope, receive, with_headers)
+        # The path's template, never the path: an id of a subject may stand in it.
+        path = str(getattr(scope.get("route"), "path_format", "other"))
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._metrics.requests[path, method, status] += 1
-        log.info("%s %s %d %.1f ms", method, path, status, 1e3 * seconds)
+        log.info("%s %s %d %.1f ms", method, path, status, 1e3 * (time.perf_counter() - begin))
 
 
 async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,12 +110,6 @@ async def _answer(route: Route, scope: Scope, receive: Receive, send: Send) -> N
     await response(scope, receive, send)
 
 
-def template_of(scope: Scope) -> str:
-    """Return the path as the route has it, with names for what varies."""
-    route = scope.get("route")
-    return str(getattr(route, "path_format", "other"))
-
-
 def _place(error: BaseException) -> str:
     """Return where an error was raised; its message may hold what a client sent."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -122,6 +118,7 @@ def _place(error: BaseException) -> str:
 
 _SLICE = 8 << 10
 """Bytes that the parser gets at once, so that it stops soon after a bound is passed."""
+_MALFORMED = Problem(400, "bad-request", "This is no HTTP/1.1 request.")
 _PIPELINED = 8
 """Requests that a connection may send before it has read the answer to the first."""
 
@@ -187,8 +184,6 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             if excess > 0 and not self.transport.is_closing():
                 self._refuse(_large_head(), "head-too-large")
 
-    # ------------------------------------------------------------ called by the parser
-
     def on_message_begin(self) -> None:
         """Count anew; what has come of this head so far is less than a slice."""
         if len(self.pipeline) >= _PIPELINED:
@@ -223,9 +218,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
             self._wait(self.guard.settings.idle_seconds)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's, in its words)
-        self._refuse(self._problem or _malformed(), "malformed")
-
-    # ------------------------------------------------------------ called by the transport
+        self._refuse(self._problem or _MALFORMED, "malformed")
 
     def pause_writing(self) -> None:
         """Give a client that does not read its response a time to do so."""
@@ -233,12 +226,9 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         self._wait(self.guard.settings.idle_seconds)
 
     def resume_writing(self) -> None:
-        """Go on; what was sent has been read."""
         super().resume_writing()
         if self._answering():
             self._stop_waiting()
-
-    # ------------------------------------------------------------ waiting, and the end of it
 
     def drop(self, reason: str) -> None:
         """End the connection at once, whatever is not yet sent."""
@@ -281,8 +271,5 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 
 def _large_head() -> Problem:
+    # A new one each time: one that is raised again would keep every traceback, and connection.
     return Problem(431, "head-too-large", "The request's line and headers are too long.")
-
-
-def _malformed() -> Problem:
-    return Problem(400, "bad-request", "This is no HTTP/1.1 request.")

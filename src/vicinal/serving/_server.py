@@ -80,7 +80,11 @@ def serve(
             "The service needs the extra 'serve': pip install vicinal[serve]"
         ) from None
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    _spend_less_on_logs_and_turns()
+    # Nothing of this stands in the format of the log; its manual says how to leave it out.
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    # After each statement the store's thread waits for its turn, while the loop has requests.
+    sys.setswitchinterval(_TURN_SECONDS)
     with opened as store:
         app = create_app(store, folder, settings)
         warm_up(store)
@@ -94,15 +98,6 @@ def serve(
                 server.run()
         except SystemExit:
             raise InvalidInput(f"The service cannot listen at {host}:{port}.") from None
-
-
-def _spend_less_on_logs_and_turns() -> None:
-    """Let a line of the log cost less, and the store's thread wait less for the interpreter."""
-    # Nothing of this stands in the format; the manual of logging says how to leave it out.
-    logging._srcfile = None
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # After each statement the store's thread waits for its turn, while the loop has requests.
-    sys.setswitchinterval(_TURN_SECONDS)
 
 
 def server_of(
@@ -181,27 +176,21 @@ def warm_up(store: BaseStore) -> None:
     public facts of `store` are used: its width, classes, kernel, index and plans. Where made-up
     rows do not fit a plan, its first query waits.
     """
-    for plan in store.plans:
-        with tempfile.TemporaryDirectory() as folder:
-            try:
-                _answer_once(store, Path(folder) / "store", {**plan, **_SMALL})
-            except VicinalError as error:
-                _LOG.warning("The first query will wait for compiled code: %s", error)
-
-
-def _answer_once(store: BaseStore, folder: Path, plan: dict[str, Any]) -> None:
     schema = store.schema
     rows = np.random.default_rng(0).random((3 * _RECORDS, schema.n_features))  # noqa: TID251 (no secret)
     private, public, queries = np.split(rows, 3)
-    with Store.init(
-        folder,
-        private,
-        schema.target.examples(_RECORDS),
-        public=None if schema.public is None else public,
-        kernel=schema.kernel,
-        index=schema.index,
-        norm_bound=schema.bound or "auto",
-        **schema.target.parameters,
-        **plan,
-    ) as scratch_store:
-        scratch_store.predict_many([Query(queries[:_QUERIES])])
+    facts: dict[str, Any] = {
+        "kernel": schema.kernel,
+        "index": schema.index,
+        "norm_bound": schema.bound or "auto",
+    }
+    facts |= {"public": None if schema.public is None else public, **schema.target.parameters}
+    for plan in store.plans:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name) / "store"
+            try:
+                labels = schema.target.examples(_RECORDS)
+                with Store.init(folder, private, labels, **facts, **{**plan, **_SMALL}) as made_up:
+                    made_up.predict_many([Query(queries[:_QUERIES])])
+            except VicinalError as error:
+                _LOG.warning("The first query will wait for compiled code: %s", error)

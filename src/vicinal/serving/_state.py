@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable
+import time
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from starlette.requests import Request
 
 from vicinal.errors import ShardMissing, StorageFailed, StoreOutdated, VicinalError
 from vicinal.serving._keys import CURATOR, ApiKey, KeyCache, KeyFile
 from vicinal.serving._limits import BodyLimits, BodyReader, Problem, RateLimit, busy, of_error
-from vicinal.serving._metrics import Metrics, UsageLog
 from vicinal.serving._models import AnyBody, decode_rows, parse_body, width_of
 from vicinal.serving._settings import ServiceSettings
 from vicinal.store import BaseStore, Query, Reply
@@ -52,28 +54,23 @@ class AppState:
         401 without a valid key; 403 if it is an analyst's where a curator's is needed; 429 if it
         comes too often.
         """
-        key = self._key_of(request)
+        sent = request.headers.getlist("authorization")
+        # Two headers might be two keys, of which a proxy has checked the other.
+        scheme, _, token = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
+        try:
+            key = self._keys.find(token) if scheme.lower() == "bearer" else None
+        except StorageFailed:
+            raise Problem(503, "keys", "The keys cannot be read. Nobody is let in.") from None
         if key is None:
             detail = "Send a valid key as: Authorization: Bearer KEY"
             raise Problem(401, "key", detail, {"WWW-Authenticate": "Bearer"})
+        # Before its role: refused requests count against the rate, too.
         self._rate.consume(key.id)
         if curator and key.role != CURATOR:
             raise Problem(403, "role", "Only a curator may do this.")
         if key.audience not in self.store.audiences:
             raise Problem(403, "audience", "The store has no such audience as this key's.")
         return key
-
-    def _key_of(self, request: Request) -> ApiKey | None:
-        sent = request.headers.getlist("authorization")
-        if len(sent) != 1:
-            return None
-        scheme, _, token = sent[0].partition(" ")
-        if scheme.lower() != "bearer":
-            return None
-        try:
-            return self._keys.find(token)
-        except StorageFailed:
-            raise Problem(503, "keys", "The keys cannot be read. Nobody is let in.") from None
 
     async def decode_json(self, model: type[AnyBody], content: bytes) -> tuple[AnyBody, Any, int]:
         """Return a body, its rows for the store, and how many rows; long ones one at a time.
@@ -215,15 +212,19 @@ class RequestBatcher:
             under_way = await self._wait_for_turn(under_way)
             if not self._queue:  # the thread has taken all of it meanwhile
                 continue
-            await self._gather()
+            if self._paced:
+                await self._wait_for_interval()
+            elif self._company() and not self._closing:
+                await asyncio.sleep(self._settings.wait_ms / 1e3)
             under_way.add(asyncio.create_task(self._serve(self._begin())))
         await asyncio.gather(*under_way)
 
     async def _wait_for_turn(self, under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Wait until no block is under way, or one fewer than may be and the next one is full."""
-        while under_way and not (len(under_way) < self._n_under_way and self._full()):
+        most, size = self._n_under_way, self._settings.block_queries
+        while under_way and not (len(under_way) < most and self._queued >= size):
             arrival = set[asyncio.Task[Any]]()
-            if self._n_under_way > 1:
+            if most > 1:
                 self._arrived.clear()
                 arrival = {asyncio.create_task(self._arrived.wait())}
             await asyncio.wait(under_way | arrival, return_when=asyncio.FIRST_COMPLETED)
@@ -232,22 +233,12 @@ class RequestBatcher:
             under_way = {task for task in under_way if not task.done()}
         return under_way
 
-    def _full(self) -> bool:
-        return self._queued >= self._settings.block_queries
-
     async def _wait_for_request(self) -> bool:
         """Wait for a request; return False when there is none and there will be none."""
         while not self._queue and not self._closing:
             self._arrived.clear()
             await self._arrived.wait()
         return bool(self._queue)
-
-    async def _gather(self) -> None:
-        """Let others join, or wait for the next interval."""
-        if self._paced:
-            await self._wait_for_interval()
-        elif self._company() and not self._closing:
-            await asyncio.sleep(self._settings.wait_ms / 1e3)
 
     def _company(self) -> bool:
         """Tell whether to wait for others.
@@ -259,8 +250,8 @@ class RequestBatcher:
         few = 2 * len(self._queue) < max(self._served, _LEAST_SPLIT)
         return has_space and few and (len(self._queue) > 1 or self._served != 1)
 
-    def _block(self) -> list[_PendingRequest]:
-        """Take requests from the front until the block is full, or has its share of a crowd."""
+    def _begin(self) -> _Turn:
+        """Take requests until a block is full, or has its share of a crowd; have it answered."""
         block: list[_PendingRequest] = []
         size, most = 0, self._settings.block_queries
         if not self._paced:
@@ -270,13 +261,8 @@ class RequestBatcher:
             size += block[-1].size
         with self._counting:
             self._queued -= size
-        return block
-
-    def _begin(self) -> _Turn:
-        """Take a block, and have the store's thread answer it."""
-        block = self._block()
         # Before the thread has it, which goes by these for the next one.
-        self._served, self._answered = len(block), _size(block)
+        self._served, self._answered = len(block), size
         return _Turn(block, self._thread.submit(self._answer, block))
 
     def _answer(self, block: list[_PendingRequest]) -> tuple[list[Reply | Exception], _Turn | None]:
@@ -311,7 +297,12 @@ class RequestBatcher:
                 await self._wait_for_interval()
                 self._note_answered(block)
             for waiting, reply in zip(block, replies, strict=True):
-                _resolve_future(waiting.answer, reply)
+                if waiting.answer.done():  # the client has left
+                    continue
+                if isinstance(reply, Exception):
+                    waiting.answer.set_exception(reply)
+                else:
+                    waiting.answer.set_result(reply)
 
     def _report(self, replies: list[Reply | Exception]) -> None:
         """Tell the operator, once a block, why shards did not answer: which, and why, is public."""
@@ -335,10 +326,130 @@ def _is_failure(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, ShardMissing)
 
 
-def _resolve_future(answer: asyncio.Future[Reply], reply: Reply | Exception) -> None:
-    if answer.done():  # the client has left
-        return
-    if isinstance(reply, Exception):
-        answer.set_exception(reply)
-    else:
-        answer.set_result(reply)
+# What the process has done. It is known to the clients that send the requests, and never holds
+# numbers of records, subjects, neighbours or charges; queries used stand behind a key.
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_KEPT = 4096
+_RECENT_SECONDS = 60.0
+
+
+class BucketCounts:
+    """Counts below each of some bounds, as Prometheus has them."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def lines(self, name: str, text: str) -> list[str]:
+        lines, below = _head(name, text, "histogram"), 0
+        for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
+            below += count
+            lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
+        return [*lines, f"{name}_sum {self.total:.9g}", f"{name}_count {below}"]
+
+
+class Metrics:
+    """Counters of one process, written by its event loop; `waiting` and `failed` by others, too."""
+
+    def __init__(self, is_consistent: Callable[[], bool]) -> None:
+        self._is_consistent = is_consistent
+        self.failed = False
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.seconds = BucketCounts(SECONDS)
+        self.blocks = BucketCounts(SIZES)
+        self.waiting = 0
+        self.connections = 0
+        self.dropped: Counter[str] = Counter()
+        self.missing = 0
+        self._began = time.monotonic()
+        self._recent: deque[tuple[float, float, int]] = deque(maxlen=_KEPT)
+
+    @property
+    def up(self) -> bool:
+        """Whether the store answers: it is open, and nothing that the worker did has failed."""
+        return self._is_consistent() and not self.failed
+
+    def answered(self, queries: int, seconds: float) -> None:
+        """Count an answered prediction request."""
+        self.seconds.add(seconds)
+        self._recent.append((time.monotonic(), seconds, queries))
+
+    def text(self) -> str:
+        """Return all of it in the text format of Prometheus."""
+        requests = {
+            f'{{path="{path}",method="{method}",status="{status}"}}': count
+            for (path, method, status), count in sorted(self.requests.items())
+        }
+        dropped = {f'{{reason="{why}"}}': count for why, count in sorted(self.dropped.items())}
+        families = (
+            ("requests_total", "HTTP requests by path, method and status.", "counter", requests),
+            ("waiting_queries", "Queries before the worker.", "gauge", {"": self.waiting}),
+            ("shard_missing_total", "Blocks refused as a shard was away.", "counter",
+             {"": self.missing}),
+            ("connections", "Open connections.", "gauge", {"": self.connections}),
+            ("connections_dropped_total",
+             "Connections that were ended before a request, by reason.", "counter", dropped),
+            ("up", "0 once the store has failed.", "gauge", {"": int(self.up)}),
+        )  # fmt: skip
+        lines = self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")
+        lines += self.blocks.lines("vicinal_block_queries", "Queries asked for in a block.")
+        for name, text, kind, values in families:
+            lines += _head(f"vicinal_{name}", text, kind)
+            lines += [f"vicinal_{name}{labels} {value}" for labels, value in values.items()]
+        return "\n".join([*lines, ""])
+
+    def speed(self) -> dict[str, Any]:
+        """Return throughput and latency of the last minute, at most the last 4,096 requests."""
+        now = time.monotonic()
+        recent = [entry for entry in self._recent if entry[0] > now - _RECENT_SECONDS]
+        times = np.array([seconds for _, seconds, _ in recent])
+        span = min(_RECENT_SECONDS, max(now - self._began, 1e-9))
+        if len(recent) == _KEPT:
+            span = now - recent[0][0]
+        p50, p99 = (1e3 * np.quantile(times, [0.5, 0.99])).tolist() if len(times) else (None, None)
+        return {
+            "up_seconds": round(now - self._began, 1),
+            "requests_per_second": round(len(recent) / span, 3),
+            "queries_per_second": round(sum(queries for *_, queries in recent) / span, 3),
+            "p50_ms": p50,
+            "p99_ms": p99,
+            "waiting_queries": self.waiting,
+        }
+
+
+def _head(name: str, text: str, kind: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+MOST = 240
+"""Samples of an audience at most; beyond it every second of the older ones goes."""
+
+
+class UsageLog:
+    """Samples by audience, oldest first; equal ones in a row are kept once, with their end."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, list[dict[str, Any]]] = {}
+
+    def note(self, audience: str, used: int, wear: float | None, at: float | None = None) -> None:
+        """Add a sample, at present unless `at` (seconds since 1970) is given.
+
+        `wear` is the share of a budget that public points have used up.
+        """
+        samples = self._samples.setdefault(audience, [])
+        if len(samples) > 1 and samples[-1]["used"] == samples[-2]["used"] == used:
+            samples.pop()
+        samples.append({"at": time.time() if at is None else at, "used": used, "wear": wear})
+        if len(samples) > MOST:
+            samples[1:-1] = samples[1:-1:2]
+
+    def of(self, audience: str) -> list[dict[str, Any]]:
+        """Return the samples of an audience as JSON has them."""
+        return list(self._samples.get(audience, ()))

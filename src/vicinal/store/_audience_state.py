@@ -50,7 +50,7 @@ from vicinal.store._store_schema import StoreSchema, learnt_index
 
 @dataclass(frozen=True, eq=False)
 class ReuseReplay:
-    """An audience's journal, and the engine as it was before its first lesson.
+    """An audience's journal, and the engine as it was before it had learnt from an answer.
 
     That engine never answers. `n_classes`: votes of an answer; None where labels leave.
     """
@@ -369,7 +369,9 @@ def open_audience_state(
     if settings.reuse_predictions == GATE:
         reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
         engine = reuse_replay.engine_with_reuse()
-    usage = _stored_usage(database, audience)
+    rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
+    shares = b"".join(bytes_of(text) for (text,) in rows)
+    usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
     return AudienceState(
         audience, requested, settings, engine, slack, answers, reuse_replay, usage, model
     ), assembled
@@ -395,17 +397,8 @@ def _engine(
     )  # fmt: skip
 
 
-def _stored_usage(database: Database, audience: Audience) -> Shares:
-    rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
-    content = b"".join(bytes_of(text) for (text,) in rows)
-    return np.frombuffer(content, dtype="<u2").astype(np.uint16)
-
-
 def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNPlan:
-    shared = {
-        "kernel": schema.kernel,
-        "norm_bound": schema.bound or "auto",
-    }
+    shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
     return IndKNNPlan.of_target(schema.target, {**shared, **parameters})
 
 
@@ -431,7 +424,7 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience.slack = state.slack.spent
         parts.ledger.write_charges(audience, 0)
         audience.write(parts.database)
-    # Opened again, with everything pinned, it is the desk that every later opening finds.
+    # Opened again, with everything pinned: that is what every later opening finds.
     return open_audience_state(*args)[0]
 
 

@@ -69,10 +69,11 @@ def unpack(
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     place = default_witness_path(path) if witness is None else witness.absolute()
-    if accept_loss:
-        _check_free(config["id"], place)
-    else:
+    if not accept_loss:
         _check_last(backup, config["id"], place)
+    elif place.is_file():
+        with suppress(DamagedWitness):  # refused while the store that the backup is of is open
+            RollbackGuard(place, bytes.fromhex(config["id"])).close()
     _make(path)
     _copy_files(backup, path)
     copy_file(backup / LEDGER, path / LEDGER)
@@ -90,13 +91,6 @@ def copy_tables(source: Database, target: Database) -> None:
     with target.transaction():
         for table in TABLES:
             target.insert(table, source.rows(table))
-
-
-def _check_free(identity: str, witness: Path) -> None:
-    """Refuse to restore beside the store that the backup is of, while that is open."""
-    if witness.is_file():
-        with suppress(DamagedWitness):
-            RollbackGuard(witness, bytes.fromhex(identity)).close()
 
 
 def _check_last(backup: Path, identity: str, witness: Path) -> None:

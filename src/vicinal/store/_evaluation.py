@@ -75,10 +75,16 @@ class NoisyFigures(ABC):
         noise on them.
         """
         generator = public_draws(0)
-        draws = [self.figures_of(self._drawn(generator)) for _ in range(_DRAWS)]
-        figures = {}
+        draws = [
+            self.figures_of([
+                generator.poisson(np.maximum(t, 0)) + generator.normal(0, self.noise, t.shape)
+                for t in self.counts
+            ])
+            for _ in range(_DRAWS)
+        ]  # fmt: skip
+        figures, (people, error) = {}, self.people_and_error
         for name, value in self.figures_of(self.counts).items():
-            enough = self._enough and not np.isnan(value)
+            enough = people > _ENOUGH * error and not np.isnan(value)
             spread = np.array([draw[name] for draw in draws])
             low, high = interval(spread) if enough else (np.nan, np.nan)
             figures[name] = (value if enough else np.nan, low, high)
@@ -93,17 +99,6 @@ class NoisyFigures(ABC):
             for name, numbers in self.figures.items()
         }
         return {**listed, "people": self.people, "figures": figures}
-
-    @property
-    def _enough(self) -> bool:
-        people, error = self.people_and_error
-        return people > _ENOUGH * error
-
-    def _drawn(self, generator: Any) -> list[Floats]:
-        return [
-            generator.poisson(np.maximum(table, 0)) + generator.normal(0, self.noise, table.shape)
-            for table in self.counts
-        ]
 
 
 def interval(draws: Floats) -> tuple[float, float]:
@@ -533,8 +528,7 @@ def _released(
     schema = parts.schema
     if schema.target.voted:
         return ReleasedClasses.of(schema, state, where)
-    answers = stored_answers(schema, state, *where).fields["labels"]
-    assert answers is not None  # noqa: S101 (every reply has them)
+    answers = stored_answers(schema, state, *where).labels
     return RELEASED[schema.target.kind](schema.target, answers, largest_error)
 
 

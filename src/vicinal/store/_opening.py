@@ -90,11 +90,9 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             note_files(database, folder.path)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
-            folder.path / "records",
-            schema.precision.dtype,
-            schema.n_features,
+            folder.path / "records", schema.precision.dtype, schema.n_features,
             schema.target.row_width,
-        )
+        )  # fmt: skip
         resources.callback(record_files.close)
         index = first_index(schema.index)
         return _loaded(folder, witness, schema, ledger, record_files, index, resources)
@@ -146,8 +144,7 @@ def _checked(
     Beside it what the witness says, if the ledger does not go on from there and that is accepted.
     Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
     """
-    faults = database.faults()
-    if faults:
+    if list(database.faults()):
         raise StoreDamaged("The ledger's database is damaged. Restore a backup.")
     if database.get("identity") != folder.identity:
         raise StoreDamaged("The ledger's database belongs to another store.")
@@ -155,17 +152,13 @@ def _checked(
     check_files(database, folder.path, [KEY])  # first, as digests of rows are made with it
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
-    _check_budgets(ledger)
+    free = ledger.slot_table.unused()
+    for audience in ledger.audiences.values():
+        if faults := list(budget_faults(database, audience, free)):
+            raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     if witness is None:
         return ledger, WitnessState(b"", b"", database.number("clock"), NO_HEAD)
     return ledger, _check_history(database, witness.state, accept_loss=accept_loss)
-
-
-def _check_budgets(ledger: Ledger) -> None:
-    free = ledger.slot_table.unused()
-    for audience in ledger.audiences.values():
-        if faults := list(budget_faults(ledger.database, audience, free)):
-            raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
 
 
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:

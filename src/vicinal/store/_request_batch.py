@@ -22,38 +22,30 @@ from vicinal.ledger import (
     stored_requests,
 )
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._audience_state import AudienceState, ReleasedAnswers, lead, released
+from vicinal.store._audience_state import AudienceState, lead, released
 from vicinal.store._requests import REPLIES, LabelSetReply, NumberReply, Query, Reply, checked_name
 from vicinal.store._store_schema import StoreSchema
 from vicinal.targets import VectorAnswers, VectorTarget, check_enough
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAnswers:
-    """Fields of a `kind` of reply, by name: rows of answers, or None; and those that are shared."""
-
-    kind: type[Reply]
-    fields: dict[str, AnyArray | None]
-    shared: dict[str, Any]
-
-    def reply(self, part: slice, **paid: Any) -> Reply:
-        """Return the reply to a request whose answers these rows are, and what it paid."""
-        rows: dict[str, Any] = {
-            name: None if every is None else every[part] for name, every in self.fields.items()
-        }
-        return self.kind(**rows, **self.shared, **paid)
-
-
 def stored_answers(
     schema: StoreSchema, state: AudienceState, seqs: Places, places: Places
-) -> StoredAnswers:
-    """Return what the answers of these blocks and places say in an audience's own words."""
-    kind = REPLIES[schema.target.kind]
+) -> Reply:
+    """Return what the answers of these blocks and places say; nothing is paid for it."""
+    fields: dict[str, Any]
     if schema.target.voted:
-        return StoredAnswers(kind, _class_fields(schema, state, state.read(seqs, places)), {})
-    sums = state.answers.read(seqs, places)
-    fields = {"sums": sums, **_said(state, sums).fields}
-    return StoredAnswers(kind, fields, {"names": schema.target.names})
+        answers, scale = state.read(seqs, places), state.noise_scale
+        votes = answers.votes
+        fields = {
+            "labels": np.asarray(schema.classes)[answers.labels],
+            "votes": votes,
+            "confidence": None if votes is None or scale is None else lead(votes, scale),
+            "probabilities": answers.probabilities,
+        }
+    else:
+        sums = state.answers.read(seqs, places)
+        fields = {"sums": sums, "names": schema.target.names, **_said(state, sums).fields}
+    return REPLIES[schema.target.kind](**fields, charged=0, left=0)
 
 
 def _said(state: AudienceState, sums: Floats) -> VectorAnswers:
@@ -84,18 +76,6 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
     around = proxies.surroundings(rows, votes.kernel, votes.weights)
     fields: dict[str, Any] = _said(state, reply.sums).along_trend(around).fields
     return replace(reply, **fields)
-
-
-def _class_fields(
-    schema: StoreSchema, state: AudienceState, answers: ReleasedAnswers
-) -> dict[str, AnyArray | None]:
-    votes, scale = answers.votes, state.noise_scale
-    return {
-        "labels": np.asarray(schema.classes)[answers.labels],
-        "votes": votes,
-        "confidence": None if votes is None or scale is None else lead(votes, scale),
-        "probabilities": answers.probabilities,
-    }
 
 
 _FRESH = -1
@@ -333,7 +313,7 @@ class RequestBatch:
         for one in placed:
             part = slice(start, start := start + len(one.seqs))
             missing = self._missing(one.seqs)
-            yield answers.reply(part, charged=one.charged, left=state.remaining, missing=missing)
+            yield answers.part(part, charged=one.charged, left=state.remaining, missing=missing)
 
     def _missing(self, seqs: Ints) -> tuple[int, ...] | None:  # noqa: ARG002
         """Return which shards some of these blocks were answered without; None without shards."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
 
 from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
@@ -73,6 +75,14 @@ class Reply(ABC):
     @abstractmethod
     def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
         """Return the columns of a table, a row for each query; `names` are the target's."""
+
+    def part(self, rows: slice, **paid: Any) -> Self:
+        """Return the reply to a request whose answers these rows are, with what it paid."""
+        every: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        arrays: dict[str, Any] = {
+            name: value[rows] for name, value in every.items() if isinstance(value, np.ndarray)
+        }
+        return replace(self, **arrays, **paid)
 
     @property
     def _paid(self) -> dict[str, Any]:

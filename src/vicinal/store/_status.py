@@ -130,19 +130,19 @@ def _audience(parts: OpenStore, state: AudienceState) -> dict[str, Any]:
         "queries": {
             k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
-        "wear": _wear(state),
+        "wear": _budget_usage(state),
         "evaluations": evaluations(parts, state),
         "guarantee": state.guarantee().to_dict(),
     }
 
 
-def _wear(state: AudienceState) -> dict[str, Any] | None:
-    """Return how worn the budgets are as far as public points tell; None if they tell nothing."""
+def _budget_usage(state: AudienceState) -> dict[str, Any] | None:
+    """Return how far budgets are used as public points tell it; None if they tell nothing."""
     if state.proxies is None or not state.audience.initial_budget:
         return None
-    wear = state.proxies.budget_usage()
-    quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, wear.quantiles, strict=True)}
-    return {"mean": wear.used, "quantiles": quantiles, "retired": wear.retired}
+    usage = state.proxies.budget_usage()
+    quantiles = {f"{q:.0%}": used for q, used in zip(QUANTILES, usage.quantiles, strict=True)}
+    return {"mean": usage.used, "quantiles": quantiles, "retired": usage.retired}
 
 
 def curator_facts(parts: OpenStore) -> dict[str, Any]:
@@ -334,7 +334,8 @@ def _erased(parts: OpenStore, erased: Sequence[SubjectId]) -> Iterator[str]:
         if slot != NOBODY:
             yield f"Erased id number {number + 1} is enrolled."
     remains = {remain for subject in erased for remain in _remains(subject)}
-    for path in _all_files(parts) if remains else ():
+    inside = [path for path in parts.folder.path.rglob("*") if path.is_file()]
+    for path in [*inside, parts.folder.witness] if remains else ():
         if any(_holds(content, remains) for content in _contents(path)):
             yield f"The file {path.name} holds an erased id."
 
@@ -366,11 +367,6 @@ def _features(parts: OpenStore, rows: AnyArray) -> Iterator[str]:
         if any(row.tobytes() in erased for row in part):
             yield "The record files hold features of an erased record, or equal ones of another."
             return
-
-
-def _all_files(parts: OpenStore) -> list[Path]:
-    inside = (path for path in parts.folder.path.rglob("*") if path.is_file())
-    return [*inside, parts.folder.witness]
 
 
 def _contents(path: Path) -> Iterator[bytes]:

@@ -439,16 +439,16 @@ def new_schema(
     options = {name: value for name, value in parameters.items() if value is not None}
     settings = IndKNNPlan.of_target(target, options)
     refuse_same_memory(X, public)
-    features = extractor.transform(X)
-    if not _plain(features):
+    vectors = extractor.transform(X)
+    if not _plain(vectors):
         from vicinal.predictors import estimator_for
 
-        features = checked_features(estimator_for(target), features, reset=True)
-    reference = None if public is None else checked_reference(public, features)
+        vectors = checked_features(estimator_for(target), vectors, reset=True)
+    reference = None if public is None else checked_reference(public, vectors)
     kernel = kernel_for(settings, reference)
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
-    return StoreSchema(target, features.shape[1], *args, settings.index), features
+    return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors
 
 
 def _plain(rows: Any) -> bool:

@@ -19,7 +19,7 @@ from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.labelling import SoftLabels, checked_soft_labels
-from vicinal.students import _files
+from vicinal.students import _student as _files
 from vicinal.students._exact import ranges
 from vicinal.students._networks import (
     FIT_OF_GRADIENTS,
@@ -208,7 +208,7 @@ class StudentLearner:
         begin: Begin,
         soft_labels: SoftLabels | None = None,
     ) -> Student:
-        """Return the student of round `number`, see ``Learner`` of ``labelling._protocols``."""
+        """Return the student of round `number`, see ``vicinal.labelling.Learner``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats32
-from vicinal.errors import InvalidInput
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features import HOGFeatures
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import Network, Shape
+from vicinal.students._networks import (
+    KERNEL,
+    Likeness,
+    Network,
+    Shape,
+    UnitLength,
+    build,
+    kernel_of,
+)
 
 Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
@@ -34,22 +49,8 @@ _BATCH = 256
 class Preprocessing:
     """From raw examples to what a network takes; learnt from public examples.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Of a raw example: (h, w), (h, w, 3) or (d,).
-    mean, deviation : tuple of float
-        Of every channel (of every feature, for vectors), in raw units.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.students import Recipe, train_student
-    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
-    >>> pool = np.eye(8, dtype=np.float32)
-    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
-    >>> type(student.preprocessing).__name__
-    'Preprocessing'
+    `shape`: of a raw example: (h, w), (h, w, 3) or (d,). `mean`, `deviation`: of every channel (of
+    every feature, for vectors), in raw units.
     """
 
     shape: Shape
@@ -58,13 +59,7 @@ class Preprocessing:
 
     @classmethod
     def of(cls, pool: Examples) -> Preprocessing:
-        """Learn mean and deviation from public examples (m, h, w), (m, h, w, 3) or (m, d).
-
-        Raises
-        ------
-        InvalidInput
-            If they have another shape, are none, or are not finite numbers.
-        """
+        """Learn mean and deviation from public examples (m, h, w), (m, h, w, 3) or (m, d)."""
         checked = _numbers(pool)
         if checked.ndim not in (2, 3, 4) or checked.shape[3:] not in ((), (3,)):
             raise InvalidInput(
@@ -207,3 +202,300 @@ def _numbers(examples: npt.ArrayLike) -> Examples:
     if not np.isfinite(array).all():
         raise InvalidInput("The examples must hold finite numbers only.")
     return array
+
+
+# ---------------------------------------------------------------- in a file
+# Torch's zip of tensors, read with weights_only=True, which builds tensors and plain values and runs
+# nothing: a file from somebody else cannot run code. The zip's comment is a SHA-256 of all bytes
+# before it, as one flipped bit could state another epsilon; it finds damage, not forgery. The ONNX
+# graph is written layer by layer: torch's exporters would bring a tracer and packages of their own.
+
+if TYPE_CHECKING:
+    import onnx
+
+
+FORMAT = 1
+
+_DIGEST = 64
+"""Bytes of the digest, in hexadecimal."""
+
+
+def save(student: Student, path: str | Path) -> None:
+    """Write a student so that a kill leaves the whole file or none.
+
+    Raises
+    ------
+    InvalidInput
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, load, save, train_student
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> pool = np.eye(8, dtype=np.float32)
+    >>> save(train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe), "student.pt")
+    >>> load("student.pt").classes
+    ('a', 'b')
+    """
+    content = io.BytesIO()
+    torch.save({"about": json.dumps(about(student)), **_tensors(student)}, content)
+    target = Path(path)
+    fresh = target.with_name(target.name + ".new")
+    try:
+        with fresh.open("wb") as file:
+            file.write(with_digest(content.getvalue()))
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(target)
+    except OSError as error:
+        raise InvalidInput(f"{target} cannot be written: {error.strerror}.") from None
+
+
+def load(path: str | Path) -> Student:
+    """Return the student in a file.
+
+    Raises
+    ------
+    InvalidInput
+        If the file is missing or damaged, holds no student, or one whose parts do not fit together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from vicinal.students import Recipe, load, save, train_student
+    >>> recipe = Recipe(network="mlp", method="plain", steps=1)
+    >>> pool = np.eye(8, dtype=np.float32)
+    >>> student = train_student(pool, np.arange(2), ["a", "b"], ["a", "b"], recipe)
+    >>> save(student, "student.pt")
+    >>> bool((load("student.pt").predict(pool) == student.predict(pool)).all())
+    True
+    """
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no file {path}.") from None
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
+    if with_digest(content[:-_DIGEST]) != content:
+        raise InvalidInput(f"{path} is not a sound student file: its digest is not its content's.")
+    try:
+        stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        about = json.loads(stored.pop("about"))
+        _checks.file_format(path, about["format"], FORMAT)
+        return _student(about, stored)
+    except (MemoryError, OtherFormat):
+        raise
+    # torch raises whatever its unpickler meets.
+    except Exception as error:
+        raise InvalidInput(f"{path} is not a sound student file.") from error
+
+
+def with_digest(archive: bytes) -> bytes:
+    """Return a zip archive with the digest of all before it as its comment."""
+    # The last two bytes before the comment say how long it is.
+    archive = archive[:-2] + _DIGEST.to_bytes(2, "little")
+    return archive + hashlib.sha256(archive).hexdigest().encode()
+
+
+def about(student: Student) -> dict[str, Any]:
+    """Return all that a student is but its weights, as plain values for JSON."""
+    preprocessing = student.preprocessing
+    return {
+        "format": FORMAT,
+        "network": student.name,
+        "classes": list(student.classes),
+        "preprocessing": {
+            "shape": list(preprocessing.shape),
+            "mean": list(preprocessing.mean),
+            "deviation": list(preprocessing.deviation),
+        },
+        "ranges": list(student.ranges),
+        "guarantee": student.guarantee,
+        "second": None if student.second is None else about(student.second),
+    }
+
+
+def _student(about: dict[str, Any], tensors: dict[str, torch.Tensor]) -> Student:
+    images = about["preprocessing"]
+    preprocessing = Preprocessing(
+        tuple(images["shape"]), tuple(images["mean"]), tuple(images["deviation"])
+    )
+    classes = tuple(about["classes"])
+    second = None
+    if about["second"] is not None:
+        of_second = {name for name in tensors if name.startswith(_SECOND)}
+        named = {name.removeprefix(_SECOND): tensors[name] for name in of_second}
+        second = _student(about["second"], named)
+        tensors = {name: part for name, part in tensors.items() if name not in of_second}
+    if about["network"] == KERNEL:
+        network = kernel_of(tensors)
+    else:
+        network = build(about["network"], preprocessing.input_shape, len(classes))
+    network.load_state_dict(tensors)
+    if not all(bool(value.isfinite().all()) for value in network.state_dict().values()):
+        raise ValueError("weights that are no numbers")
+    return Student(
+        network.eval(), about["network"], classes, preprocessing, tuple(about["ranges"]),
+        about["guarantee"], second,
+    )  # fmt: skip
+
+
+_SECOND = "second."
+
+
+def _tensors(student: Student) -> dict[str, torch.Tensor]:
+    parts = {name: value.contiguous() for name, value in student.network.state_dict().items()}
+    if student.second is None:
+        return parts
+    second = {_SECOND + name: part for name, part in _tensors(student.second).items()}
+    return parts | second
+
+
+_OPSET = 17
+_IR = 9
+
+
+def save_onnx(student: Student, path: str | Path) -> None:
+    """Write a student as ONNX.
+
+    The input "examples" is float32 (n, h, w), (n, h, w, 3) or (n, d), raw as in training; the
+    output "probabilities" is float32 (n, c). Classes and guarantee are in the metadata, as JSON.
+
+    Raises
+    ------
+    MissingExtra
+        If onnx is not installed.
+    InvalidInput
+        If the file cannot be written, or the student is of images and has a second one.
+
+    Examples
+    --------
+    >>> from vicinal.students import save_onnx
+    >>> save_onnx(student, "student.onnx")  # doctest: +SKIP
+    """
+    content = onnx_model(student).SerializeToString()
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def onnx_model(student: Student) -> onnx.ModelProto:
+    """Return a student as an ONNX model, checked."""
+    if student.second is not None and len(student.preprocessing.shape) > 1:
+        raise InvalidInput(
+            "A student of images with a second one cannot be written as ONNX, which has no "
+            "histograms of gradients. Train it without 'ensemble'."
+        )
+    library = of_extra("students", "onnx", "Writing ONNX")
+    graph = _Graph(library.helper)
+    graph.node("Softmax", [graph.joined_logits(student)], "probabilities", axis=1)
+    proto = library.helper.make_graph(
+        graph.nodes,
+        "student",
+        [graph.value("examples", ("n", *student.preprocessing.shape))],
+        [graph.value("probabilities", ("n", len(student.classes)))],
+        graph.weights,
+    )
+    opsets = [library.helper.make_opsetid("", _OPSET)]
+    model: onnx.ModelProto = library.helper.make_model(
+        proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
+    )
+    properties = {name: json.dumps(value) for name, value in about(student).items()}
+    library.helper.set_model_props(model, properties)
+    library.checker.check_model(model, full_check=True)
+    return model
+
+
+class _Graph:
+    """Nodes and weights as they are added."""
+
+    def __init__(self, helper: Any) -> None:
+        self.nodes: list[Any] = []
+        self.weights: list[Any] = []
+        self._helper = helper
+
+    def value(self, name: str, shape: tuple[int | str, ...]) -> Any:
+        return self._helper.make_tensor_value_info(name, 1, shape)  # 1: float32
+
+    def node(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
+        output = output or f"value{len(self.nodes)}"
+        self.nodes.append(self._helper.make_node(kind, inputs, [output], **options))
+        return output
+
+    def weight(self, values: Any) -> str:
+        array = np.ascontiguousarray(values, dtype=np.float32)
+        name = f"weight{len(self.weights)}"
+        tensor = self._helper.make_tensor(name, 1, array.shape, array.tobytes(), raw=True)
+        self.weights.append(tensor)
+        return name
+
+    def joined_logits(self, student: Student) -> str:
+        """Add a student and its second; geometric means of softmaxes are softmaxes of means."""
+        if student.second is None:
+            return self.logits(student)
+        weight = student.first_weight
+        parts = [
+            self.node("Mul", [self.logits(one), self.weight([share])])
+            for one, share in ((student, weight), (student.second, 1 - weight))
+        ]
+        return self.node("Add", parts)
+
+    def logits(self, student: Student) -> str:
+        """Add preprocessing and network of a student."""
+        last = self.normalised("examples", student)
+        for layer in (*student.network.body, student.network.head):
+            last = self.layer(last, layer)
+        return last
+
+    def normalised(self, name: str, student: Student) -> str:
+        """Add what :class:`vicinal.students._student.Preprocessing` does."""
+        images = student.preprocessing
+        centred = self.node("Sub", [name, self.weight(images.mean)])
+        scaled = self.node("Div", [centred, self.weight(images.deviation)])
+        if len(images.shape) == 1:
+            return scaled
+        if len(images.shape) == 2:
+            channels, height, width = images.input_shape
+            shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
+            self.weights.append(shape)
+            return self.node("Reshape", [scaled, "shape"])
+        return self.node("Transpose", [scaled], perm=[0, 3, 1, 2])
+
+    def layer(self, last: str, layer: nn.Module) -> str:
+        """Add a layer as it is in evaluation, and return its output."""
+        if isinstance(layer, nn.Dropout):
+            return last
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            return self._sums(last, layer)
+        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d):
+            values = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
+            inputs = [last, *(self._tensor(value) for value in values)]
+            return self.node("BatchNormalization", inputs, epsilon=layer.eps)
+        if isinstance(layer, nn.MaxPool2d):
+            size = [int(layer.kernel_size)] * 2  # type: ignore[arg-type]
+            return self.node("MaxPool", [last], kernel_shape=size, strides=size)
+        if isinstance(layer, UnitLength):
+            length = self.node("ReduceL2", [last], axes=[1], keepdims=1)
+            return self.node("Div", [last, self.node("Max", [length, self.weight([1e-12])])])
+        if isinstance(layer, Likeness):
+            return self._likeness(last)
+        return self.node("Relu" if isinstance(layer, nn.ReLU) else "Flatten", [last])
+
+    def _likeness(self, last: str) -> str:
+        half = self.weight([0.5])
+        last = self.node("Add", [self.node("Mul", [last, half]), half])
+        last = self.node("Min", [self.node("Max", [last, self.weight([0.0])]), self.weight([1.0])])
+        for _ in range(3):
+            last = self.node("Mul", [last, last])
+        return last
+
+    def _sums(self, last: str, layer: nn.Conv2d | nn.Linear) -> str:
+        inputs = [last, self._tensor(layer.weight), self._tensor(layer.bias)]
+        if isinstance(layer, nn.Linear):
+            return self.node("Gemm", inputs, transB=1)
+        return self.node("Conv", inputs, pads=[int(side) for side in layer.padding] * 2)
+
+    def _tensor(self, values: Any) -> str:
+        return self.weight(values.detach().numpy())

@@ -67,10 +67,27 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return 1 + len(self.labels)
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        return label_vectors(label_sets(y, (size, len(self.labels))), self.tau)
+        """Return the vectors of records with labels, 0 and 1 in shape (n, c).
+
+        With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation
+        of ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
+        """
+        sets = label_sets(y, (size, len(self.labels)))
+        if self.tau is None:
+            a, b = parts(CENTRED_WEIGHT_SHARE)
+            components = np.where(sets, b, -b) / math.sqrt(len(self.labels))
+        else:
+            a, b = parts(WEIGHT_SHARE)
+            sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
+            components = sets * (b / np.sqrt(np.maximum(sizes, self.tau)))
+        return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
-        return LabelAnswers.of(self, sums, noise)
+        tau = self.tau
+        a, b = parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
+        b = b / np.sqrt(len(self.labels) if tau is None else tau)
+        averages = NoisyAverages.of(sums, noise, a, b)
+        return LabelAnswers.of_means(self, averages, averages.means, averages.errors)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         half = np.zeros((2, len(self.labels)), dtype=int)
@@ -103,23 +120,6 @@ def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
     return table.astype(np.bool_)
 
 
-def label_vectors(sets: Bools, tau: float | None) -> RecordVectors:
-    """Return the vectors of records with several labels, bool (n, c).
-
-    With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation of
-    ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
-    """
-    count = sets.shape[1]
-    if tau is None:
-        a, b = parts(CENTRED_WEIGHT_SHARE)
-        components = np.where(sets, b, -b) / math.sqrt(count)
-    else:
-        a, b = parts(WEIGHT_SHARE)
-        sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
-        components = sets * (b / np.sqrt(np.maximum(sizes, tau)))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(sets), a), components]))
-
-
 @dataclass(frozen=True, slots=True)
 class LabelAnswers:
     """Which of c labels q queries have.
@@ -136,18 +136,10 @@ class LabelAnswers:
     errors: Floats
 
     @classmethod
-    def of(cls, target: LabelSets, sums: Floats, noise: Floats) -> Self:
-        """Return what sums (q, 1 + c) with this noise (q,) say."""
-        tau = target.tau
-        a, b = parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
-        length = np.sqrt(len(target.labels) if tau is None else tau)
-        averages = NoisyAverages.of(sums, noise, a, b / length)
-        return cls._of_means(target, averages, averages.means, averages.errors)
-
-    @classmethod
-    def _of_means(
+    def of_means(
         cls, target: LabelSets, averages: NoisyAverages, means: Floats, errors: Floats
     ) -> Self:
+        """Return what means of labels say, coded as `averages` are."""
         if target.tau is None:
             means, errors = (means + 1) / 2, errors / 2
         return cls(target, averages, means >= 0.5, np.clip(means, 0, 1), errors)
@@ -155,7 +147,7 @@ class LabelAnswers:
     def along_trend(self, around: PublicSurroundings) -> Self:
         """Return shares and errors as a trend through all of these answers has them."""
         means, errors = refined(around, self.averages.means, self.averages.errors)
-        return self._of_means(self.target, self.averages, means, errors)
+        return self.of_means(self.target, self.averages, means, errors)
 
     def summaries(self) -> list[NeighborhoodSummary]:
         """Return the shares of all labels around each query."""

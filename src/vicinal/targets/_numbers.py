@@ -233,8 +233,21 @@ class Numbers(NumbersParameters, VectorTarget):
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
+        """Return the vectors of records with numbers (n,) or (n, p), scaled to z in -1..1.
+
+        Without thresholds v = (a, b (z - centre) / half / sqrt(p)). With J of them each number
+        becomes the signs of its distances to them, over sqrt(J): they tell its share below each
+        threshold, and their mean is the number itself, rounded to 2 / J.
+        """
         values = numbers(y, size, self.bounds, log=self.scale == LOG)
-        return number_vectors(values, self.n_thresholds, self.typical_scale)
+        count, scale = self.n_thresholds, self.typical_scale
+        a, b = scale.parts
+        components = (values - scale.centre) / scale.half
+        if count is not None:
+            above = values[:, :, None] >= thresholds(count)
+            components = np.where(above, 1.0, -1.0).reshape(size, -1) / math.sqrt(count)
+        components = components * (b / math.sqrt(values.shape[1]))
+        return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
 
     @property
     def neighbors_per_noise(self) -> float:
@@ -262,7 +275,10 @@ class Numbers(NumbersParameters, VectorTarget):
         return 1 + len(self.bounds) * (self.n_thresholds or 1)
 
     def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
-        return NumberAnswers.of(self, sums, noise)
+        a, b = self.typical_scale.parts
+        b /= math.sqrt(len(self.bounds) * (self.n_thresholds or 1))
+        averages = NoisyAverages.of(sums, noise, a, b)
+        return NumberAnswers(self, averages, *_in_units(self, *_scaled(self, averages)))
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         usual = self.typical_range or self.bounds
@@ -337,22 +353,6 @@ def thresholds(count: int) -> Floats:
     return (2 * np.arange(count) + 1) / count - 1
 
 
-def number_vectors(values: Floats, n_thresholds: int | None, scale: TypicalScale) -> RecordVectors:
-    """Return the vectors of records with numbers (n, p) in -1..1.
-
-    Without thresholds v = (a, b (z - centre) / half / sqrt(p)). With J of them each number becomes
-    the signs of its distances to them, over sqrt(J): they tell its share below each threshold, and
-    their mean is the number itself, rounded to 2 / J.
-    """
-    a, b = scale.parts
-    components = (values - scale.centre) / scale.half
-    if n_thresholds is not None:
-        above = values[:, :, None] >= thresholds(n_thresholds)
-        components = np.where(above, 1.0, -1.0).reshape(len(values), -1) / math.sqrt(n_thresholds)
-    components = components * (b / math.sqrt(values.shape[1]))
-    return RecordVectors.of_rows(np.column_stack([np.full(len(values), a), components]))
-
-
 @dataclass(frozen=True, slots=True)
 class NumberAnswers:
     """Predictions of p targets for q queries, with what is known of them.
@@ -366,14 +366,6 @@ class NumberAnswers:
     averages: NoisyAverages
     means: Floats
     errors: Floats
-
-    @classmethod
-    def of(cls, target: Numbers, sums: Floats, noise: Floats) -> Self:
-        """Return what sums (q, 1 + p) or (q, 1 + p J) with this noise (q,) say."""
-        a, b = target.typical_scale.parts
-        b /= math.sqrt(len(target.bounds) * (target.n_thresholds or 1))
-        averages = NoisyAverages.of(sums, noise, a, b)
-        return cls(target, averages, *_in_units(target, *_scaled(target, averages)))
 
     def along_trend(self, around: PublicSurroundings) -> Self:
         """Return means and errors as a trend through all of these answers has them."""

@@ -77,7 +77,7 @@ class Target(Settings, ABC):
 
     @property
     def neighbors_per_noise(self) -> float:
-        """Neighbours for each unit of noise and dimension, see ``engine._noise_planning``."""
+        """Neighbours for each unit of noise and dimension."""
         return NEIGHBORS_PER_NOISE
 
     @property
