@@ -49,7 +49,7 @@ def compile_votes() -> None:
     tile_bounds(NeighbourLists(np.array([0, 2]), places, places), _RECORDS, threads=2)
     merge_tiles([(np.array([2]), places, places)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
-        options = {"release": release, "model_share": 0, "simulation_seed": seed}
+        options: dict[str, Any] = {"release": release, "model_share": 0, "simulation_seed": seed}
         _predict(IndKNNClassifier, epsilon=8.0, **options)
 
 
@@ -57,7 +57,12 @@ def compile_published() -> None:
     """Compile the float32 search and private counts."""
     from vicinal.predictors import IndKNNClassifier
 
-    options = {"epsilon": 8.0, "tau": 0.3, "noise_multiplier": 0.5, "simulation_seed": 0}
+    options: dict[str, Any] = {
+        "epsilon": 8.0,
+        "tau": 0.3,
+        "noise_multiplier": 0.5,
+        "simulation_seed": 0,
+    }
     _predict(IndKNNClassifier.zhu2023, public=False, **options)
 
 
