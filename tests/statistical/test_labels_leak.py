@@ -50,8 +50,7 @@ def lonely_victims(rounds):
 
 
 def ask_for_labels(classifier, world, victims):
-    people = world.others.and_(world.victims) if victims else world.others
-    classifier.fit(people.X, people.y, people.subjects, public=world.public)
+    classifier.fit(*world.people(victims), public=world.public)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         return classifier.predict(world.queries).reshape(-1, world.count)

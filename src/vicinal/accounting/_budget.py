@@ -107,13 +107,9 @@ def zcdp_budget(epsilon: float, delta: float, method: str = "gdp") -> float:
 @lru_cache(maxsize=256)
 def _checked_budget(epsilon: float, delta: float, method: str) -> float:
     """Return the same for checked parameters; a fit asks for one budget several times."""
-    return _largest(_holds(method, epsilon, delta))
-
-
-def _holds(method: str, epsilon: float, delta: float) -> Callable[[float], bool]:
     if method == "gdp":
-        return lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta
-    return lambda rho: rdp_epsilon(rho, delta) <= epsilon
+        return _largest(lambda rho: gdp_delta(math.sqrt(2 * rho), epsilon) <= delta)
+    return _largest(lambda rho: rdp_epsilon(rho, delta) <= epsilon)
 
 
 def _largest(holds: Callable[[float], bool]) -> float:

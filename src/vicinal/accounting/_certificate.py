@@ -126,7 +126,9 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     """Return (step, first loss, masses, error): the sum of all losses, rounded down."""
     low, high = _window(witnesses, tail)
     count = sum(witness.count for witness in witnesses)
-    points = _points(count)
+    # What rounding to cells costs grows with the root of the count.
+    least, most = _POINTS
+    points = max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
     step = (high - low) / points
     # Room for the deviation of the fractions from their mean, twice: at most half a cell each.
     slack = 2 * math.ceil(math.sqrt(-count * math.log(tail) / 2) - math.log(tail))
@@ -154,12 +156,6 @@ def _compose(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, fl
     error = 4 * tail + _ROUNDING * (count + math.log2(size)) * norm
     masses = np.roll(np.fft.irfft(spectrum, size), (base - first) % size)
     return step, step * (first + mean - missing), np.maximum(masses, 0.0), error
-
-
-def _points(count: int) -> int:
-    """Return how many cells the window has: what rounding costs grows with the root of `count`."""
-    least, most = _POINTS
-    return max(least, int(most * min(1.0, math.sqrt(count / _MANY))))
 
 
 def _window(witnesses: Sequence[WorstCasePair], tail: float) -> tuple[float, float]:

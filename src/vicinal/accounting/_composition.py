@@ -133,7 +133,8 @@ class Composition:
         if not (np.isfinite(orders).all() and (orders > 1).all()):
             raise InvalidInput("The 'orders' parameter must hold finite numbers > 1.")
         parts = [count * _rdp(release, orders.tobytes()) for release, count in self.terms]
-        total = _ordered_sum(parts) if parts else np.zeros_like(orders)
+        # Sorted first: the sum follows from the values alone, not from the order of the releases.
+        total = np.sort(np.stack(parts), axis=0).sum(axis=0) if parts else np.zeros_like(orders)
         if np.isnan(total).any() or (total < 0).any():
             raise InvalidInput("A release of the 'terms' parameter has no valid RDP curve.")
         return total * _SAFETY
@@ -158,7 +159,9 @@ class Composition:
         if not self.terms:
             return 0.0
         if method == "gdp":
-            return _budget.gdp_epsilon(self._mu(), delta)
+            parts = [(pair.gaussian(), count) for pair, count in self._pairs()]
+            square = math.fsum(count * mu**2 for mu, count in parts if mu is not None)
+            return _budget.gdp_epsilon(math.sqrt(square), delta)
         if method == "pld":
             # Batches reach no further than their grid; beyond it single answers have to do.
             value = pld_epsilon(self._batched_pairs(), delta)
@@ -184,10 +187,6 @@ class Composition:
                 f"for these releases. Got {method!r}."
             )
         return method
-
-    def _mu(self) -> float:
-        parts = [(pair.gaussian(), count) for pair, count in self._pairs()]
-        return math.sqrt(math.fsum(count * mu**2 for mu, count in parts if mu is not None))
 
     def _pairs(self) -> list[tuple[Pair, int]]:
         pairs = [(release.pair(), count) for release, count in self.terms]
@@ -230,10 +229,6 @@ def compose(parts: Iterable[Composition]) -> Composition:
     for part in parts:
         total = total.add(part)
     return total
-
-
-def _ordered_sum(parts: list[Floats]) -> Floats:
-    return np.asarray(np.sort(np.stack(parts), axis=0).sum(axis=0))
 
 
 def _mironov(orders: Floats, delta: float) -> Floats:

@@ -46,7 +46,8 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     PRIVATE: depends on the votes, array_like (q, c). Returns float64 (q,).
     """
     gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
-    return _capped(logsumexp(log_ndtr(-gaps), axis=1), gaps.shape[1])
+    # The top class is the likeliest one, so it wins at least once in c times.
+    return np.minimum(logsumexp(log_ndtr(-gaps), axis=1), math.log1p(-1 / (gaps.shape[1] + 1)))
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Floats:
@@ -104,11 +105,6 @@ def gaps_behind(votes: npt.ArrayLike) -> Floats:
         )
     ordered = np.sort(counts.astype(np.float64), axis=1)
     return np.asarray(ordered[:, -1:] - ordered[:, :-1])
-
-
-def _capped(log_error: Floats, others: int) -> Floats:
-    """Apply that the top class is the likeliest one, so it wins at least once in c times."""
-    return np.minimum(log_error, math.log1p(-1 / (others + 1)))
 
 
 def _log_errors(value: npt.ArrayLike) -> Floats:

@@ -255,7 +255,8 @@ def _fitted(
 ) -> IndKNNClassifier:
     """Return a classifier of everybody and of the canaries whose coin came up."""
     classifier = IndKNNClassifier(**parameters, interactions="public")
-    return classifier.fit(*world.people(coins), public=world.public)
+    X, y, subjects = world.people(coins)
+    return classifier.fit(X, y, subjects, public=world.public)
 
 
 def _guessed(scored: tuple[Floats, np.ndarray], share: float) -> Guesses:

@@ -168,7 +168,6 @@ def _chosen(trials: audits.Trials, only: str | None) -> audits.Trials:
 
 
 def _verdict(findings: Sequence[audits.AuditFinding]) -> str:
-    """Return what all findings together say, in a line."""
     wrong = sum(not finding.kept for finding in findings)
     weak = sum(not finding.conclusive for finding in findings)
     if wrong:
@@ -182,7 +181,6 @@ def _verdict(findings: Sequence[audits.AuditFinding]) -> str:
 
 
 def _finding_text(finding: audits.AuditFinding) -> str:
-    """Return a finding as a few lines: the figures, what would have been seen, the controls."""
     verdict = "kept" if finding.kept else "CONTRADICTED"
     return "\n".join([
         f"{finding.mechanism}: {finding.world}",

@@ -447,7 +447,6 @@ def class_names(text: str) -> list[int] | list[str]:
 
 
 def _load(path: Path) -> datasets.Dataset:
-    """Return the records of an npz file, or of its training part."""
     if path.suffix != ".npz":
         raise InvalidInput(f"{path} must be an npz file.")
     return datasets.load_table(path)
@@ -469,7 +468,6 @@ def _truth_of(pool: datasets.Dataset, names: Sequence[Any]) -> AnyArray | None:
 
 
 def _labelling_task(dataset: datasets.Dataset, pool: datasets.Dataset) -> labelling.LabellingTask:
-    """Return private and public examples, with the features of the first round."""
     import numpy as np
 
     records, public = np.asarray(dataset.features), np.asarray(pool.features)

@@ -172,7 +172,6 @@ def _free_memory() -> int | None:
 
 
 def _open_files() -> int | None:
-    """Return the limit of open files; None where there is none."""
     try:
         import resource
     except ImportError:  # Windows

@@ -97,7 +97,6 @@ def _votes(name: str, path: Path) -> list[Any]:
 
 
 def _price_text(price: dict[str, Any]) -> str:
-    """Return a price as text: the bound, every method, the shares, the assumptions."""
     lines = [f"epsilon {price['epsilon']:.4g} at delta {price['delta']:g}", ""]
     for name, value in price["by_method"].items():
         best = "  <- best" if name == price["method"] else ""
@@ -319,7 +318,6 @@ def linear_model_lines(request: planning.IndKNNPlan) -> list[str]:
 
 
 def _numbers(name: str, text: str | None) -> list[float] | None:
-    """Return the numbers of a comma-separated list, None for None."""
     try:
         return None if text is None else [float(part) for part in text.split(",")]
     except ValueError:

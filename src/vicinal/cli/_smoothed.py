@@ -146,7 +146,6 @@ def _vote_columns(header: list[str], listing: str) -> list[str]:
 
 
 def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -> None:
-    """Print an audit, as JSON or as text, and draw it if that was asked for."""
     echo(as_json(report) if json else reports.audit_text(report))
     _draw(report, plot, kind)
 

@@ -130,7 +130,6 @@ def predict(
 
 
 def _write_answers(table: pa.Table, out: str | None) -> None:
-    """Write answers to a file by its suffix, or as CSV to standard output."""
     if out is None or out == STREAM:
         echo(_as_csv(table), nl=False)
     elif out.endswith(".csv"):
@@ -174,7 +173,6 @@ def _as_npy(table: pa.Table) -> bytes:
 
 
 def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
-    """Return what goes before the answers, as JSON has it."""
     values = next(iter(first.values()), None)
     listed = values if values is None or isinstance(values, list) else values.to_pylist()
     plain = int | float | str | None
@@ -254,7 +252,6 @@ def evaluate(
 
 
 def _evaluation_text(figures: stores.NoisyFigures) -> str:
-    """Return an evaluation in words and tables."""
     lines = [
         (
             f"About {figures.people:.0f} people with rows that were asked before; every count has "
@@ -283,7 +280,6 @@ def _evaluation_text(figures: stores.NoisyFigures) -> str:
 
 
 def _figure_line(name: str, shown: tuple[float, float, float]) -> str:
-    """Return a figure in words; names are those of targets or labels, then of the figure."""
     about, _, figure = name.rpartition(" ")
     words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
     value, low, high = shown

@@ -107,9 +107,9 @@ class ModelFeatures:
     def _products(self, unit: IntegerRows) -> IntegerRows:
         first, second = np.triu_indices(self.n_features)
         same = first == second
-        wide = unit.astype(np.float64)
-        each = wide[:, first] * wide[:, second] * np.where(same, 1.0, math.sqrt(2.0)) / self.unit
-        centred = (each - same * (self.unit / self.n_features)) * PRODUCTS
+        wide, steps = unit.astype(np.float64), self.unit
+        each = wide[:, first] * wide[:, second] * np.where(same, 1.0, math.sqrt(2.0)) / steps
+        centred = (each - same * (steps / self.n_features)) * PRODUCTS
         return np.asarray(np.rint(centred), dtype=np.float32)
 
 

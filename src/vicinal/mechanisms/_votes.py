@@ -33,10 +33,9 @@ class VoteMechanism(ABC):
     - `grid`: the grid on which votes and noise live.
     - `noise`: where noise comes from.
     - `budget`: the zCDP that a subject's full budget stands for.
-    - `label_only`: whether labels leave, or votes.
     """
 
-    label_only: bool
+    label_only: bool  # whether labels leave, or votes
 
     def __init__(
         self,

@@ -383,7 +383,7 @@ class ExactIndex(RowIndex):
         def scan(records: ScanRecords) -> Hits | None:
             return self.engine.scan(block, records, allowed) if allowed else None
 
-        tasks = list(self.store.parts(self._rows(len(block))))
+        tasks = list(self.store.parts(self._rows(len(block.floors))))
         parts = _scan.map_in_threads(scan, tasks)
         complete = [part for part in parts if part is not None]
         return complete if len(complete) == len(parts) else None

@@ -80,7 +80,7 @@ class IndKNNPlan(Settings, VotingParameters):
     @classmethod
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
         """Check parameters by name, with defaults for the others, for records with this target."""
-        check_names(target, values)
+        _check_names(target, values)
         without = {} if target.voted else {"model_share": 0}
         return cls.checked({**without, **values}, target=target)
 
@@ -406,7 +406,7 @@ class IndKNNPlan(Settings, VotingParameters):
         return (OF_COMPONENTS if many else PLAIN).steps
 
 
-def check_names(target: Target, values: Mapping[str, Any]) -> None:
+def _check_names(target: Target, values: Mapping[str, Any]) -> None:
     """Refuse the first parameter that records of this kind do not take, by its name."""
     takers = {kind: {each.name for each in declared(taken)} for kind, taken in PARAMETERS.items()}
     for name in values:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
@@ -258,12 +258,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
     def __getstate__(self) -> dict[str, Any]:
         if hasattr(self, "_engine"):
-            _refuse_copy()
+            raise PrivacyRefused(
+                "A fitted classifier cannot be copied or pickled: every copy could spend the same "
+                "budgets again. Copy it before fit (sklearn.base.clone), or share the one object."
+            )
         return dict(super().__getstate__())
-
-
-def _refuse_copy() -> NoReturn:
-    raise PrivacyRefused(
-        "A fitted classifier cannot be copied or pickled: every copy could spend the same budgets "
-        "again. Copy it before fit (sklearn.base.clone), or share the one object."
-    )

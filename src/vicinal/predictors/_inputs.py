@@ -164,23 +164,16 @@ def refuse_same_memory(X: object, public: object) -> None:
 
 
 class Claiming(Protocol):
-    """Checked settings, as far as claims need them."""
+    """Checked settings, as far as claims need them: no seed, and interactions, mean protection."""
 
     @property
-    def class_names(self) -> AnyArray:
-        """The names of the classes."""
-
+    def class_names(self) -> AnyArray: ...
     @property
-    def simulation_seed(self) -> int | None:
-        """The seed of a simulation, which protects nobody."""
-
+    def simulation_seed(self) -> int | None: ...
     @property
-    def interactions(self) -> int:
-        """How many interactions share the budget; 0 where the records are public."""
-
+    def interactions(self) -> int: ...
     @property
-    def plan_identity(self) -> Hashable:
-        """What interactions that share a budget have in common."""
+    def plan_identity(self) -> Hashable: ...
 
 
 @dataclass(eq=False)

@@ -19,13 +19,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import (
-    FileResponse,
-    JSONResponse,
-    PlainTextResponse,
-    RedirectResponse,
-    Response,
-)
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from vicinal import _checks
@@ -140,7 +134,7 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
 
 
 async def metrics(state: AppState, _key: None, _: Request) -> Response:
-    return PlainTextResponse(state.metrics.text(), media_type="text/plain; version=0.0.4")
+    return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:

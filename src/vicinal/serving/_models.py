@@ -14,14 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 import numpy as np
 import pydantic
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.types import Strict
 
 from vicinal.features import TableSchema
@@ -65,7 +58,7 @@ class RowsBody(BaseModel):
         None, description="q rows of a table, by column name; null where nothing is known."
     )
 
-    @model_validator(mode="after")
+    @pydantic.model_validator(mode="after")
     def _one_form(self) -> Self:
         forms = (self.vectors, self.images, self.texts, self.rows)
         if sum(rows is not None for rows in forms) != 1:
@@ -303,7 +296,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
     """Return a body as its model has it, or raise a problem that repeats nothing of it."""
     try:
         body = model.model_validate_json(content)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         # Field and kind of the first error, nothing of what was sent.
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = next((part for part in first["loc"] if part in model.model_fields), None)

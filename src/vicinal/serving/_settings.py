@@ -67,11 +67,9 @@ class ServiceSettings:
     response_interval_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("connections", "body_bytes"):
+        for name, least in (("connections", 1), ("body_bytes", 1024)):
             if getattr(self, name) is not None:
-                _checks.integer(
-                    name, getattr(self, name), least=1 if name == "connections" else 1024
-                )
+                _checks.integer(name, getattr(self, name), least=least)
         for name in ("head_bytes", "bodies_bytes"):
             _checks.integer(name, getattr(self, name), least=1024)
         for name in ("head_seconds", "idle_seconds", "body_seconds"):

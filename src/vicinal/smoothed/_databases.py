@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,11 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.smoothed._edges import database_profile, finite_size, gain_weight
+from vicinal.smoothed._edges import database_profile, measured_excess
 from vicinal.smoothed._intervals import (
     BOUND,
     EXACT,
     FLOOR,
-    SLOPE,
     DatabaseDelta,
     Delta,
     LogInterval,
@@ -26,7 +24,6 @@ from vicinal.smoothed._intervals import (
     largest,
     log_of,
     pairs_of,
-    weighted_excess,
     within,
 )
 from vicinal.smoothed._mechanism import (
@@ -40,6 +37,7 @@ from vicinal.smoothed._mechanism import (
     Mechanism,
     aligned,
     boundary,
+    compared,
     replacements,
 )  # fmt: skip
 
@@ -72,7 +70,7 @@ def database_delta(mechanism: Mechanism, database: npt.ArrayLike, epsilon: float
     >>> print(database_delta(Histogram(FixedSize(5)), [4, 6], epsilon=1.0))
     PRIVATE 0.03845 (exact)
     """
-    eps = check_epsilon(epsilon)
+    eps = _checks.real("epsilon", epsilon, least=0)
     checked = check_mechanism(mechanism).check(database)
     deltas = [
         (loss, largest([loss.forward, loss.backward])) for loss in mechanism.losses(checked, eps)
@@ -136,7 +134,10 @@ def profile(mechanism: Mechanism, n: int, epsilon: float) -> Floats:
     >>> upper.shape
     (11,)
     """
-    eps, count = check_epsilon(epsilon), _checks.integer("n", n, least=1, most=_MOST_PROFILE)
+    eps, count = (
+        _checks.real("epsilon", epsilon, least=0),
+        _checks.integer("n", n, least=1, most=_MOST_PROFILE),
+    )
     checked = check_mechanism(mechanism)
     checked.check([count, 0])
     if isinstance(checked, Histogram) and isinstance(checked.sampler, FixedSize):
@@ -162,7 +163,7 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     >>> print(worst_case_delta(Histogram(FixedSize(499_000)), 500_000, epsilon=2.0))
     0.998 (exact)
     """
-    check_epsilon(epsilon)
+    _checks.real("epsilon", epsilon, least=0)
     count = _checks.integer("n", n, least=1)
     chance = check_mechanism(mechanism).touched(count)
     if chance > 1:
@@ -173,11 +174,6 @@ def worst_case_delta(mechanism: Mechanism, n: int, epsilon: float) -> Delta:
     return delta_of(LogInterval(-math.inf, value.high), BOUND, "chance that a record is sampled")
 
 
-def check_epsilon(epsilon: float) -> float:
-    """Return epsilon if it is a finite number of at least 0."""
-    return _checks.real("epsilon", epsilon, least=0)
-
-
 def check_mechanism(mechanism: Mechanism) -> Mechanism:
     """Return the mechanism if it is one."""
     if not isinstance(mechanism, Mechanism):
@@ -185,9 +181,7 @@ def check_mechanism(mechanism: Mechanism) -> Mechanism:
     return mechanism
 
 
-# ----------------------------------------------------------------
-# Several releases of one database: exact where their coins are independent, refused where not.
-
+# Several releases of one database: exact where their coins are independent, refused where not
 
 _MOST_OUTCOMES = 4 * 10**6
 
@@ -198,7 +192,7 @@ class NamedMechanism:
 
     Parameters
     ----------
-    mechanism : Histogram, Winner, Custom or JointMechanism
+    mechanism : Histogram, Winner, ListedMechanism or JointMechanism
         A mechanism whose law can be listed.
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
@@ -239,11 +233,7 @@ class JointMechanism(ComparedMechanism):
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         for change, neighbour in replacements(database):
-            yield (
-                change,
-                partial(self._excess, database, neighbour, epsilon),
-                partial(self._excess, neighbour, database, epsilon),
-            )
+            yield compared(change, self._excess, database, neighbour, epsilon)
 
     def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
@@ -254,11 +244,12 @@ class JointMechanism(ComparedMechanism):
                     "The 'releases' parameter must have few enough outcomes together "
                     f"({_MOST_OUTCOMES}). Got more; add their epsilons and deltas instead."
                 )
-            log_p = _sums(log_p, p)
-            log_ratio = _sums(log_ratio, ratio)
-        slack = 4 * (FLOOR * len(self.releases) + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-        weight = gain_weight(log_ratio, measure)
-        return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
+            log_p, log_ratio = (
+                np.add.outer(log_p, p).ravel(),
+                np.add.outer(log_ratio, ratio).ravel(),
+            )
+        further = FLOOR * (len(self.releases) - 1)
+        return measured_excess(log_p, log_ratio, epsilon, measure, further, terms=4).capped()
 
 
 def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
@@ -290,13 +281,13 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
     for release in listed:
         if not isinstance(release.mechanism, Histogram | LawMechanism):
             raise InvalidInput(
-                "The 'releases' parameter must hold Histogram, Winner or Custom. Got "
+                "The 'releases' parameter must hold Histogram, Winner or ListedMechanism. Got "
                 f"{type(release.mechanism).__name__}."
             )
     if len({release.coins for release in listed}) < len(listed):
         raise PrivacyRefused(
             "Releases that share their coins do not compose: publishing both halves of one split "
-            "publishes everything. Audit them as one, with Custom over all their outcomes."
+            "publishes everything. Audit them as one, with ListedMechanism over all their outcomes."
         )
     return JointMechanism(listed)
 
@@ -306,7 +297,3 @@ def law_of(mechanism: CountMechanism, database: Counts) -> Law:
     if isinstance(mechanism, Histogram | LawMechanism):
         return mechanism.law(database)
     raise InvalidInput(f"The law of {type(mechanism).__name__} cannot be listed.")
-
-
-def _sums(first: Floats, second: Floats) -> Floats:
-    return np.asarray((first[:, None] + second[None, :]).ravel())

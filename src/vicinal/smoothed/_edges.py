@@ -221,20 +221,28 @@ def draws_loss(a: int, b: int, size: int, log_e: float, measure: int) -> LogInte
     log_ratio = _times(drawn, gain) - _times(size - drawn, loss)
     # The chance of a coin is rounded once, which a count far from its mean feels most.
     far = UNIT * np.abs(drawn - size * ((a + 1) / (a + b + 1)))
-    slack = FLOOR + far + SLOPE * (np.abs(log_p) + finite_size(log_ratio))
-    return weighted_excess(log_p, log_ratio, log_e, slack, gain_weight(log_ratio, measure))
+    return measured_excess(log_p, log_ratio, log_e, measure, far)
 
 
-def finite_size(values: Floats) -> Floats:
-    """Return absolute values, 0 for infinite ones: an infinite ratio has no error."""
-    return np.where(np.isfinite(values), np.abs(values), 0.0)
+def measured_excess(
+    log_p: Floats, log_ratio: Floats, epsilon: float, measure: int, extra: Floats | float = 0.0,
+    terms: int = 1,
+) -> LogInterval:  # fmt: skip
+    """Return the sum over outcomes of (P - E P')+, or a gain, from log P and log P / P'.
+
+    Both logs may be wrong by `terms` times what a rounded log probability is, and `extra`.
+    """
+    # An infinite ratio has no error.
+    sizes = np.abs(log_p) + np.where(np.isfinite(log_ratio), np.abs(log_ratio), 0.0)
+    slack = terms * (FLOOR + extra + SLOPE * sizes)
+    return weighted_excess(log_p, log_ratio, epsilon, slack, _gain_weight(log_ratio, measure))
 
 
 def _times(count: Ints, factor: float) -> Floats:
     return np.where(count > 0, np.maximum(count, 1) * factor, 0.0)
 
 
-def gain_weight(log_ratio: Floats, measure: int) -> Floats:
+def _gain_weight(log_ratio: Floats, measure: int) -> Floats:
     """Return the log weight of an outcome with ratio P / P': 0 for losses, else who is true."""
     if measure == LOSS:
         return np.zeros_like(log_ratio)

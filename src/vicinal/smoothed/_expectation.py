@@ -82,6 +82,14 @@ class TypedWorld:
         return -n * p * _phi((k / n - p) / p) - n * (1 - p) * _phi((p - k / n) / (1 - p))
 
 
+def worlds_of(population: Population, n: int, kind: int) -> list[TypedWorld]:
+    """Return the unmixed worlds of a population as one type, `kind`, against the rest."""
+    chances = population.vertices[:, kind].tolist()
+    if isinstance(population, Heterogeneous):
+        return [TypedWorld(tuple(population.counts.tolist()), tuple(chances))]
+    return [TypedWorld((n,), (chance,)) for chance in set(chances)]
+
+
 def listed_column(delta: Callable[[int], LogInterval]) -> Column:
     """Return a column of single deltas, each computed once."""
     known = cache(delta)
@@ -205,7 +213,8 @@ def _block(counts: Counts, chances: Floats, first: int, stop: int) -> tuple[Floa
     """Return log probabilities from `first` on, as far as one tilt reaches."""
     n = int(counts.sum())
     if first in (0, n):
-        return _end(counts, chances, first == 0), np.array([2.0**-44 * n]), first + 1
+        logs = np.log1p(-chances) if first == 0 else np.log(chances)
+        return np.array([float((counts * logs).sum())]), np.array([2.0**-44 * n]), first + 1
     tilt = _tilt(counts, chances, first)
     tilted = expit(logit(chances) + tilt)
     deviation = math.sqrt(float((counts * tilted * (1 - tilted)).sum()))
@@ -219,11 +228,6 @@ def _block(counts: Counts, chances: Floats, first: int, stop: int) -> tuple[Floa
         values = np.log(np.maximum(part, 0)) + moment - tilt * np.arange(first, reached)
         error = noise / part + 2.0**-45 * (abs(moment) + abs(tilt) * reached + 16)
     return values, np.where(part > noise, error, np.inf), reached
-
-
-def _end(counts: Counts, chances: Floats, none: bool) -> Floats:
-    logs = np.log1p(-chances) if none else np.log(chances)
-    return np.array([float((counts * logs).sum())])
 
 
 def _tilt(counts: Counts, chances: Floats, mean: int) -> float:
@@ -254,9 +258,7 @@ def _transform(counts: Counts, tilted: Floats, first: int, points: int) -> tuple
     return law, 8 * noise + 2.0**-52 * size * 2.0**-52
 
 
-# ----------------------------------------------------------------
-# The maximum over worlds for two types: two evaluations instead of n + 1.
-
+# -------------------------- the maximum over worlds for two types: two evaluations instead of n + 1
 
 _RATES = 24
 _NEGLIGIBLE = 20 * math.log(2)
@@ -359,13 +361,8 @@ _TAIL = math.exp(-119.0)
 
 def lower_mean(mechanism: Histogram, population: Population, n: int, epsilon: float) -> LogInterval:
     """Return the largest expected delta of one type against the rest, over unmixed worlds."""
-    column = column_of(mechanism, n, epsilon)
-    if isinstance(population, Heterogeneous):
-        counts = tuple(population.counts.tolist())
-        shares = population.vertices.T.tolist()
-        worlds = [TypedWorld(counts, tuple(chances)) for chances in shares]
-    else:
-        worlds = [TypedWorld((n,), (float(f),)) for f in np.unique(population.vertices)]
+    column, types = column_of(mechanism, n, epsilon), range(population.types)
+    worlds = {world for kind in types for world in worlds_of(population, n, kind)}
     return largest(mean_delta(column, world) for world in worlds)
 
 

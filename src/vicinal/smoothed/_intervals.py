@@ -231,9 +231,7 @@ def _rounded(log: float, towards: float) -> float:
     return max(value, 0.0)
 
 
-# ----------------------------------------------------------------
-# Log probabilities of sampling, to nearly full precision however small they are.
-
+# ------------------- log probabilities of sampling, to nearly full precision however small they are
 
 SLOPE = 2.0**-46
 """Relative error of a log probability, rounded up."""

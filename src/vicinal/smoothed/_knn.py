@@ -26,7 +26,7 @@ from vicinal import _checks
 from vicinal._arrays import Counts, Floats, Places
 from vicinal._compiled import compiled
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._edges import LOSS, finite_size, gain_weight
+from vicinal.smoothed._edges import LOSS, measured_excess
 from vicinal.smoothed._expectation import (
     MOST_WORK,
     Column,
@@ -35,17 +35,15 @@ from vicinal.smoothed._expectation import (
     mean_delta,
     pair_sum,
     pair_work,
+    worlds_of,
 )
 from vicinal.smoothed._intervals import (
-    FLOOR,
     ONE,
-    SLOPE,
     LogInterval,
     binomial,
     largest,
     log_of,
     log_sum,
-    weighted_excess,
 )
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
@@ -56,7 +54,7 @@ from vicinal.smoothed._mechanism import (
     boundary,
     whole_numbers,
 )
-from vicinal.smoothed._populations import Heterogeneous, Population
+from vicinal.smoothed._populations import Population
 
 _MOST_STATES = 20_000
 _MOST_WORK = 10**11
@@ -264,8 +262,7 @@ def compare_all(
     return ends
 
 
-# ----------------------------------------------------------------
-# Our own radius vote with the noise off: exact counts of sampled records inside a radius.
+# ---------- our own radius vote with the noise off: exact counts of sampled records inside a radius
 
 
 @dataclass(frozen=True)
@@ -307,22 +304,15 @@ class RadiusVotes(ComparedMechanism):
     """A lone record inside the radius shows whenever it is drawn."""
 
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        for i, j, own, other in self._changes(database):
-            yield (
-                f"{self._name(i)} -> {self._name(j)}",
-                partial(self._part, i, j, own, other, epsilon),
-                partial(self._part, j, i, other + 1, own - 1, epsilon),
-            )
-
-    def _changes(self, database: Counts) -> Iterator[tuple[int, int, int, int]]:
-        m = self.classes + 1
-        for i in range(m):
-            for j in range(m):
-                if i != j and database[i]:
-                    yield i, j, int(database[i]), int(database[j])
-
-    def _name(self, kind: int) -> str:
-        return "out" if kind == self.classes else f"label {kind}"
+        names = [*(f"label {c}" for c in range(self.classes)), "out"]
+        for i, j in itertools.permutations(range(self.classes + 1), 2):
+            own, other = int(database[i]), int(database[j])
+            if own:
+                yield (
+                    f"{names[i]} -> {names[j]}",
+                    partial(self._part, i, j, own, other, epsilon),
+                    partial(self._part, j, i, other + 1, own - 1, epsilon),
+                )
 
     def _part(
         self, i: int, j: int, own: int, other: int, epsilon: float, measure: int
@@ -347,9 +337,7 @@ def count_excess(own: int, other: int, gamma: float, epsilon: float, measure: in
         log_ratio = np.full(own + 1, math.inf)
     likely = log_p > -math.inf
     log_p, log_ratio = log_p[likely], log_ratio[likely]
-    slack = FLOOR + SLOPE * (np.abs(log_p) + finite_size(log_ratio))
-    weight = gain_weight(log_ratio, measure)
-    return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
+    return measured_excess(log_p, log_ratio, epsilon, measure).capped()
 
 
 _MOST_INSIDE = 20_000
@@ -368,7 +356,7 @@ def radius_mean(
     column = _column(mechanism.gamma, epsilon)
     labels = range(mechanism.classes)
     lower = largest(
-        mean_delta(column, world) for c in labels for world in _worlds(population, n, c)
+        mean_delta(column, world) for c in labels for world in worlds_of(population, n, c)
     )
     least = population.least[: mechanism.classes]
     alone = [mean_delta(column, TypedWorld((n,), (float(f),))).high for f in least]
@@ -402,13 +390,6 @@ def _split_pairs(gamma: float, least: Floats, n: int, epsilon: float) -> float:
     ]
     # Both directions of each change: their larger one is at most their sum.
     return math.log(2) + log_sum(np.array(logarithms)) + 2.0**-40
-
-
-def _worlds(population: Population, n: int, label: int) -> list[TypedWorld]:
-    chances = population.vertices[:, label].tolist()
-    if isinstance(population, Heterogeneous):
-        return [TypedWorld(tuple(population.counts.tolist()), tuple(chances))]
-    return [TypedWorld((n,), (chance,)) for chance in set(chances)]
 
 
 def _column(gamma: float, epsilon: float) -> Column:

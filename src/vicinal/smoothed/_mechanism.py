@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,16 +28,13 @@ from vicinal.smoothed._edges import (
     TRUE_X,
     draws_loss,
     edge_loss,
-    finite_size,
-    gain_weight,
     mean_over,
+    measured_excess,
     mixed_edge,
 )
-from vicinal.smoothed._intervals import FLOOR, SLOPE, LogInterval, total, weighted_excess
+from vicinal.smoothed._intervals import LogInterval, total
 
-# ----------------------------------------------------------------
-# How records come to be in the sample: the only randomness of a mechanism without noise.
-
+# ----------- how records come to be in the sample: the only randomness of a mechanism without noise
 
 Chances = list[tuple[int, float]]
 
@@ -48,9 +45,9 @@ _LARGEST_EXPONENT = 600.0
 class Sampler(ABC):
     """A way to draw a sample from a database, without regard to what the records say."""
 
-    @abstractmethod
     def check(self, n: int) -> None:
         """Refuse a database of n records that cannot be sampled so."""
+        _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     @abstractmethod
     def touched(self, n: int) -> float:
@@ -128,9 +125,6 @@ class Poisson(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "gamma", _checks.real("gamma", self.gamma, least=0, most=1))
 
-    def check(self, n: int) -> None:
-        _checks.integer("n", n, least=1, most=MOST_RECORDS)
-
     def touched(self, n: int) -> float:  # noqa: ARG002 - the same for every n
         return self.gamma
 
@@ -157,9 +151,6 @@ class WithReplacement(Sampler):
 
     def __post_init__(self) -> None:
         _checks.integer("size", self.size, least=0, most=MOST_RECORDS)
-
-    def check(self, n: int) -> None:
-        _checks.integer("n", n, least=1, most=MOST_RECORDS)
 
     def touched(self, n: int) -> float:
         return -math.expm1(self.size * math.log1p(-1 / n)) if n > 1 else float(self.size > 0)
@@ -224,6 +215,13 @@ class Loss:
 
 Comparison = tuple[str, Callable[[int], LogInterval], Callable[[int], LogInterval]]
 """A change in words, and what gives the loss or a gain in either direction (`what` of _edges)."""
+
+
+def compared(
+    change: str, divergence: Callable[..., LogInterval], own: Any, other: Any, *rest: Any
+) -> Comparison:
+    """Return the comparison by a divergence of (own, other, *rest, what)."""
+    return change, partial(divergence, own, other, *rest), partial(divergence, other, own, *rest)
 
 
 class Mechanism(ABC):
@@ -311,12 +309,7 @@ class LawMechanism(ComparedMechanism):
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         own = self.law(database)
         for change, neighbour in replacements(database):
-            other = self.law(neighbour)
-            yield (
-                change,
-                partial(law_excess, own, other, epsilon),
-                partial(law_excess, other, own, epsilon),
-            )
+            yield compared(change, law_excess, own, self.law(neighbour), epsilon)
 
 
 def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
@@ -336,9 +329,7 @@ def law_excess(own: Law, other: Law, epsilon: float, measure: int = 0) -> LogInt
     log_p, log_ratio = aligned(own, other)
     if not len(log_p):
         raise InvalidInput("The law of a mechanism must have at least one outcome. Got none.")
-    slack = 2 * (FLOOR + SLOPE * (np.abs(log_p) + finite_size(log_ratio)))
-    weight = gain_weight(log_ratio, measure)
-    return weighted_excess(log_p, log_ratio, epsilon, slack, weight).capped()
+    return measured_excess(log_p, log_ratio, epsilon, measure, terms=2).capped()
 
 
 def aligned(own: Law, other: Law) -> tuple[Floats, Floats]:
@@ -402,12 +393,7 @@ class Histogram(ComparedMechanism):
     def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
         n = int(database.sum())
         for i, j, a, b in _pairs(database):
-            pair = self.sampler.pair
-            yield (
-                f"type {i} -> type {j}",
-                partial(pair, a, b, n, epsilon),
-                partial(pair, b, a, n, epsilon),
-            )
+            yield compared(f"type {i} -> type {j}", self.sampler.pair, a, b, n, epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return the log probability of every sampled histogram of a small database."""

@@ -258,9 +258,7 @@ def _room(point: Floats, centre: Floats, others: Floats) -> float:
     return float(solution.x[-1]) * size if solution.success else 0.0
 
 
-# ----------------------------------------------------------------
-# Theorems about publishing the counts of T of n records: bounds above and a floor below.
-
+# ----------- theorems about publishing the counts of T of n records: bounds above and a floor below
 
 _GRID = 64
 _SLACK = 64
@@ -323,20 +321,15 @@ def bounds(population: Population, n: int, size: int, epsilon: float) -> Bounds:
     if not isinstance(population, Population):
         raise InvalidInput(f"The 'population' parameter must be a Population. Got {population!r}.")
     population.check_records(count)
-    shares = population.least
+    shares, vertices = population.least, population.vertices
+    # The floor holds at the probabilities of some world, for all its records.
+    floors = vertices.max(axis=0) if isinstance(population, Heterogeneous) else vertices.ravel()
     return Bounds(
         min(one_sided(shares, count, drawn, eps), 0.0),
         min(two_sided(shares, count, drawn, eps), 0.0),
-        max(floor(float(f), count, drawn) for f in floor_shares(population)),
+        max(floor(float(f), count, drawn) for f in floors),
         math.log(drawn / count) + 4 * UNIT if drawn else -math.inf,
     )
-
-
-def floor_shares(population: Population) -> Floats:
-    """Return the probabilities at which the floor holds: of some world, for all its records."""
-    vertices = population.vertices
-    counts = getattr(population, "counts", None)
-    return vertices.ravel() if counts is None else vertices.max(axis=0)
 
 
 def one_sided(shares: Floats, n: int, size: int, epsilon: float) -> float:

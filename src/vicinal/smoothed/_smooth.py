@@ -12,7 +12,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput
-from vicinal.smoothed._databases import check_epsilon, check_mechanism, log_delta, worst_case_delta
+from vicinal.smoothed._databases import check_mechanism, log_delta, worst_case_delta
 from vicinal.smoothed._expectation import (
     MOST_WORK,
     Column,
@@ -25,6 +25,7 @@ from vicinal.smoothed._expectation import (
     pair_sum,
     pair_work,
     rest_bound,
+    worlds_of,
 )
 from vicinal.smoothed._intervals import (
     BOUND,
@@ -42,9 +43,7 @@ from vicinal.smoothed._knn import KNNVotes, RadiusVotes, radius_listable, radius
 from vicinal.smoothed._mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population, bounds
 
-# ----------------------------------------------------------------
-# Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds.
-
+# Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds
 
 _MOST_RECORDS = 200
 _MOST_WORK = 2 * 10**7
@@ -153,18 +152,15 @@ def sequence_maximum(
     for labels in itertools.product(range(mechanism.classes), repeat=n):
         value = log_delta(mechanism, np.array(labels), epsilon)
         ends[(0, *labels)], ends[(1, *labels)] = math.exp(value.low), math.exp(value.high)
-    for axis, rows in enumerate(_rows(population, n)):
+    if isinstance(population, Heterogeneous):
+        places = np.repeat(population.vertices, population.counts, axis=0)[:, None]
+    else:
+        places = np.repeat(population.vertices[None], n, axis=0)
+    for axis, rows in enumerate(places):
         ends = np.moveaxis(np.tensordot(ends, rows, axes=([axis + 1], [1])), -1, axis + 1)
     low, high = (log_of(float(ends[row].max())) for row in (0, 1))
     slack = UNIT * (8 * n * mechanism.classes + 64)
     return LogInterval(low - slack, high + slack)
-
-
-def _rows(population: Population, n: int) -> list[Floats]:
-    """Return the distributions that the record at every rank may have."""
-    if isinstance(population, Heterogeneous):
-        return [row[None] for row in np.repeat(population.vertices, population.counts, axis=0)]
-    return [population.vertices] * n
 
 
 WARNINGS = (
@@ -221,7 +217,7 @@ def smoothed_delta(
     >>> print(smoothed_delta(counts, voters, 500_000, epsilon=2.0))
     1.288e-17 (exact)
     """
-    eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
+    eps, count = _checks.real("epsilon", epsilon, least=0), _check_worlds(mechanism, population, n)
     _checks.integer("draws", draws, least=0)
     _checks.integer("seed", seed, least=0)
     worst = worst_case_delta(mechanism, count, eps)
@@ -252,11 +248,14 @@ def _without_draws(
 ) -> Delta | None:
     """Return the best answer that no draws are needed for; None if there is none."""
     if isinstance(mechanism, KNNVotes):
-        return _listed_sequences(mechanism, population, n, epsilon)
+        worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
+        if not listable_sequences(n, mechanism.classes, worlds):
+            return None
+        return delta_of(sequence_maximum(mechanism, population, n, epsilon))
     if isinstance(population, Heterogeneous):
         return _mixed_world(mechanism, population, n, epsilon)
-    m, worlds = population.types, len(population.vertices)
-    if listable(n, m, worlds) and _quick(mechanism, n, m):
+    m = population.types
+    if listable(n, m, len(population.vertices)) and _quick(mechanism, n, m):
         table = listed_deltas(mechanism, n, m, epsilon)
         return delta_of(maximum(table, population.vertices, n)[0])
     if m == 2 and _has_columns(mechanism, n):
@@ -284,24 +283,13 @@ def _has_columns(mechanism: Mechanism, n: int) -> bool:
     return fast or (isinstance(mechanism, CountMechanism) and n <= _MOST_COLUMNS)
 
 
-def _listed_sequences(
-    mechanism: KNNVotes, population: Population, n: int, epsilon: float
-) -> Delta | None:
-    worlds = 1 if isinstance(population, Heterogeneous) else len(population.vertices)
-    if not listable_sequences(n, mechanism.classes, worlds):
-        return None
-    return delta_of(sequence_maximum(mechanism, population, n, epsilon))
-
-
 def _mixed_world(
     mechanism: Mechanism, population: Heterogeneous, n: int, epsilon: float
 ) -> Delta | None:
     """Return the expected delta of one world with groups of different records."""
     m = population.types
     if m == 2 and _has_columns(mechanism, n):
-        world = TypedWorld(
-            tuple(population.counts.tolist()), tuple(population.vertices[:, 0].tolist())
-        )
+        (world,) = worlds_of(population, n, 0)
         return delta_of(mean_delta(column_of(mechanism, n, epsilon), world))
     if listable(n, m, 1) and _quick(mechanism, n, m):
         table = listed_deltas(mechanism, n, m, epsilon)
@@ -380,7 +368,7 @@ def quantiles(
     >>> rare.upper < 1e-3  # databases with a delta above .001 are rarer than one in a thousand
     True
     """
-    eps, count = check_epsilon(epsilon), _check_worlds(mechanism, population, n)
+    eps, count = _checks.real("epsilon", epsilon, least=0), _check_worlds(mechanism, population, n)
     if population.types != 2 or not _has_columns(mechanism, count):
         raise InvalidInput("The 'population' parameter must have two types for quantiles.")
     column = column_of(mechanism, count, eps)
@@ -405,8 +393,7 @@ def _above(
         return 0.0 if bound_of_rest(k) > cut else -math.inf
 
     if isinstance(population, Heterogeneous):
-        counts, chances = population.counts.tolist(), population.vertices[:, 0].tolist()
-        return delta_of(mean_delta(indicator, TypedWorld(tuple(counts), tuple(chances))))
+        return delta_of(mean_delta(indicator, *worlds_of(population, n, 0)))
     chances = population.vertices[:, 0].tolist()
     worlds = [TypedWorld((n,), (p,)) for p in {min(chances), max(chances)}]
     interval = largest(mean_delta(indicator, world) for world in worlds)

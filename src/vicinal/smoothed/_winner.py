@@ -26,9 +26,7 @@ from vicinal.smoothed._mechanism import (
     check_sampler,
 )
 
-# ----------------------------------------------------------------
-# The rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients.
-
+# ------------ the rounded mean of a sample of quantised numbers: a step of SGD with 8-bit gradients
 
 ROUNDINGS = ("half away", "none")
 

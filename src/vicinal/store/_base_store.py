@@ -66,7 +66,7 @@ class BaseStore(ABC):
     def _collect(
         self, audience: Audience, tally: NoisyTally, counted: CountedRows
     ) -> AbstractContextManager[Steps]:
-        """Charge people for an evaluation, see ``Collect`` of ``_evaluation_charges``."""
+        """Charge people for an evaluation, see ``Collect`` of ``_evaluation``."""
 
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:

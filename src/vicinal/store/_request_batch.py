@@ -44,12 +44,11 @@ def stored_answers(
         }
     else:
         sums = state.answers.read(seqs, places)
-        fields = {"sums": sums, "names": schema.target.names, **_said(state, sums).fields}
+        fields = {"sums": sums, "names": schema.target.names, **_vector_answers(state, sums).fields}
     return REPLIES[schema.target.kind](**fields, charged=0, left=0)
 
 
-def _said(state: AudienceState, sums: Floats) -> VectorAnswers:
-    """Return what noisy sums say."""
+def _vector_answers(state: AudienceState, sums: Floats) -> VectorAnswers:
     target = state.settings.target
     assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
@@ -74,7 +73,7 @@ def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Repl
     assert proxies is not None  # noqa: S101 (vectors have a public count)
     assert isinstance(reply, NumberReply | LabelSetReply)  # noqa: S101 (of these queries)
     around = proxies.surroundings(rows, votes.kernel, votes.weights)
-    fields: dict[str, Any] = _said(state, reply.sums).along_trend(around).fields
+    fields: dict[str, Any] = _vector_answers(state, reply.sums).along_trend(around).fields
     return replace(reply, **fields)
 
 
@@ -328,7 +327,6 @@ def audience_state(states: Mapping[str, AudienceState], audience: object) -> Aud
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    """Raise PrivacyRefused before a plan or a quota is exceeded."""
     if more > state.remaining - len(fresh.rows):
         remaining = max(0, state.remaining - len(fresh.rows))
         raise PrivacyRefused(

@@ -61,6 +61,12 @@ class Reply(ABC):
     missing : tuple of int or None
         Of a cluster: shards that some of the answers were made without, by the operator's public
         policy. None where records are on no shards.
+
+    Examples
+    --------
+    >>> from vicinal.store import ClassReply, LabelSetReply, NumberReply, Reply
+    >>> all(issubclass(each, Reply) for each in (ClassReply, LabelSetReply, NumberReply))
+    True
     """
 
     labels: AnyArray

@@ -89,7 +89,7 @@ class VNNIEngine(ScanEngine):
         return _block(block.packed.rows[chosen], block.floors[chosen], block.factor)
 
     def scan(self, block: QueryBlock, records: ScanRecords, allowed: HitBudget) -> Hits | None:
-        return self._scan(block, records, _ALL, allowed, len(records))
+        return self._scan(block, records, _ALL, allowed, len(records.row_ids))
 
     def scan_some(
         self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
@@ -103,7 +103,7 @@ class VNNIEngine(ScanEngine):
         records = pairs.records
         check_memory(rows.shape[1], records, _ALL)
         _pair_sums(
-            records.features, records.offsets, pairs.first, len(records), rows, factor,
+            records.features, records.offsets, pairs.first, len(records.row_ids), rows, factor,
             pairs.starts, pairs.rows, pairs.values,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class VNNIEngine(ScanEngine):
         check_memory(block.packed.rows.shape[1], records, chosen)
         stored = (records.features, records.offsets, records.row_ids, chosen, size)
         hits = self._hits(block, stored, allowed)
-        lists: Hits = by_query(hits, len(block))
+        lists: Hits = by_query(hits, len(block.floors))
         return lists if allowed else None
 
     def _hits(self, block: QueryBlock, stored: tuple[Any, ...], allowed: HitBudget) -> Ints32:
@@ -121,7 +121,7 @@ class VNNIEngine(ScanEngine):
         rows, panels, limits = block.packed.rows, block.packed.panels, block.packed.limits
         hits: Ints32 = (
             _scan_few(*stored, rows, block.floors, block.factor, allowed.remaining)
-            if len(block) <= FEW
+            if len(block.floors) <= FEW
             else _scan_panels(
                 *stored, block.floors, block.factor, panels, limits, allowed.remaining
             )
@@ -131,7 +131,7 @@ class VNNIEngine(ScanEngine):
 
 def check_memory(width: int, records: ScanRecords, chosen: Ints32) -> None:
     """Raise InvalidInput unless every address that follows from these lies in their arrays."""
-    features, size = records.features, len(records)
+    features, size = records.features, len(records.row_ids)
     fits = (
         features.dtype == np.int8
         and features.flags.c_contiguous
