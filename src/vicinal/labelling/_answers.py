@@ -80,13 +80,7 @@ class ReleasedLabels:
 
 
 def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
-    """Write answers to an npz file without Python objects.
-
-    Raises
-    ------
-    StorageFailed
-        If the file cannot be written.
-    """
+    """Write answers to an npz file without Python objects."""
     about = {"format": _FORMAT, "classes": list(answers.classes), "guarantee": answers.guarantee}
     arrays: dict[str, AnyArray] = {
         "about": np.array(json.dumps(about)),
@@ -168,14 +162,8 @@ _CHUNK = 4096
 def soft_labels(features: FloatMatrix, rows: Ints, labels: Ints, n_classes: int) -> Floats32:
     """Return how likely every class is for all public examples, float32 (m, c).
 
-    Parameters
-    ----------
-    features : array (m, d)
-        Of all public examples.
-    rows, labels : int64 (a,)
-        Which of them were answered, and the positions of the answers; at least one.
-    n_classes : int
-        c.
+    `features` (m, d): of all public examples. `rows`, `labels`, int64 (a,): which of them were
+    answered, and the positions of the answers; at least one.
     """
     exact = np.asarray(features, dtype=np.float64)
     places = ReferenceNeighborhoods(exact)

@@ -49,17 +49,10 @@ _IDENTITY = 16
 class AskedRound:
     """One round so far.
 
-    Attributes
-    ----------
-    questions : int64 (q,)
-        Public examples that the round asks about, in this order.
-    labels : int64 (a,)
-        Answers to the first a of them.
-    margins : float64 (a,) or None
-        Their margins, if votes leave.
-    soft_labels : float32 (m, c) or None
-        Beside a private model: how likely every class is for all public examples, asked about or
-        not, by the model and by the votes so far.
+    `questions`, int64 (q,): public examples that the round asks about, in this order. `labels`,
+    int64 (a,): answers to the first a of them. `margins`, float64 (a,): theirs, if votes leave.
+    `soft_labels`, float32 (m, c): beside a private model, how likely every class is for all public
+    examples, by the model and by the votes so far.
     """
 
     questions: Ints
@@ -77,14 +70,8 @@ class AskedRound:
 class JournalEntry:
     """All that a run must remember: rounds so far, and the labeller's state after them.
 
-    Attributes
-    ----------
-    run : str
-        Digest of everything that makes the run what it is; another run must not go on from here.
-    rounds : tuple of AskedRound
-        Rounds that were begun.
-    state : dict of arrays
-        See :data:`vicinal.labelling._labellers.State`. Private.
+    `run`: digest of everything that makes the run what it is; another run must not go on from here.
+    `rounds`: those that were begun. `state`: the labeller's; private.
     """
 
     run: str

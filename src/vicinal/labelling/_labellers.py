@@ -59,14 +59,10 @@ def digest_of(parameters: object, labels: npt.ArrayLike, subjects: npt.ArrayLike
 class Answered:
     """Released answers to questions about public examples.
 
-    Attributes
-    ----------
-    labels : int64 (q,)
-        Positions of classes; `ABSTAINED` where there is no answer.
-    margins : float64 (q,) or None
-        The noisy lead of the best class, larger is surer; None where votes do not leave.
-    soft_labels : float64 (q, c) or None
-        Beside a private model, where votes leave: how likely every class is, by both together.
+    `labels`, int64 (q,): positions of classes; `ABSTAINED` where there is no answer. `margins`,
+    float64 (q,): the noisy lead of the best class, larger is surer; None where votes do not leave.
+    `soft_labels`, float64 (q, c): beside a private model, where votes leave, how likely every class
+    is, by both together.
     """
 
     labels: Ints

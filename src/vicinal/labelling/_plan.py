@@ -210,17 +210,8 @@ def noise_of(part: Round, plan: LabellingPlan, sigma: float) -> float:
 def least_noise(cost: Callable[[float], float], epsilon: float) -> float:
     """Return the least noise with which a plan keeps a target, up to two parts in 100,000.
 
-    Parameters
-    ----------
-    cost : callable
-        Noise to epsilon of the whole plan; falling.
-    epsilon : float
-        The target, > 0.
-
-    Raises
-    ------
-    PrivacyRefused
-        If no noise keeps it: something else of the plan, its screening say, is too dear.
+    `cost` maps noise to epsilon of the whole plan; it falls. Refuses a target that no noise keeps:
+    something else of the plan, its screening say, is too dear.
     """
     target = _checks.real("epsilon", epsilon, above=0)
 

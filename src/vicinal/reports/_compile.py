@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from typing import Any
 
 import numpy as np
 
@@ -26,39 +25,36 @@ def compile_features() -> None:
         ScatteringFeatures().transform(images)
 
 
-def _predict(kind: Callable[..., Any], public: bool = True, seed: int = 0, **options: Any) -> None:
-    """Fit a predictor on made-up rows, of which one subject has several, and let it predict."""
-    rows, labels = _made_up(seed)
-    # One process may take several steps: their subjects must differ, or they interact twice.
-    subjects = np.maximum(np.arange(_RECORDS), 8) + 1000 * seed
-    reference = {"public": _made_up(1)[0]} if public else {}
-    predictor = kind(range(_CLASSES), **{"n_queries": _RECORDS, **options})
-    predictor.fit(rows, labels, subjects, **reference).predict(rows[:4])
-
-
 def compile_votes() -> None:
     """Compile integer search, radius and charges, for votes and for labels alone; and exact noise.
 
-    So few rows are never cut into tiles by themselves.
+    One subject has several records. So few rows are never cut into tiles by themselves.
     """
     from vicinal.mechanisms import tile_bounds
     from vicinal.neighbours import NeighbourLists, merge_tiles
     from vicinal.predictors import IndKNNClassifier
 
+    rows, labels = _made_up(0)
+    public, _ = _made_up(1)
+    subjects = np.maximum(np.arange(_RECORDS), 8)
     places = np.arange(2, dtype=np.int32)
     tile_bounds(NeighbourLists(np.array([0, 2]), places, places), _RECORDS, threads=2)
     merge_tiles([(np.array([2]), places, places)] * 2, 1)
     for release, seed in (("votes", None), ("label", 0)):
-        options = {"release": release, "model_share": 0, "simulation_seed": seed}
-        _predict(IndKNNClassifier, epsilon=8.0, **options)
+        IndKNNClassifier(
+            range(_CLASSES), 8.0, n_queries=_RECORDS, release=release, model_share=0,
+            simulation_seed=seed,
+        ).fit(rows, labels, subjects, public=public).predict(rows[:4])  # fmt: skip
 
 
 def compile_published() -> None:
     """Compile the float32 search and private counts."""
     from vicinal.predictors import IndKNNClassifier
 
-    options = {"epsilon": 8.0, "tau": 0.3, "noise_multiplier": 0.5, "simulation_seed": 0}
-    _predict(IndKNNClassifier.zhu2023, public=False, **options)
+    rows, labels = _made_up(0)
+    IndKNNClassifier.zhu2023(
+        range(_CLASSES), 8.0, n_queries=_RECORDS, tau=0.3, noise_multiplier=0.5, simulation_seed=0
+    ).fit(rows, labels).predict(rows[:4])
 
 
 def compile_model() -> None:
@@ -66,18 +62,12 @@ def compile_model() -> None:
     from vicinal.linear import KernelMap
     from vicinal.predictors import IndKNNClassifier
 
-    KernelMap.of(_made_up(1)[0], _WIDTH)
-    _predict(IndKNNClassifier, seed=3, epsilon=8.0, model_share=0.3, simulation_seed=0)
-
-
-def compile_private_knn() -> None:
-    """Compile the search of a fresh sample, and what prices its releases."""
-    from vicinal.predictors import PrivateKNNClassifier
-
-    # Rows are others than the votes': one process may do both.
-    _predict(
-        PrivateKNNClassifier, seed=2, k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
-    )
+    rows, labels = _made_up(3)
+    public, _ = _made_up(1)
+    KernelMap.of(public, _WIDTH)
+    IndKNNClassifier(
+        range(_CLASSES), 8.0, n_queries=_RECORDS, model_share=0.3, simulation_seed=0
+    ).fit(rows, labels, np.maximum(np.arange(_RECORDS), 8), public=public).predict(rows[:4])
 
 
 def draw_report() -> None:
@@ -87,6 +77,17 @@ def draw_report() -> None:
 
     _plots.accuracy_by_class({"0": Outcome(2, 2)})
     _plots.picture(np.eye(2))
+
+
+def compile_private_knn() -> None:
+    """Compile the search of a fresh sample, and what prices its releases."""
+    from vicinal.predictors import PrivateKNNClassifier
+
+    rows, labels = _made_up(2)  # others than the votes': one process may do both
+    public, _ = _made_up(1)
+    PrivateKNNClassifier(
+        range(_CLASSES), k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
+    ).fit(rows, labels, public=public).predict(rows[:4])
 
 
 def _made_up(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,33 +9,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vicinal import _checks
+from vicinal import _checks, smoothed
 from vicinal.errors import InvalidInput
-from vicinal.smoothed import (
-    LOG_10,
-    WARNINGS,
-    Average,
-    FixedSize,
-    Heterogeneous,
-    Histogram,
-    Hull,
-    Interval,
-    KNNVotes,
-    NamedMechanism,
-    Poisson,
-    RadiusVotes,
-    Vertices,
-    Winner,
-    WithReplacement,
-    adjusted_utility,
-    bounds,
-    compose,
-    database_delta,
-    power_of_ten,
-    quantiles,
-    smoothed_delta,
-    worst_case_delta,
-)
 
 _FIELDS = {"mechanism", "population", "n", "epsilons", "draws", "seed", "levels", "database"}
 _NEEDED = {"mechanism", "population", "n", "epsilons"}
@@ -59,29 +34,30 @@ def audit(spec: object) -> dict[str, Any]:
     mechanism, population = (built(name, spec[name]) for name in ("mechanism", "population"))
     n = _checks.integer("n", spec["n"], least=1)
     rows = [_row(mechanism, population, n, epsilon, spec) for epsilon in epsilons]
-    return {"n": n, "types": population.types, "rows": rows, "warnings": list(WARNINGS)}
+    return {"n": n, "types": population.types, "rows": rows, "warnings": list(smoothed.WARNINGS)}
 
 
 def _row(
     mechanism: Any, population: Any, n: int, epsilon: float, spec: dict[str, Any]
 ) -> dict[str, Any]:
     draws, seed = spec.get("draws", 0), spec.get("seed", 0)
-    smoothed = smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
+    delta = smoothed.smoothed_delta(mechanism, population, n, epsilon, draws=draws, seed=seed)
     row: dict[str, Any] = {
         "epsilon": epsilon,
-        "smoothed": smoothed.to_dict(),
-        "worst_case": worst_case_delta(mechanism, n, epsilon).to_dict(),
+        "smoothed": delta.to_dict(),
+        "worst_case": smoothed.worst_case_delta(mechanism, n, epsilon).to_dict(),
     }
-    if isinstance(mechanism, Histogram) and isinstance(mechanism.sampler, FixedSize):
-        row["bounds"] = bounds(population, n, mechanism.sampler.size, epsilon).to_dict()
+    sampler = mechanism.sampler if isinstance(mechanism, smoothed.Histogram) else None
+    if isinstance(sampler, smoothed.FixedSize):
+        row["bounds"] = smoothed.bounds(population, n, sampler.size, epsilon).to_dict()
     if "levels" in spec:
-        quantile_bounds = quantiles(mechanism, population, n, epsilon, spec["levels"])
+        quantile_bounds = smoothed.quantiles(mechanism, population, n, epsilon, spec["levels"])
         row["quantiles"] = [
             {"level": level, "chance_above": chance.to_dict()}
             for level, chance in zip(spec["levels"], quantile_bounds, strict=True)
         ]
     if "database" in spec:
-        row["database"] = database_delta(mechanism, spec["database"], epsilon).to_dict()
+        row["database"] = smoothed.database_delta(mechanism, spec["database"], epsilon).to_dict()
     return row
 
 
@@ -90,13 +66,13 @@ def audit_text(report: dict[str, Any]) -> str:
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:
-        smoothed, worst = row["smoothed"], row["worst_case"]["upper"]
+        delta, worst = row["smoothed"], row["worst_case"]["upper"]
         lines.append(
-            f"{row['epsilon']:>8g}  {interval_text(smoothed):>24}  {smoothed['method']:<12} "
+            f"{row['epsilon']:>8g}  {interval_text(delta):>24}  {delta['method']:<12} "
             f"{worst:>10.4g}"
         )
-        if smoothed["note"]:
-            lines.append(f"{'':>10}{smoothed['note']}")
+        if delta["note"]:
+            lines.append(f"{'':>10}{delta['note']}")
         for entry in row.get("quantiles", []):
             chance = interval_text(entry["chance_above"])
             lines.append(f"{'':>10}Pr[delta(x) > {entry['level']:g}] = {chance}")
@@ -114,16 +90,16 @@ def interval_text(ends: dict[str, Any]) -> str:
 
 def end_text(log10: float | None) -> str:
     """Return a power of ten; None is the logarithm of 0."""
-    return "0" if log10 is None else power_of_ten(log10 * LOG_10)
+    return "0" if log10 is None else smoothed.power_of_ten(log10 * smoothed.LOG_10)
 
 
 def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float) -> dict[str, Any]:
     """Return delta and utility of one election: `counts` votes, a share of them lost."""
     n = sum(counts)
-    mechanism = Histogram(FixedSize(round((1 - lost) * n)))
+    mechanism = smoothed.Histogram(smoothed.FixedSize(round((1 - lost) * n)))
     epsilon = math.log(accuracy / (1 - accuracy))
-    delta = database_delta(mechanism, counts, epsilon)
-    gain = adjusted_utility(mechanism, counts, 2 * accuracy - 1)
+    delta = smoothed.database_delta(mechanism, counts, epsilon)
+    gain = smoothed.adjusted_utility(mechanism, counts, 2 * accuracy - 1)
     return {
         "election": name,
         "votes": n,
@@ -161,29 +137,34 @@ def built(name: str, spec: object) -> Any:
 
 
 def _composed(releases: Sequence[dict[str, Any]]) -> Any:
-    return compose([
-        NamedMechanism(built("mechanism", each["mechanism"]), each["coins"]) for each in releases
-    ])  # fmt: skip
+    parts = [(built("mechanism", each["mechanism"]), each["coins"]) for each in releases]
+    return smoothed.compose([smoothed.NamedMechanism(*part) for part in parts])
+
+
+def _winner(rule: Any, sampler: object, **fields: Any) -> Any:
+    return smoothed.Winner(rule, built("sampler", sampler), **fields)
 
 
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "sampler": {
-        "fixed_size": FixedSize, "poisson": Poisson, "with_replacement": WithReplacement,
+        "fixed_size": smoothed.FixedSize,
+        "poisson": smoothed.Poisson,
+        "with_replacement": smoothed.WithReplacement,
     },
     "mechanism": {
-        "histogram": lambda sampler: Histogram(built("sampler", sampler)),
-        "winner": lambda rule, sampler, **fields: Winner(rule, built("sampler", sampler), **fields),
-        "average": Average,
-        "radius_votes": RadiusVotes,
-        "knn_votes": KNNVotes,
+        "histogram": lambda sampler: smoothed.Histogram(built("sampler", sampler)),
+        "winner": _winner,
+        "average": smoothed.Average,
+        "radius_votes": smoothed.RadiusVotes,
+        "knn_votes": smoothed.KNNVotes,
         "composition": _composed,
     },
     "population": {
-        "vertices": Vertices,
-        "hull": Hull,
-        "interval": Interval,
-        "heterogeneous": lambda groups: Heterogeneous(
+        "vertices": smoothed.Vertices,
+        "hull": smoothed.Hull,
+        "interval": smoothed.Interval,
+        "heterogeneous": lambda groups: smoothed.Heterogeneous(
             [(group["count"], group["distribution"]) for group in groups]
         ),
     },
-}  # fmt: skip
+}

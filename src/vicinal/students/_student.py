@@ -32,6 +32,9 @@ from vicinal.students._networks import (
     kernel_of,
 )
 
+if TYPE_CHECKING:
+    import onnx
+
 Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
 
@@ -208,12 +211,7 @@ def _numbers(examples: npt.ArrayLike) -> Examples:
 # Torch's zip of tensors, read with weights_only=True, which builds tensors and plain values and
 # runs nothing: a file from somebody else cannot run code. The zip's comment is a SHA-256 of all
 # bytes before it, as one flipped bit could state another epsilon; it finds damage, not forgery. The
-# ONNX graph is written layer by layer: torch's exporters would bring a tracer and packages of
-# their own.
-
-if TYPE_CHECKING:
-    import onnx
-
+# ONNX graph is written layer by layer: torch's exporters bring a tracer and packages of their own.
 
 FORMAT = 1
 
