@@ -12,7 +12,6 @@ import shard_tools
 import store_tools as tools
 from vicinal.distributed import _shard_server
 from vicinal.ledger import WitnessState
-from vicinal.store import RequestBatch
 
 
 def behind(parts):
@@ -77,7 +76,7 @@ def test_every_door_leaves_the_guard_at_the_last_commit(request, kind):
 def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, kind, monkeypatch):
     found = request.getfixturevalue(kind)
     before = found._parts.ledger.last_commit
-    with interrupted(monkeypatch, RequestBatch, "_enter"):
+    with interrupted(monkeypatch, type(found._audience_states["default"]), "enter"):
         found.predict(tools.Q[:3])
     assert found._parts.ledger.last_commit != before
     assert not any(map(behind, parts_of(found)))
