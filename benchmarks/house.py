@@ -191,9 +191,11 @@ class House:
     def private_imports(self) -> list[str]:
         """Return imports of an underscored module or name of a package from outside of it.
 
-        Tests in ``tests/NAME`` may look into the package NAME, everything else into none.
+        Tests in ``tests/NAME`` may look into the package NAME, everything else into none. Within the
+        package nothing is imported from the face of the whole, which stands above all of it.
         """
         found = []
+        modules = {path.parts[0].removesuffix(".py") for path in self.sources}
         for folder in ("src/vicinal", "tests", "experiments", "benchmarks", "examples", "docs"):
             for path in sorted((self.root / folder).rglob("*.py")):
                 own = path.relative_to(self.root / folder).parts[0]
@@ -203,7 +205,8 @@ class House:
                     inside = folder == "src/vicinal" and place[0].startswith("_")
                     if own in (place[0], "ground") and (own != "ground" or len(place) < 3):
                         continue
-                    if not inside and any(_private(part) for part in place):
+                    above = folder == "src/vicinal" and module == "vicinal" and name not in modules
+                    if above or (not inside and any(_private(part) for part in place)):
                         found.append(f"{path.relative_to(self.root)}: {module} {name}".strip())
         return found
 

@@ -4,8 +4,6 @@ Importing takes up to seconds, and Ctrl-C may come meanwhile: from the first lin
 program with one line on stderr and exit code 130, as the commands do themselves.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Types of arrays by what they hold; shapes and units are said where they are used."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Every check either returns the value in the type that the code works with, or ra
 :class:`~vicinal.errors.InvalidInput`: "The 'sigma' parameter must be a finite number > 0. Got nan."
 """
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

@@ -8,8 +8,6 @@ is compiled into a function comes from nowhere else. A change to any of them sta
 and files that import none of them keep theirs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

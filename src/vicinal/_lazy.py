@@ -1,7 +1,5 @@
 """What is imported on first use: the names of a package, so that it takes no time, and extras."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable

@@ -8,8 +8,6 @@ of the command line and tests with bad values go by the tables, too: each check 
 that it refuses. All parameters are public.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import itertools

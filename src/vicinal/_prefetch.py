@@ -1,7 +1,5 @@
 """One hint for the processor: which numbers of arrays will be read soon."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from llvmlite import ir

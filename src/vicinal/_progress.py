@@ -1,7 +1,5 @@
 """How long work tells of its progress, without knowing who watches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

@@ -4,8 +4,6 @@ Messages never hold anything private: no features, labels, ids, budgets, charges
 records (architecture.md, invariant 5).
 """
 
-from __future__ import annotations
-
 
 class VicinalError(Exception):
     """Base of every error that is raised on purpose."""

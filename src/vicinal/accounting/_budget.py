@@ -24,8 +24,6 @@ double(v2) >= v2 (1 - 2^-53), product >= exact (1 - 2^-53), and the rate carries
 the same result on every machine.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from fractions import Fraction

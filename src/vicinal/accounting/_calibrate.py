@@ -4,8 +4,6 @@ One field of one release is left open. The answer is on the safe side: the plan 
 more than the target, and at most two parts in 10,000 less; one more would be too many for a count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable, Mapping

@@ -16,8 +16,6 @@ weights, rounded once. What wraps round in the transform, and its rounding error
 too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

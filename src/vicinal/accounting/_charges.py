@@ -4,8 +4,6 @@ They stand apart from the mathematics behind them, so that pricing a plan loads 
 nothing is rounded to the unsafe side: `_budget.py`; labels alone: label_only.md, section 6.
 """
 
-from __future__ import annotations
-
 import math
 
 from vicinal._compiled import compiled

@@ -12,8 +12,6 @@ C(-eps) at eps >= 0, so one function describes both; and where H is close to its
 e^eps, C keeps its relative precision.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Callable

@@ -42,8 +42,6 @@ d < pi/mu (Trefethen & Weideman 2014, Theorem 5.1); h is chosen to make this les
 serves integer and fractional orders alike, without the alternating series of the latter.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from functools import lru_cache

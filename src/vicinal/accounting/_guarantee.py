@@ -1,7 +1,5 @@
 """The guarantee as a value: always whole, and in words."""
 
-from __future__ import annotations
-
 import dataclasses
 from html import escape
 from typing import Any

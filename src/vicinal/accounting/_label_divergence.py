@@ -23,8 +23,6 @@ of centres bound G over it. A second bound, from the corners and the second deri
 rectangles around the maximum; a third one covers centres where both classes lead by far.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

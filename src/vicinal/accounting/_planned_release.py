@@ -1,7 +1,5 @@
 """What the kinds of releases of a plan share: their base class, field checks and assumptions."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import ABC, abstractmethod

@@ -14,8 +14,6 @@ and counted as infinite loss. Rounding errors of the transform are estimated fro
 spectrum and added to delta, too.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Which trials audit a store, a plan, or the mechanisms with their default settings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec

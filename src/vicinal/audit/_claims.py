@@ -5,8 +5,6 @@ the test's rate of false alarms, in both directions. So a claim is compared wher
 and no curve has to be fitted. Sources: Wasserman & Zhou 2010; Dong, Roth & Su 2022.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ queries is carried out many times over by one data set, and its runs are indepen
 what leaves is known for both worlds, and the attacker tests by the likelihood ratio of all of it.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ kept. The attacker knows everything but whether it is there: the same estimator 
 it the mean of every vote in both worlds, and it tests by the likelihood ratio.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """One interaction of Ind-KNN, many canaries, each put in by a coin; the coins are guessed."""
 
-from __future__ import annotations
-
 import math
 import time
 import warnings

@@ -1,7 +1,5 @@
 """One data set of universes behind an Ind-KNN estimator, asked round after round."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

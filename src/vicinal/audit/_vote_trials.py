@@ -1,7 +1,5 @@
 """Attacks on noisy sums, labels and private counts of Ind-KNN, by the likelihood ratio."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Source: Abadi, Chu, Goodfellow, McMahan, Mironov, Talwar & Zhang 2016, *Deep Lea
 Differential Privacy*; norms of gradients in closed form after Goodfellow 2015.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Self
 

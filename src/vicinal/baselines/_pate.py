@@ -4,8 +4,6 @@ Source: Papernot, Song, Mironov, Raghunathan, Talwar & Erlingsson 2018 (P18), *S
 learning with PATE*.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

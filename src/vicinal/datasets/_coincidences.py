@@ -4,8 +4,6 @@ Nobody is refused for it and nothing is filtered by it: either would tell whethe
 (docs/decisions/0051-tables.md).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

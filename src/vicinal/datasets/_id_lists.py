@@ -1,7 +1,5 @@
 """Lists of subject ids: files with one id a line, or pipes, read so that Ctrl-C is heard."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """Data sets from tables: CSV and Parquet files, and npz files with one array a part."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -12,8 +12,6 @@ records. Whichever has not prepared them gets them after all: whether it had cha
 ledger.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

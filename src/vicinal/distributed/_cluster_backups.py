@@ -5,8 +5,6 @@ restored as a whole: a shard that is behind the others would refill budgets. Whe
 what was charged since, a cluster goes on with every budget spent.
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from pathlib import Path
 

@@ -5,8 +5,6 @@ store's without records. Order of durability: every shard's charge before its vo
 answer before it leaves here; then shards delete the votes.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress

@@ -1,7 +1,5 @@
 """One task for every shard, and what comes back: waiting, sending again, and giving up."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ None of these folders is a store by itself, and none is opened as one: a shard t
 would spend budgets on answers that are never summed.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path

@@ -11,8 +11,6 @@ coordinator shows which epochs it had since the shard last answered; one that ca
 that a shard knows is a copy, and another coordinator has asked the shard since.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Self

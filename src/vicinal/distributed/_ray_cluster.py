@@ -6,8 +6,6 @@ holds anything private but the sums on their way to the coordinator: whatever go
 actor comes back as a kind and a public sentence, never as a traceback.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import deque

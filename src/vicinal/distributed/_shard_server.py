@@ -5,8 +5,6 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """How a message gets to a shard and its answer back: the interface, and shards in this process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path

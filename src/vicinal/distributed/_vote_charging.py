@@ -10,8 +10,6 @@ have no noise on them. They are as private as budgets, lie in the same database,
 coordinator alone, and are deleted as soon as the answer is durable there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

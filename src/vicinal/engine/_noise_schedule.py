@@ -1,7 +1,5 @@
 """The noise multiplier of every block: as planned, or behind a gate of earlier answers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

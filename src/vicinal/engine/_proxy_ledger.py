@@ -7,8 +7,6 @@ estimates what records have used. This proxy ledger is a function of public thin
 is told from it is post-processing. docs/decisions/0008-automatic-plan.md has measurements.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ their records, no contribution depends on anybody else's (mechanisms/votes.md), 
 do not depend on order: so any split of the records gives the same sums and the same charges.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What extractors share that learn nothing: no fit, one row after the other, networks on demand."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence

@@ -5,8 +5,6 @@ features are those of ``skimage.feature.hog``, bit for bit
 (``tests/features/test_hog_against_scikit_image.py``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from typing import TypedDict

@@ -5,8 +5,6 @@ from the packaged ImageNet weights: no torch, no timm. Batch normalisation is fo
 convolutions; padding is that of TensorFlow.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import pickle  # noqa: TID251 (its parser only: four names, and a known hash before)

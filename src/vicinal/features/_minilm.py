@@ -4,8 +4,6 @@ The network (Wang et al. 2020; a BERT of six layers, Devlin et al. 2019) is writ
 from packaged weights, and its word pieces come from the library `tokenizers`: no torch.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Networks that onnxruntime runs on one thread a record: ONNX files, and graphs made here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

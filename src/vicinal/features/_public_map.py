@@ -1,7 +1,5 @@
 """A linear map learnt from public rows, to bring out what nearest neighbours can use."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Two rows that differ by one standard deviation of a number, by a category, or by
 one apart in that column, times its weight. Everything here works row by row.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import re

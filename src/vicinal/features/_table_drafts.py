@@ -1,7 +1,5 @@
 """A first schema, drafted from a public table for a person to edit; and rows made up from one."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Features of the rows of a table, by a public schema: nothing is learnt from them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

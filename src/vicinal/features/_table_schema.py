@@ -5,8 +5,6 @@ object with "kind" and what tables.md says the kind takes. Names and values are 
 Unicode's NFC.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import unicodedata

@@ -1,7 +1,5 @@
 """Sentence embeddings from a pretrained network that lies on this machine (extra `text`)."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -7,8 +7,6 @@ own mistakes on the examples that nobody answered. Kernel ridge regression on th
 sees released answers only, all of them, and so costs nothing.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

@@ -14,8 +14,6 @@ Whoever copies both and runs both has two sets of budgets; that nothing here can
 as private as the records.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

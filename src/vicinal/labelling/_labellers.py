@@ -3,8 +3,6 @@
 Who takes part in the rounds beside the labeller: extractors, students, and who trains them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass

@@ -1,7 +1,5 @@
 """The rounds: embed, ask, keep what is sure, train, and ask again with better features."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

@@ -9,8 +9,6 @@ cost together is decided by their noise. A round that has a share w of the budge
 gets noise in proportion to sqrt(n / w), for the cost of Gaussian noise falls with its square.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

@@ -4,8 +4,6 @@ And what private models are made of, in text, part by part. A model is public on
 charged is durable; both are written in one transaction, so there is no model without its charges.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections import OrderedDict

@@ -1,7 +1,5 @@
 """The budgets of an audience: what mechanisms charge, next to what is on the disk, and its row."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Files that survive a crash, and a lock that the system takes back when its holder dies."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

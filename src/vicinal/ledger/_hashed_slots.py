@@ -6,8 +6,6 @@ it finds is compared with the id that stands at that slot in the database, so th
 hash are two subjects.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext

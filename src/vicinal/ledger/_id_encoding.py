@@ -1,7 +1,5 @@
 """Subject ids as bytes: framed, so that they can be found in a file, and hashed with a key."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import re

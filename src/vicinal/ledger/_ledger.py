@@ -5,8 +5,6 @@ only then does an answer leave the process. A crash before the commit leaves nei
 both; no answer that anybody saw is without its charge, and no charge is lost or taken twice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass

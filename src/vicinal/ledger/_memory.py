@@ -3,8 +3,6 @@
 Whoever touches them holds a :class:`ForkSafeLock`.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence

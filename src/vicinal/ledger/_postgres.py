@@ -1,7 +1,5 @@
 """PostgreSQL as the ledger's database, by URL; needs the extra `postgres`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -14,8 +14,6 @@ flushed to the disk when the store is opened, changed or closed. After a loss of
 may be a little behind the store, never ahead of it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,7 +1,5 @@
 """SQLite as the ledger's database: one file, a write-ahead log, every commit on the disk."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence

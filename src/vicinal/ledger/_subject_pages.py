@@ -5,8 +5,6 @@ stand on one page of SQLite's file: an id is never cut in two, and can be looked
 comes or goes has the rows of their page written anew, and digested, in the same transaction.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

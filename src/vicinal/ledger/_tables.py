@@ -27,8 +27,6 @@ subject_pages who stands at which slot, hundreds a row
 Budgets and ids are never rows: a page or a block of charges is one value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

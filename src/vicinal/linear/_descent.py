@@ -5,8 +5,6 @@ products of features, how long its later steps are is decided by what the first 
 docs/decisions/0053-private-model.md has the reasons.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ whole numbers again, exact in any order and any company.
 docs/decisions/0136-int16-training.md has what was measured.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Self
 

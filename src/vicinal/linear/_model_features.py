@@ -8,8 +8,6 @@ products is shrunk towards nothing by as much as its noise alone explains (James
 Weights are public by then, and so is their noise: it costs nothing.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Self

@@ -3,8 +3,6 @@
 docs/decisions/0053-private-model.md has the measurements.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

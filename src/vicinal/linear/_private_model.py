@@ -6,8 +6,6 @@ which neighbours agree, scores that join their votes, and a gate that asks only 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

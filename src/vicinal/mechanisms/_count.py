@@ -3,8 +3,6 @@
 Proof note: count.md. Source: ZZGW23 Algorithm 3, lines on K.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

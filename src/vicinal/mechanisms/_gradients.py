@@ -9,8 +9,6 @@ of norm |u| |e|: e is scaled down to the clipping bound, rounded towards zero, a
 is exact.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

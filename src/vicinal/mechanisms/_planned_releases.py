@@ -4,8 +4,6 @@ Proof notes: screening.md, noisy_max.md. Sources: ZYCW20, section 3; P18 (GNMax 
 Confident-GNMax).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

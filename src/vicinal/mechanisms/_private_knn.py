@@ -4,8 +4,6 @@ A fresh Poisson sample for every release; the walk by distance is
 :mod:`vicinal.neighbours._poisson_knn`. Proof notes: sampling.md, screening.md, noisy_max.md.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from itertools import pairwise

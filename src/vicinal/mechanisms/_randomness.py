@@ -1,7 +1,5 @@
 """Where mechanisms get their noise: the system's entropy, or a seed that forfeits the guarantee."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 
 import numpy as np

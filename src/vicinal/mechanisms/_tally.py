@@ -3,8 +3,6 @@
 Proof note: tally.md. Source: individual filter of Feldman & Zrnic 2021.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import pairwise

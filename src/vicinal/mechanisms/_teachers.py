@@ -3,8 +3,6 @@
 Proof note: teachers.md. Source: Papernot et al. 2017, 2018.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from collections.abc import Iterator, Sequence

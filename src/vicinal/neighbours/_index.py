@@ -4,8 +4,6 @@ Threads take consecutive records and meet them with the whole block of queries, 
 never exists. Memory grows in blocks: adding copies nothing, and what is erased is wiped.
 """
 
-from __future__ import annotations
-
 import math
 import mmap
 import sys

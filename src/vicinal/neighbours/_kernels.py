@@ -36,8 +36,6 @@ the integer length S = N - sqrt(d)/2. Rounding and clipping are functions of one
 cost no privacy (docs/decisions/0003-integer-features.md).
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -9,8 +9,6 @@ Inverted lists: a query meets the records of a few cells only. Cells say which o
 into, and which ones a query looks at.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -15,8 +15,6 @@ records; without one of them, the others keep theirs. So with one subject more o
 comes and at most one goes among the k nearest.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Independent coins for Poisson sampling, from a cryptographically secure stream."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 

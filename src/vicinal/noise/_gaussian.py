@@ -8,8 +8,6 @@ strips' ends and of the coin's probability. Where these are equal, or doubles ca
 same bits.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -7,8 +7,6 @@ numbers; where they agree with one, more digits are read. No subject is remember
 after the longest gap of the table the next one starts anew.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -9,8 +9,6 @@ entropy end; to give such a draw up for a new one would favour draws that need f
 mark, which is the first bit of the draw in hand.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """From a checked plan to an engine: planned from public facts, over the first shard."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What a predictor guarantees, in numbers and in words; plans of fixed length are priced here."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The parameters of the Ind-KNN estimators, each declared once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The plan of an Ind-KNN estimator: checked parameters, what records carry, what follows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace

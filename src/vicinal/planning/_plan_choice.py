@@ -4,8 +4,6 @@ It is the very planning that ``IndKNNClassifier.fit`` does
 (:mod:`vicinal.engine._noise_schedule`), before there is a private record.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Self

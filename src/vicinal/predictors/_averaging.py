@@ -1,7 +1,5 @@
 """Numbers and several labels: private averages over the neighbours of a query."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

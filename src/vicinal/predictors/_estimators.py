@@ -1,7 +1,5 @@
 """Which estimator there is for each kind of target."""
 
-from __future__ import annotations
-
 from vicinal.predictors._averaging import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.predictors._ind_knn_base import IndKNNEstimator

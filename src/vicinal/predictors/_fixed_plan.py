@@ -1,7 +1,5 @@
 """What estimators share whose releases are all alike: a plan priced beforehand, and no copies."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable

@@ -4,8 +4,6 @@ Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!"
 Nearest Neighbors with Individual Renyi Filter*.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Self
 

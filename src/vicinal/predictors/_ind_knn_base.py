@@ -1,7 +1,5 @@
 """What all Ind-KNN estimators share: records, budgets, queries, and what they guarantee."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any, Self

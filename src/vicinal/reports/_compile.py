@@ -4,8 +4,6 @@ For whoever installs: compiled code stays on disk, so that no first run waits fo
 modules that a report is drawn by, and its fonts. All records here are made up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context

@@ -6,8 +6,6 @@ OWASP AISVS. What is not covered is said, and with which text each list was comp
 stand in templates/certificate.json.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -1,7 +1,5 @@
 """How often the answers were right, of every class too, and how sure one can be of that."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

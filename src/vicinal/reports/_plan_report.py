@@ -1,7 +1,5 @@
 """What a plan is and why, what it may expect, and what else could be had; as text and JSON."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

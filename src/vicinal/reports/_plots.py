@@ -5,8 +5,6 @@ callers. Colours are those of Okabe and Ito, which colour-blind readers can tell
 also differ by marker. Pages invert plots where screens are dark.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

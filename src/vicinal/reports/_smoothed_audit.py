@@ -3,8 +3,6 @@
 Mechanisms and populations come from plain values, as a JSON file holds them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

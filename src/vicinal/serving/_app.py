@@ -1,7 +1,5 @@
 """The Starlette application: what each route does, the table of routes, the OpenAPI document."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -5,8 +5,6 @@ away; a slow hash would only help weak secrets, and would let anybody keep the s
 sending wrong ones. Keys are added and revoked while the service runs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

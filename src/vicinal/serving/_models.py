@@ -5,8 +5,6 @@ whole against what numpy writes, and evaluated nowhere; the shape it states must
 have come, so that it cannot ask for memory.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """What an operator may choose about the service."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from vicinal import _checks

@@ -1,7 +1,5 @@
 """The delta of one database, and what an adversary gains from it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

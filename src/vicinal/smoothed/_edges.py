@@ -18,8 +18,6 @@ is therefore the mean over s of the divergence of two types with sample size s: 
 without replacement, by coins, and with replacement (theory.md, section 8c).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

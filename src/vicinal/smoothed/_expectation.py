@@ -7,8 +7,6 @@ k is the tilted mean, k sits where the transform is most precise. One transform 
 points serves all k within a few tilted standard deviations of its centre.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ One pass over the ranks gives all of it: mass leaves a state of k - 1 votes for 
 a k-th record is kept, and what has left by rank b are the events with N_b >= k.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Their base classes; the sampling-histogram mechanism, which publishes the counts
 a mechanism that its user describes by a function from a histogram to a law of outcomes.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping

@@ -4,8 +4,6 @@ Expected delta is affine in the distribution of every single record, so of a con
 corners matter (Proposition 7 of LWX23).
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The delta of smoothed differential privacy: the worst plausible world, over its data."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator

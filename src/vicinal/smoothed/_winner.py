@@ -1,7 +1,5 @@
 """The winner of an election of which only a sample of the ballots is counted."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The state of each audience: its plan, its engine, and the answers it has given."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import json

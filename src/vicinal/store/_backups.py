@@ -1,7 +1,5 @@
 """Backups: everything as it is at one moment, and back again without refilling a budget."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What asks and runs a store sees of it, whether its records are here or on shards."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """A store's folder: which files there are, who the store is, and where its other parts lie."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

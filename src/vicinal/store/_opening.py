@@ -1,7 +1,5 @@
 """From a folder to a store that can answer: lock, check, finish what was begun, load."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

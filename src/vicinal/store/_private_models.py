@@ -4,8 +4,6 @@ The metric of a model is computed from stored integer features and public weight
 So the record files stay what they are, whichever audiences there are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

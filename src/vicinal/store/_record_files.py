@@ -7,8 +7,6 @@ decide whether a change has happened. The key, the public rows, map and cells ha
 the extractor's model has its own in the schema.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterable, Iterator

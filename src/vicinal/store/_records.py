@@ -5,8 +5,6 @@ another request is the same. An erasure forgets all of them, as one could confir
 erased; the keys themselves stay used, so that a late repetition cannot bring anybody back.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager, nullcontext

@@ -1,7 +1,5 @@
 """A batch of requests: what can be replayed, what must be asked, what is refused, what is said."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

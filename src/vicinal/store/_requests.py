@@ -1,7 +1,5 @@
 """What an analyst asks, and what comes back."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ Order of durability (theory.md, section 7): charge and answer become durable tog
 answer is returned. See store.md for what a reader of the folder finds where.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path

@@ -15,8 +15,6 @@ larger ones are cut off. Its weights are as fine as the bound allows. With L = 2
 8-bit networks do, and costs as little: a nearest neighbour does not notice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Students for the rounds of knowledge transfer: train, keep, take up again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -9,8 +9,6 @@ weights a class. So it answers as the model does, without having seen its weight
 the head follow from the public examples; the head's loss is convex.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from inspect import unwrap

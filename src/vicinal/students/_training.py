@@ -4,8 +4,6 @@ The schedule is fixed beforehand: nothing is stopped, or chosen, by what private
 labels or test labels would say. What is kept is a moving average of the weights.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator

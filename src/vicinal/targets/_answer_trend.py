@@ -11,8 +11,6 @@ factor takes away as much of the rest as noise has put there (Efron & Morris 197
 same to the distance of the centre from the query, which few public points tell poorly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

@@ -19,8 +19,6 @@ Beside a private model, its probabilities for the query take the place of c pi, 
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 

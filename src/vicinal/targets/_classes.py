@@ -1,7 +1,5 @@
 """Classes: every record has one of a few, which neighbours vote on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any

@@ -1,7 +1,5 @@
 """The kinds of targets, each once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

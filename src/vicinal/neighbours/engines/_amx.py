@@ -19,8 +19,6 @@ hold queries. Every address that the code reads or writes lies in an array that 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18 (AMX).
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ The compiled engines are timed on made-up records. Engines that borrow a library
 int8 from torch and float32 from numpy's BLAS, are taken only without them.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from abc import abstractmethod

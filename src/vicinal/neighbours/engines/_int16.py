@@ -15,8 +15,6 @@ engine         how
 Both return the same; which one a process has is found out once, on patterns.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import Any

@@ -7,8 +7,6 @@ These take raw addresses. Only :mod:`vicinal.neighbours.engines._vnni` calls the
 that every address they read or write lies in an array that it holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -12,8 +12,6 @@ so that a finished sum s satisfies  factor * <x, q> - offset(x) = factor * s - o
 Limits are ceil(floor / factor): no hit is lost by them, and each is checked exactly.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
