@@ -47,7 +47,8 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     """
     gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
     # The top class is the likeliest one, so it wins at least once in c times.
-    return np.minimum(logsumexp(log_ndtr(-gaps), axis=1), math.log1p(-1 / (gaps.shape[1] + 1)))
+    most = math.log1p(-1 / (gaps.shape[1] + 1))
+    return np.asarray(np.minimum(logsumexp(log_ndtr(-gaps), axis=1), most))
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Floats:
