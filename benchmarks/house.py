@@ -65,13 +65,14 @@ WANTED = {
     "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
+    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
     "lines of src": 54_950,
-    "code of src": 34_450,
-    "lines of tests": 38_000,
+    "code of src": 34_460,
+    "lines of tests": 38_140,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
