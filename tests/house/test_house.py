@@ -271,7 +271,7 @@ def test_what_breaks_a_border_is_noticed(tmp_path):
 
 def test_a_package_may_look_into_itself_and_at_the_ground(tmp_path):
     own = "from vicinal.store._two import Two\nfrom vicinal import _checks\n"
-    assert not package_of(tmp_path, store___one=own).private_imports()
+    assert not package_of(tmp_path, store___one=own, _checks="").private_imports()
 
 
 def test_a_cycle_is_noticed(tmp_path):

@@ -79,7 +79,7 @@ class FixedFeatures(TransformerMixin, BaseEstimator):
     it was made with.
     """
 
-    edition = 1
+    edition: int = 1
 
     def fit(self, rows: object = None, y: object = None) -> Self:  # noqa: ARG002
         """Return self; there is nothing to learn."""
