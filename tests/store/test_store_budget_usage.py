@@ -77,7 +77,7 @@ def test_a_store_that_told_the_truth_would_be_caught(tmp_path, monkeypatch):
     def peeking(desk):
         return {"mean": 1 - desk.audience.account.remaining.mean() / UNITS}
 
-    monkeypatch.setattr(_status, "_wear", peeking)
+    monkeypatch.setattr(_status, "_budget_usage", peeking)
     told, other = in_two_worlds(tmp_path)
     assert told != other
 

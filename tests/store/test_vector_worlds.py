@@ -49,7 +49,7 @@ def sums(path, target, damage=None, *, present):
             # A replay shows nothing new and costs nothing, so each request is a little different.
             reply = store.predict(tools.Q[:2] + 0.05 * number)
             assert reply.charged == 2
-            found.append(reply.votes)
+            found.append(reply.sums)
         state = store._audience_states["default"]
         grid = state.engine.votes.grid
         scale = grid.scale(state.noise_scale) / grid.steps  # a little more, rounded up
@@ -105,7 +105,7 @@ def test_a_backup_answers_as_the_store_and_an_old_one_is_refused(tmp_path, targe
         np.testing.assert_array_equal(kept, left)
         reply = again.predict(tools.Q[:5], idempotency_key="a")
         assert reply.charged == 0
-        np.testing.assert_array_equal(reply.votes, first.votes)
+        np.testing.assert_array_equal(reply.sums, first.sums)
         again.predict(tools.Q[5:9])
         assert again.verify()
     shutil.rmtree(path)
