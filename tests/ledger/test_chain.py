@@ -209,12 +209,36 @@ CHANGES = {
     "the clock": "UPDATE meta SET value = '9' WHERE name = 'clock'",
     "a link": "UPDATE chain SET content = X'00' WHERE number = (SELECT MAX(number) FROM chain)",
     "a table": "DROP TABLE subject_pages",
+    "a table that nobody declared": "CREATE TABLE foreigners (name TEXT)",
+    "a trigger": "CREATE TRIGGER t AFTER INSERT ON charges BEGIN DELETE FROM charges; END",
+    "columns with each other's names": [
+        "ALTER TABLE charges RENAME COLUMN queries TO t",
+        "ALTER TABLE charges RENAME COLUMN audience TO queries",
+        "ALTER TABLE charges RENAME COLUMN t TO audience",
+    ],
+    "a column more": "ALTER TABLE departed ADD COLUMN x",
+    "a link behind the last": "INSERT INTO chain VALUES ((1 << 62) + 1, 0, X'00', X'00')",
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_row_that_is_not_what_was_written_is_told(book, change):
-    book.database._connection.execute(change)
+    for statement in [change] if isinstance(change, str) else change:
+        book.database._connection.execute(statement)
+    with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
+        reopened(book)
+
+
+def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(book):
+    """The head of a link needs no key: a link with today's clock is added to yesterday's rows."""
+    connection = book.database._connection
+    rows = connection.execute("SELECT * FROM chain ORDER BY number DESC LIMIT 1").fetchall()
+    last = _chain.ChainLink(*rows[0])
+    later = _chain.ChainLink.after(last.head, last.number + 1, last.clock + 5, last.content)
+    connection.execute(
+        "INSERT INTO chain VALUES (?, ?, ?, ?)",
+        (later.number, later.clock, later.content, later.head),
+    )
     with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
         reopened(book)
 

@@ -174,8 +174,8 @@ class Database(ABC):
         return ()
 
     @abstractmethod
-    def tables(self) -> list[str]:
-        """Return the names of all tables."""
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        """Return the columns of all tables, in order; of what is no table, none."""
 
     @abstractmethod
     def lock(self) -> bool:
@@ -251,8 +251,7 @@ class Database(ABC):
         """Write and return the present transaction's link; None if it wrote no rows."""
         if self.chain is None or not self.chain.pending:
             return None
-        rows = self._run("SELECT value FROM meta WHERE name = 'clock'", ())
-        link = self.chain.next(int(rows[0][0]) if rows else 0)
+        link = self.chain.next(_clock(self))
         self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
@@ -283,6 +282,8 @@ LONG = 1 << 10
 _DIGEST = 16
 _MODULUS = 1 << 8 * _DIGEST
 _DOMAIN = b"vicinal chain\x01"
+DECLARED = {table.name: table.columns for table in TABLES}
+
 _OTHER_ROWS = "The ledger is not what was written: its rows differ."
 
 
@@ -385,6 +386,14 @@ class Chain:
         self._pending = (self._pending or 0) + change
 
 
+def columns_by_table(rows: Iterable[Row]) -> dict[str, tuple[str, ...]]:
+    """Return the columns of each table, of rows (table, column), those of a table in order."""
+    columns: dict[str, tuple[str, ...]] = {}
+    for table, column in rows:
+        columns[str(table)] = (*columns.get(str(table), ()), *([str(column)] if column else []))
+    return columns
+
+
 def attach(database: Database, key: bytes) -> Chain:
     """Check a database against its digests, and digest all that is written to it from now on.
 
@@ -393,7 +402,14 @@ def attach(database: Database, key: bytes) -> Chain:
     chain = Chain(key)
     links = list(islice(_links_backward(database, 2), 2))
     last, before = [*links, _NO_LINK, _NO_LINK][:2]
-    if not links or last.content != _content_of_rows(database, chain):
+    # Rows are read by the names of their columns and digested by their places, so names must be
+    # those that were declared; a table, view or trigger that nobody declared is refused with them.
+    if database.tables() != DECLARED:
+        raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
+    # A link's head needs no key. That its clock is the one among the rows does: their digest is
+    # keyed, so an older ledger cannot be given the clock that a witness asks for.
+    content, clock = _content_of_rows(database, chain), _clock(database)
+    if not links or (last.content, last.clock) != (content, clock):
         raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
     if not last.follows(before):
         raise StoreDamaged(
@@ -407,7 +423,8 @@ def attach(database: Database, key: bytes) -> Chain:
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = [_NO_LINK, *reversed(list(_links_backward(database)))]
-    same = links[-1].content == _content_of_rows(database, Chain(key))
+    found = _content_of_rows(database, Chain(key)), _clock(database), database.tables()
+    same = (links[-1].content, links[-1].clock, DECLARED) == found
     faults = [] if same else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise(links)):
         faults.append("The chain of commits is broken.")
@@ -415,9 +432,15 @@ def chain_faults(database: Database, key: bytes) -> list[str]:
 
 
 def _content_of_rows(database: Database, chain: Chain) -> bytes:
-    """Return what the last link must hold: of all tables that are there, also unknown ones."""
-    names = (name for name in database.tables() if name != Tables.CHAIN.name)
+    """Return what the last link must hold."""
+    names = DECLARED.keys() - {Tables.CHAIN.name}
     return _content(sum(chain.total(name, database.scan(name)) for name in names))
+
+
+def _clock(database: Database) -> int:
+    """Return the clock among the rows, as a link has it; 0 where there is none yet."""
+    rows = database.read("SELECT value FROM meta WHERE name = 'clock'")
+    return int(rows[0][0]) if rows else 0
 
 
 def _content(total: int) -> bytes:
@@ -441,11 +464,11 @@ def descends(database: Database, clock: int, head: bytes) -> bool:
 
 def _links_backward(database: Database, batch: int = 256) -> Iterator[ChainLink]:
     """Yield all links, the last one first, without holding all of them."""
-    before = f"number < ? ORDER BY number DESC LIMIT {batch}"
-    number = 1 << 62
+    before = f"number <= ? ORDER BY number DESC LIMIT {batch}"
+    number = (1 << 63) - 1  # the largest that there can be: no link stands behind the last one
     while rows := database.rows(Tables.CHAIN, before, (number,)):
         yield from map(_link_of, rows)
-        number = rows[-1][0]
+        number = rows[-1][0] - 1
 
 
 def _link_of(row: Sequence[Any]) -> ChainLink:

@@ -6,14 +6,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from vicinal.errors import MissingExtra, PrivacyRefused, StorageFailed
-from vicinal.ledger._database import BATCH, Database, Row, Value
+from vicinal.ledger._database import BATCH, Database, Row, Value, columns_by_table
 
 SCHEMA = "vicinal"
 """Tables live in a schema of this name: one store a database."""
 
 _LOCK = 0x76696369  # any number, the same for all
 _PATIENCE_S = 3.0
-_TABLES = "SELECT table_name FROM information_schema.tables WHERE table_schema = ?"
+_TABLES = (
+    "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ? "
+    "ORDER BY table_name, ordinal_position"
+)
 
 
 class PostgresDatabase(Database):
@@ -54,8 +57,8 @@ class PostgresDatabase(Database):
                 "refills budgets. It has fsync off. Set fsync = on, then try again."
             )
 
-    def tables(self) -> list[str]:
-        return [str(name) for (name,) in self.read(_TABLES, (SCHEMA,))]
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        return columns_by_table(self.read(_TABLES, (SCHEMA,)))
 
     def lock(self) -> bool:
         """Take the advisory lock of this database, unless another connection has it.

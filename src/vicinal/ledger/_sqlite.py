@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._database import BATCH, Database, Row, Value
+from vicinal.ledger._database import BATCH, Database, Row, Value, columns_by_table
 from vicinal.ledger._files import PRIVATE_FILE, guarded
 
 _DAMAGE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "UnicodeDecodeError")
@@ -83,9 +83,13 @@ class SQLiteDatabase(Database):
         names = (self._path.name + suffix for suffix in ("", "-wal", "-shm", "-journal"))
         return tuple(path for name in names if (path := self._path.with_name(name)).is_file())
 
-    def tables(self) -> list[str]:
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        return [str(name) for (name,) in self.read(query)]
+    def tables(self) -> dict[str, tuple[str, ...]]:
+        # A trigger has no columns, and stands here all the same: nobody declared it.
+        query = (
+            "SELECT m.name, p.name FROM sqlite_master m LEFT JOIN pragma_table_info(m.name) p "
+            "WHERE m.type <> 'index' AND m.name NOT LIKE 'sqlite_%' ORDER BY m.name, p.cid"
+        )
+        return columns_by_table(self.read(query))
 
     def lock(self) -> bool:
         return True  # the store's lock file does it, as only this machine has the file
