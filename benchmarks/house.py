@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4840,
-    "ledger": 2830,
+    "ledger": 2860,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_950,
-    "code of src": 34_460,
-    "lines of tests": 38_140,
+    "lines of src": 54_980,
+    "code of src": 34_480,
+    "lines of tests": 38_160,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
