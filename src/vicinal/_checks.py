@@ -201,6 +201,10 @@ def _text_fault(text: str) -> str | None:
         return "an empty id"
     if text != text.strip():
         return "an id with blanks or a line break around it"
+    # Lenient decoding, of a path or a file, puts U+FFFD for each byte that is not UTF-8. As an id,
+    # M%FCller would be another subject than Müller, and the answer "erased" would be wrong.
+    if "\ufffd" in text:
+        return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     kinds = (unicodedata.category(character) for character in text)
     return next((_FAULTY_CHARACTERS[kind] for kind in kinds if kind in _FAULTY_CHARACTERS), None)
 

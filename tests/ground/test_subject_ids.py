@@ -29,6 +29,7 @@ FAULTS = {
     "line break after": "a\n", "line break inside": "a\nb", "tab": "a\tb", "zero byte": "a\0b",
     "delete": "a\x7fb", "next line": "a\x85b", "line separator": "a\u2028b",
     "byte order mark": "\ufeffa", "zero width": "a\u200bb", "right to left": "a\u202eb",
+    "undecodable": "M\ufffdller",
     "surrogate": "a\ud800", "not in Unicode": "a\U000e0fff", "decimal point": "5.0",
     "point alone": "-5.", "float": 5.0, "numpy float": np.float64(5), "nan": float("nan"),
     "none": None, "decimal": Decimal("5"), "decimal nan": Decimal("NaN"), "bool": True,

@@ -199,10 +199,6 @@ def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
 
 def _path_fault(text: str) -> str | None:
     """Return what is wrong with an id that a path cannot name."""
-    # The server puts U+FFFD for each byte of a path that is not UTF-8. Taken as an id, M%FCller
-    # would be another subject than Müller, and the answer "erased" would be wrong.
-    if "\ufffd" in text:
-        return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
     # Clients and proxies take these out of a path.
     dots = any(part in (".", "..") for part in text.split("/"))
     return "a part of dots alone, which no path can name" if dots else None
