@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from vicinal.linear._model_rule import ModelRule
 
 from made_up import clouds
 from vicinal import IndKNNClassifier
@@ -10,7 +11,6 @@ from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.linear import _model_rule, _private_model
 from vicinal.linear._descent import longest_step
 from vicinal.linear._model_features import ModelFeatures
-from vicinal.linear._model_rule import ModelRule
 from vicinal.planning import IndKNNPlan
 
 N, D, CLASSES = 500, 5, 3

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from scipy.special import softmax
+from vicinal.linear._model_rule import ModelRule
 
 from made_up import clouds, components_for_few
 from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
@@ -21,7 +22,6 @@ from vicinal.engine import LocalShardBase
 from vicinal.linear import _descent, _private_model
 from vicinal.linear._kernel_map import KernelMap
 from vicinal.linear._model_features import ModelFeatures
-from vicinal.linear._model_rule import ModelRule
 from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms import (
     DeltaSlackAccountant,

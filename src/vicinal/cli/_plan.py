@@ -348,7 +348,7 @@ def _simulation_setup(public: Path, labels: str | None, classes: int) -> plannin
     import numpy as np
 
     from vicinal.datasets import load_table
-    from vicinal.neighbours import Cosine, int8_precision
+    from vicinal.neighbours import Cosine
 
     keyed = public.suffix.lower() == ".npz"
     data = load_table(public, None if keyed else labels)
@@ -358,7 +358,7 @@ def _simulation_setup(public: Path, labels: str | None, classes: int) -> plannin
             "The 'public' parameter must hold rows of finite numbers: features as the classifier "
             "will see them."
         )
-    kernel, places = Cosine(int8_precision(points)), None
+    kernel, places = Cosine.fitting(points), None
     if labels is not None:
         if data.labels is None:
             raise InvalidInput("The 'labels' parameter is given, but the public points have none.")

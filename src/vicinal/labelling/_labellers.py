@@ -5,7 +5,7 @@ Who takes part in the rounds beside the labeller: extractors, students, and who 
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -22,7 +22,7 @@ from vicinal.accounting import Plan as PricedPlan
 from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._plan import LabellingPlan, Round
-from vicinal.linear import KERNEL_ARRAYS, KernelMap, ModelRule
+from vicinal.linear import KERNEL_ARRAYS, SHARE, KernelMap
 from vicinal.planning import IndKNNPlan, guarantee_of, ind_knn_guarantee, summed
 from vicinal.predictors import (
     IndKNNClassifier,
@@ -261,7 +261,7 @@ class IndKNNLabeller:
             share, why = self._settled
             settings = settings.changed(model_share=share, why_no_model=why)
         elif settings.may_train():  # not known yet; what is stated covers both
-            share = settings.model_share or settings.model_rule.share
+            share = settings.model_share or SHARE
             settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)
 
@@ -341,7 +341,6 @@ def _model_state(model: TrainedModel) -> State:
         "model_weights": model.weights,
         "model_used": model.used,
         "model_put": np.array(model.n_asked),
-        "model_rule": np.array(astuple(model.rule)),
         **{f"model_{name}": array for name, array in kernel.items()},
     }
 
@@ -351,12 +350,11 @@ def _stored_model(state: State) -> TrainedModel | None:
     if "model_share" not in state:
         return None
     share, n_asked = float(state["model_share"]), int(state["model_put"])
-    rule = ModelRule(*state["model_rule"].tolist())
     kernel = None
     if "model_projection" in state:
         kernel = KernelMap(**{name: state[f"model_{name}"] for name in KERNEL_ARRAYS})
     weights, used = state["model_weights"], state["model_used"]
-    return TrainedModel(share, weights, used, n_asked, kernel, rule)
+    return TrainedModel(share, weights, used, n_asked, kernel)
 
 
 # ---------------------------------------------------------------- all questions cost the same

@@ -69,8 +69,11 @@ class KernelMap:
         self._center = np.rint(sums / len(landmarks))
 
     @classmethod
-    def of(cls, public: FloatMatrix, n_components: int = COMPONENTS) -> Self:
-        """Return the map of public rows (m, d), at most :data:`LANDMARKS` of them, evenly taken."""
+    def of(cls, public: FloatMatrix, n_components: int = COMPONENTS, *, power: float = 0.0) -> Self:
+        """Return the map of public rows (m, d), at most :data:`LANDMARKS` of them, evenly taken.
+
+        Components are divided by their variance to this `power`: .25 half-whitens them.
+        """
         landmarks = unit_vectors(public[:: -(-len(public) // LANDMARKS)])
         likeness = _likeness_of(landmarks)
         means = likeness.mean(axis=0)
@@ -80,9 +83,8 @@ class KernelMap:
         # One stays where all rows are alike: what it tells is rounding, and nothing fails.
         least = max(along[0] * _LEAST_VARIANCE, len(landmarks) * _ROUNDING)
         along = np.maximum(along[: max(1, np.count_nonzero(along > least))], least)
-        # Half whitened: components as long as the fourth root of their variance.
         projection = directions[:, : len(along)] / np.sqrt(along)
-        projection *= (along[0] / along) ** 0.25
+        projection *= (along[0] / along) ** power
         shifts = np.ceil(np.log2(np.abs(projection).max(axis=0) / _LARGEST)).astype(np.int16)
         integers = np.rint(projection / 2.0 ** shifts.astype(float)).astype(np.int16)
         return cls(landmarks.astype(np.int16), *_fitting(integers, shifts))
@@ -97,7 +99,7 @@ class KernelMap:
         """D, the number of components."""
         return len(self._shifts)
 
-    def components(self, unit: IntegerRows) -> npt.NDArray[np.float64]:
+    def components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the components of integer rows of length one, float64 (n, D), each by itself."""
         components = np.empty((len(unit), self.width))
         steps = 2.0 ** self._shifts.astype(float)

@@ -6,7 +6,6 @@ which neighbours agree, scores that join their votes, and a gate that asks only 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -16,11 +15,8 @@ from threadpoolctl import ThreadpoolController
 
 from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32
 from vicinal.ledger import Account
-from vicinal.linear import _model_rule
-from vicinal.linear._descent import PLAIN, Descent, training_plan
-from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._descent import CLIP, STEPS, Descent, step_noise
 from vicinal.linear._model_features import CHUNK, IntegerRows, ModelFeatures, scores_of, softmax
-from vicinal.linear._model_rule import LOUD_SHARE, USUAL, ModelRule
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     IndividualGradient,
@@ -29,11 +25,29 @@ from vicinal.mechanisms import (
     SubjectTable,
     whole_weights,
 )
-from vicinal.neighbours import FLOAT32, THREADS, map_in_threads, unit_vectors
+from vicinal.neighbours import (
+    FLOAT32,
+    THREADS,
+    Cosine,
+    int8_precision,
+    map_in_threads,
+    unit_vectors,
+)
 
-LOUD, LOUDEST = 0.06, 0.12
-"""Noise on the mean gradient over all weights, in clipping bounds: from where on training takes a
-larger share, and from where on nothing is learnt."""
+SHARE = 0.9
+"""The share of a budget that training takes at most."""
+
+ASKED = 0.1
+"""The share of queries that is put to the vote, those that the model is least sure of."""
+
+LEAST_PUBLIC = 10
+"""Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
+
+_METRIC = 0.25  # mean length of the scores beside features of length 1
+_PRIOR = 3.0  # the scores' standard deviation in the votes, over the noise
+_LEAST_PRIOR = 0.3
+"""The same over the votes that are expected, at least. Where noise is low it is not what makes
+neighbours wrong, and they must not outvote the model for want of it."""
 
 _LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
 _LEAST_SHARE = 1e-9
@@ -44,12 +58,11 @@ _ROUNDS = 50
 class LinearModel:
     """Softmax regression with public weights; every row's scores depend on that row alone.
 
-    `weights`, float64 (D, c): in steps of 2^-18, whole numbers, for what ModelFeatures makes of d
-    features. `kernel`: part of those features.
+    `weights`, float64 (D, c): in steps of 2^-18, whole numbers. `features`: what they are for.
     """
 
     weights: Floats
-    kernel: KernelMap | None = None
+    features: ModelFeatures
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
@@ -58,11 +71,11 @@ class LinearModel:
 
     def scored(self, X: FloatMatrix) -> Iterator[tuple[int, IntegerRows, Floats]]:
         """Yield where some rows begin, their integers of length one, and their scores."""
-        features = ModelFeatures.of_weights(X.shape[1], self.weights, self.kernel)
 
         def scored(start: int) -> tuple[int, IntegerRows, Floats]:
             unit = unit_vectors(X[start : start + CHUNK])
-            return start, unit, scores_of(features.of_unit(unit), self.weights, features.unit)
+            rows = self.features.of_unit(unit)
+            return start, unit, scores_of(rows, self.weights, self.features.unit)
 
         together = CHUNK * THREADS
         for start in range(0, len(X), together):
@@ -79,7 +92,6 @@ class PrivateModel:
       it a record.
     - `shares`, float64 (c,): declared class shares, which its probabilities have on average over
       public rows.
-    - `rule`: what neighbours make of it.
     """
 
     def __init__(
@@ -88,16 +100,15 @@ class PrivateModel:
         public: FloatMatrix,
         used: Floats,
         shares: Floats | None = None,
-        rule: ModelRule = USUAL,
     ) -> None:
-        self.model, self.rule = model, rule
+        self.model = model
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
         self._spread = max(float(scores.std()), 1e-12)
         margins = margins_of(scores)
-        self._sure = float(np.quantile(margins, rule.asked))
+        self._sure = float(np.quantile(margins, ASKED))
         self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
         self.used = used
         unsure = margins <= self._sure
@@ -115,9 +126,7 @@ class PrivateModel:
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
-            features[part, n_features:] = (scores - self._center) * (
-                self.rule.metric / self._length
-            )
+            features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
             prior[part] = self._prior_of(scores)
         return features, prior
 
@@ -126,7 +135,7 @@ class PrivateModel:
         return self._prior_of(self.model.scores(X))
 
     def _prior_of(self, scores: Floats) -> Floats:
-        prior = scores * (self.rule.prior / self._spread)
+        prior = scores * (_PRIOR / self._spread)
         return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
 
     def emphasised(self, prior: Floats, noise: Floats, expected: Floats) -> Floats:
@@ -136,17 +145,25 @@ class PrivateModel:
         votes. `expected`, float64 (q,): records that take part. All of it is public.
         """
         largest = _LARGEST_PRIOR / np.maximum(np.abs(prior).max(axis=1), 1.0)
-        times = np.minimum(self.rule.emphasis(noise, expected), largest)
+        times = np.minimum(emphasis(noise, expected), largest)
         return np.asarray(prior * times[:, None])
 
     def shares(self, prior: Floats) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        scores = prior * (self._spread / self.rule.prior) + self._shift
+        scores = prior * (self._spread / _PRIOR) + self._shift
         return np.maximum(softmax(scores), _LEAST_SHARE)
 
     def sure(self, prior: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(margins_of(prior) * (self._spread / self.rule.prior) > self._sure)
+        return np.asarray(margins_of(prior) * (self._spread / _PRIOR) > self._sure)
+
+
+def emphasis(noise: Floats | float, expected: Floats | float) -> Floats:
+    """Return how many times as much as :data:`_PRIOR` says the scores count, at least 1.
+
+    `noise`, float64 (q,) or float: noise scales of votes. `expected`: votes expected.
+    """
+    return np.asarray(np.maximum(1.0, _LEAST_PRIOR * expected / (_PRIOR * noise)))
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
@@ -158,6 +175,11 @@ def _shift(scores: Floats, shares: Floats) -> Floats:
     for _ in range(_ROUNDS if np.ptp(shares) else 0):
         shift += np.log(shares / np.maximum(softmax(scores + shift).mean(axis=0), _LEAST_SHARE))
     return shift
+
+
+def metric_kernel(public: FloatMatrix) -> Cosine:
+    """Return the kernel of a model's metric, from public rows as the model maps them."""
+    return Cosine(int8_precision(public))
 
 
 def margins_of(scores: Floats) -> Floats:
@@ -199,7 +221,6 @@ class TrainingBudget:
     - `trainings`: how many trainings share that evenly.
     - `class_shares`, float64 (c,): declared, or equal.
     - `subject_use`: what a subject is charged, over what each of its records would be.
-    - `rule`: how the model is trained and used.
     """
 
     n_records: int
@@ -208,21 +229,6 @@ class TrainingBudget:
     trainings: int
     class_shares: Floats
     subject_use: float
-    rule: ModelRule
-
-
-def fitting_share(training: TrainingBudget, n_features: int) -> float:
-    """Return the share of budgets for the model: the rule's, or 0 where noise would win.
-
-    The noise on the mean gradient, were there 40 of them, over all weights of `n_features`, must
-    be below :data:`LOUDEST` clipping bounds; from :data:`LOUD` on the share is :data:`LOUD_SHARE`.
-    """
-    root = math.sqrt((n_features + 1) * len(training.class_shares))
-    for share, loudest in ((training.rule.share, LOUD), (LOUD_SHARE, LOUDEST)):
-        part = share * training.budget / training.trainings
-        if PLAIN.noise(part) * root / training.n_records <= loudest:
-            return share
-    return 0.0
 
 
 def train(
@@ -233,6 +239,8 @@ def train(
     public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
+    *,
+    lifted: bool = False,
 ) -> PrivateModel:
     """Train on private records; each subject pays for its gradients.
 
@@ -242,29 +250,28 @@ def train(
     - `account`: where the budgets are: `table.remaining` is its own.
     - `public`, array (m, d): public rows.
     - `noise`, `slack`: where noise comes from, and what the grid costs.
+    - `lifted`: whether the last column only makes all rows one length.
     """
     share, budget, n_records = training.share, training.budget, training.n_records
     n_classes = len(training.class_shares)
-    many = _model_rule.has_components(X.shape[1], len(public), n_records)
-    features = ModelFeatures.planned(X.shape[1], public if many else None)
-    plan = training_plan(features)
+    features = ModelFeatures.planned(public, n_records, lifted=lifted)
     records = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
     part = share / training.trainings
-    sigma = plan.noise(part * budget, training.trainings)
+    sigma = step_noise(part * budget)
     # A later training may find less than a part left, and may use all: nothing is reserved.
     most = share if training.trainings == 1 else 1.0
     gradient = IndividualGradient(
-        records, n_classes, features.unit, plan.clip, sigma, most, budget, noise, slack
+        records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
     )
     with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
         rows = features.rows(public)
-        descent = Descent(features, training.class_shares, rows, sigma * plan.clip / n_records)
-        used = _descended(
-            gradient, sigma, table, account, rows, n_records, descent, training.subject_use
+        descent = Descent(
+            rows, features.unit, training.class_shares, n_records, sigma * CLIP / n_records
         )
-        model = LinearModel(whole_weights(descent.finished()), features.kernel)
+        used = _descended(gradient, sigma, table, account, rows, descent, training)
+        model = LinearModel(whole_weights(descent.finished()), features)
     used = np.minimum(used / budget, part)
-    return PrivateModel(model, public, used, training.class_shares, training.rule)
+    return PrivateModel(model, public, used, training.class_shares)
 
 
 def _descended(
@@ -273,21 +280,20 @@ def _descended(
     table: SubjectTable,
     account: Account,
     rows: IntegerRows,
-    n_records: int,
     descent: Descent,
-    use: float,
+    training: TrainingBudget,
 ) -> Floats:
     """Follow as many gradients as are planned; return the zCDP that public rows would pay."""
     used, wide = np.zeros(len(rows)), rows.astype(np.float64)
     # Of a subject's gradient, which is longer than that of one of its records.
-    lengths = np.square(wide).sum(axis=1) * (use / gradient.unit**2)
-    for _ in range(descent.plan.steps):
+    lengths = np.square(wide).sum(axis=1) * (training.subject_use / gradient.unit**2)
+    for _ in range(STEPS):
         release = gradient.release(sigma)
         scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
         used += release_cost(scores, lengths / gradient.clip**2, release.noise)
         sums, spent = release.collect(descent.weights, table.remaining)
         account.note_charged_total(spent)
-        descent.step(release.publish(sums) * (gradient.clip / n_records))
+        descent.step(release.publish(sums) * (gradient.clip / training.n_records))
     return used
 
 

@@ -40,6 +40,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +63,8 @@ IntegerMatrix = AnyArray
 _Factor = Callable[[Floats, Floats], Floats]
 
 _CHUNK = 1 << 15  # numbers that are scaled and rounded together: they stay in a core's cache
+
+_ALIKE = 0.99  # lengths are alike if their mean is above this share of the longest
 
 _SAMPLED = 8192
 _CANDIDATES = 32
@@ -149,6 +152,27 @@ def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatri
     return _rounded(X, _unit, precision)
 
 
+def longest_of(public: FloatMatrix) -> float | None:
+    """Return the length of the longest public row; None where nearly all are as long.
+
+    Then lengths say nothing, as those of embeddings.
+    """
+    lengths = np.linalg.norm(public.astype(np.float64), axis=1)
+    longest = float(lengths.max(initial=0.0))
+    return longest if float(lengths.mean()) < _ALIKE * longest else None
+
+
+def lifted(X: FloatMatrix, bound: float) -> Floats:
+    """Return rows over `bound`, cut to length 1, and a column that makes all lengths 1.
+
+    The cosine of two such rows follows their distance: what lies in one direction at different
+    lengths is told apart.
+    """
+    rows = _scaled(X, _within(bound), 1.0)
+    missing = np.sqrt(np.maximum(1.0 - np.square(rows).sum(axis=1), 0.0))
+    return np.concatenate([rows, missing[:, None]], axis=1)
+
+
 def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
     return np.asarray(1.0 / np.where(norms > 0, norms, 1.0))
 
@@ -207,9 +231,13 @@ class Kernel(ABC):
     level_origin: int
     level_shift: int
 
+    def width(self, n_features: int) -> int:
+        """Return how many columns integer features have that encode so many features."""
+        return n_features
+
     @abstractmethod
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        """Return integer features (n, d) in the kernel's precision.
+        """Return integer features in the kernel's precision, (n, width of d).
 
         Row i is a function of row i of `X` and the precision alone.
         """
@@ -248,26 +276,48 @@ class Cosine(Kernel):
     ----------
     precision : Precision
         How features become integers.
+    bound : float, optional
+        The length of the longest public row. Lengths count then: rows are divided by it, cut to
+        length 1, and get a column that makes all of one length. Without it only directions count.
 
     Examples
     --------
     >>> import numpy as np
     >>> from vicinal.neighbours import Cosine
-    >>> Cosine().encode(np.array([[1.0, 0.0], [20.0, 0.0]]))  # lengths do not matter
+    >>> rows = np.array([[1.0, 0.0], [20.0, 0.0]])
+    >>> Cosine().encode(rows)
     array([[4094.,    0.],
            [4094.,    0.]], dtype=float32)
+    >>> Cosine(bound=20.0).encode(rows)
+    array([[ 205.,    0., 4089.],
+           [4094.,    0.,    0.]], dtype=float32)
     """
 
     name = "cosine"
     product_factor = 1
     level_origin = 0
 
-    def __init__(self, precision: Precision = FLOAT32) -> None:
-        self.precision = precision
+    def __init__(self, precision: Precision = FLOAT32, bound: float | None = None) -> None:
+        self.precision, self.bound = precision, bound
         self.level_shift = _shift_to_levels(precision.norm**2)
 
+    @classmethod
+    def fitting(cls, public: FloatMatrix) -> Self:
+        """Return the kernel for rows like public ones (m, d); lengths count where these differ."""
+        bound = longest_of(public)
+        rows = public if bound is None else lifted(public, bound)
+        return cls(int8_precision(rows), bound)
+
+    @property
+    def lifts(self) -> bool:
+        """Whether the last column of integers only makes all rows one length."""
+        return self.bound is not None
+
+    def width(self, n_features: int) -> int:
+        return n_features + self.lifts
+
     def encode(self, X: FloatMatrix) -> IntegerMatrix:
-        return unit_vectors(X, self.precision)
+        return unit_vectors(X if self.bound is None else lifted(X, self.bound), self.precision)
 
     def offsets(self, integers: IntegerMatrix) -> Ints32:
         return np.zeros(len(integers), dtype=np.int32)

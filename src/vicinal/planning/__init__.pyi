@@ -4,6 +4,7 @@ from vicinal.planning._engine_factory import EnginePlanner as EnginePlanner
 from vicinal.planning._engine_factory import PlannedEngine as PlannedEngine
 from vicinal.planning._engine_factory import engine_on as engine_on
 from vicinal.planning._engine_factory import kernel_for as kernel_for
+from vicinal.planning._engine_factory import numbers as numbers
 from vicinal.planning._engine_factory import plan_engine as plan_engine
 from vicinal.planning._engine_factory import settled_model as settled_model
 from vicinal.planning._engine_factory import slack_meter as slack_meter

@@ -29,7 +29,7 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.ledger import Account, MemoryLedger
-from vicinal.linear import ModelGate, PrivateModel, train
+from vicinal.linear import ModelGate, PrivateModel, metric_kernel, train
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     Interaction,
@@ -51,6 +51,7 @@ from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
     FixedRadius,
+    IntegerMatrix,
     Kernel,
     PublicCentroids,
     Radius,
@@ -65,12 +66,16 @@ from vicinal.targets import ClassDecision
 
 @dataclass(frozen=True, slots=True)
 class PlannedEngine:
-    """A ready engine, with the public facts it was planned from."""
+    """A ready engine, with the public facts it was planned from.
+
+    `encoder`: the kernel that makes integers of features. A private model has a metric of its own.
+    """
 
     engine: QueryEngine
     n_records: int
     n_neighbors: int | None
     plan: IndKNNPlan
+    encoder: Kernel
 
     @property
     def model(self) -> PrivateModel | None:
@@ -93,48 +98,63 @@ def plan_engine(
     """
     slack, noise = slack_meter(plan), randomness(plan.simulation_seed)
     ledger, model = MemoryLedger(), None
-    kernel = kernel_for(plan, public)  # refuses what is missing, before anything is drawn
-    n_public = 0 if public is None else len(public)
+    encoder = kernel = kernel_for(plan, public)  # refuses what is missing, before anything is drawn
+    integers, n_public = encoder.encode(X), 0 if public is None else len(public)
     if plan.may_train(n_public) and public is not None:
         slots = ledger.enroll(subjects)
         table = SubjectTable(targets, slots, np.bincount(slots).astype(np.int32), ledger.remaining)
-        plan, model = settled_model(plan, X, table, ledger, public, noise, slack, interaction)
+        rows, points = numbers(integers), numbers(encoder.encode(public))
+        plan, model = settled_model(
+            plan, encoder, rows, points, table, ledger, noise, slack, interaction
+        )
+        if model is not None:
+            public = model.features(points)
+            kernel = metric_kernel(public)
+            integers = kernel.encode(model.features(rows))
     else:
-        plan = plan.settled(X.shape[1], n_public)
-    if model is not None:
-        X, public = model.features(X), model.features(public)  # type: ignore[arg-type]
-        kernel = kernel_for(plan, public)
-    shard = Shard(kernel, X.shape[1], ledger, index=first_index(plan.index))
+        plan = plan.settled(n_public)
+    shard = Shard(kernel, integers.shape[1], ledger, index=first_index(plan.index))
     shard.ledger = ledger
-    shard.add(kernel.encode(X), targets, subjects)
-    return engine_on(shard, kernel, plan, X.shape[1], public, slack, interaction, noise, model)
+    shard.add(integers, targets, subjects)
+    planned = engine_on(
+        shard, kernel, plan, integers.shape[1], public, slack, interaction, noise, model
+    )
+    return replace(planned, encoder=encoder)
+
+
+def numbers(integers: IntegerMatrix) -> FloatMatrix:
+    """Return encoded integers as the numbers that a model takes."""
+    return np.asarray(integers, dtype=np.float32)
 
 
 def settled_model(
     plan: IndKNNPlan,
+    encoder: Kernel,
     X: FloatMatrix,
+    public: FloatMatrix,
     subjects: SubjectTable,
     account: Account,
-    public: FloatMatrix,
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
 ) -> tuple[IndKNNPlan, PrivateModel | None]:
     """Return plan with size and share settled, and the model that the subjects have paid for.
 
-    `X`, array (n, d): features of the records of `subjects`. `account`: where the budgets are:
-    `subjects.remaining` is its own. The plan have the number of records, declared or estimated,
-    and a share, 0 for none; then there is no model.
+    `X`, array (n, d): features of the records of `subjects`, and `public`, array (m, d), as the
+    `encoder` makes them. `account`: where the budgets are: `subjects.remaining` is its own. The
+    plan has the number of records, declared or estimated, and a share, 0 for none; then there is no
+    model.
     """
     if plan.n_records is None:
         size = _estimated_size(plan, subjects, account, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    plan = plan.settled(X.shape[1], len(public))
+    plan = plan.settled(len(public))
     if not plan.model_share:
         return plan, None
     if interaction is not None:
         interaction.release()
-    model = train(plan.training, X, subjects, account, public, noise, slack)
+    assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
+    model = train(plan.training, X, subjects, account, public, noise, slack, lifted=encoder.lifts)
     return plan, model
 
 
@@ -192,7 +212,7 @@ def engine_on(
         shard, radius, votes, counter, schedule, reuse, slack, decision, least, plan.sequential,
         interaction, gate, proxies,
     )  # fmt: skip
-    return PlannedEngine(engine, plan.size, k, plan)
+    return PlannedEngine(engine, plan.size, k, plan, kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +307,7 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
-        return Cosine(FLOAT32 if public is None else int8_precision(public))
+        return Cosine() if public is None else Cosine.fitting(public)
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)

@@ -20,16 +20,7 @@ from vicinal.engine import (
     planned_multiplier,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import (
-    LEAST_PUBLIC,
-    OF_COMPONENTS,
-    PLAIN,
-    ModelRule,
-    TrainingBudget,
-    chosen_rule,
-    fitting_share,
-    has_components,
-)
+from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, TrainingBudget
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
@@ -57,16 +48,12 @@ _ROUNDED = 0.001
 class IndKNNPlan(Settings, VotingParameters):
     """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
 
-    `target`: what records carry. `settled_rule`: how a private model is trained and used, once that
-    is settled. `why_no_model`: why "auto" has settled on no private model; "" where it has not.
-    `n_features`, `n_public`: features of a record and public rows, by which that is settled; 0
-    where there are no public rows.
+    `target`: what records carry. `why_no_model`: why "auto" has settled on no private model; ""
+    where it has not. `n_public`: public rows, by which that is settled; 0 for none.
     """
 
     target: Target
-    settled_rule: ModelRule | None = None
     why_no_model: str = ""
-    n_features: int = 0
     n_public: int = 0
 
     @classmethod
@@ -94,16 +81,15 @@ class IndKNNPlan(Settings, VotingParameters):
         named = [(name, check) for name, check in checks(type(self)) if name in parameters]
         changes = {name: check(name, parameters[name]) for name, check in named}
         why = "" if "model_share" in parameters else self.why_no_model
-        plan = self.changed(settled_rule=None, why_no_model=why, **changes)
+        plan = self.changed(why_no_model=why, **changes)
         plan.check_together()
-        return plan.settled(plan.n_features, plan.n_public)
+        return plan.settled(plan.n_public)
 
     def on(self, reference: Reference | None) -> Self:
         """Return the plan with these public points, without which nothing is known of features."""
         if reference is None:
             return self
-        n_public, n_features = reference.points.shape
-        return self.changed(n_features=n_features, n_public=n_public).replanned()
+        return self.changed(n_public=len(reference.points)).replanned()
 
     def check_together(self) -> None:
         if self.reuse_predictions == NEIGHBORS and not self.private_count:
@@ -171,11 +157,6 @@ class IndKNNPlan(Settings, VotingParameters):
     def gated(self) -> bool:
         """Whether a model of earlier answers gives those that it is sure of."""
         return self.reuse_predictions == GATE
-
-    @property
-    def model_rule(self) -> ModelRule:
-        """How a private model is trained and used: as settled at its training, or as of today."""
-        return self.settled_rule or chosen_rule()
 
     @property
     def class_shares(self) -> Floats:
@@ -320,7 +301,7 @@ class IndKNNPlan(Settings, VotingParameters):
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
         if self.model_share:
-            return math.ceil(self.model_rule.asked * self.n_queries)
+            return math.ceil(ASKED * self.n_queries)
         return asked_of(self.n_queries) if self.gated else self.n_queries
 
     def neighbors(self, reference: Reference | None, budget_share: float) -> int:
@@ -360,48 +341,30 @@ class IndKNNPlan(Settings, VotingParameters):
         assert self.model_share is not None  # noqa: S101 (settled before)
         return TrainingBudget(
             self.size, self.spendable, self.model_share, self.trainings, self.class_shares,
-            self.subject_use, self.model_rule,
+            self.subject_use,
         )  # fmt: skip
 
-    def settled(self, n_features: int, n_public: int) -> Self:
-        """Return the plan with its model's rule, and with its share where that is "auto"; public.
+    def settled(self, n_public: int) -> Self:
+        """Return the plan with its model's share where that is "auto"; public.
 
-        Where it gives none the plan says why, and needs no number of records if that is not why.
+        Where it gives none the plan says why.
         """
-        known = self.changed(n_features=n_features, n_public=n_public)
+        known = self.changed(n_public=n_public)
         if self.model_share is not None:
-            return known._ruled if self.model_share else known
+            return known
         if obstacle := self.model_obstacle(n_public):
             return known.without_model(obstacle)
-        plan = known._ruled
-        if share := fitting_share(
-            plan.changed(model_share=plan.model_rule.share).training, n_features
-        ):
-            return plan.changed(model_share=share)
-        return plan.without_model(
-            "with so few records of so many features, at this epsilon, it would be mostly noise"
-        )
+        return known.changed(model_share=SHARE)
 
     def without_model(self, why: str) -> Self:
         """Return the plan for which "auto" gives no model, and why."""
         return self.changed(model_share=0.0, why_no_model=why)
 
     @property
-    def _ruled(self) -> Self:
-        rule = chosen_rule(self.n_features, self.n_public, self.size)
-        return self.changed(settled_rule=rule)
-
-    @property
     def model_by_rule(self) -> float:
         """The share that "auto" gives a private model where labels leave; 0 for none."""
         plan = self.replanned(release="label", reuse_predictions=False, model_share=AUTO)
         return plan.model_share or 0.0
-
-    @property
-    def model_steps(self) -> int:
-        """How many noisy gradients train a private model."""
-        many = has_components(self.n_features, self.n_public, self.size)
-        return (OF_COMPONENTS if many else PLAIN).steps
 
 
 def _check_names(target: Target, values: Mapping[str, Any]) -> None:

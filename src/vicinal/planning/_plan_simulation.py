@@ -30,16 +30,18 @@ from vicinal.engine import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
+    CLIP,
+    STEPS,
     Descent,
     LinearModel,
     ModelFeatures,
-    ModelRule,
     PrivateModel,
-    has_components,
+    emphasis,
+    metric_kernel,
     release_cost,
     scores_of,
     softmax,
-    training_plan,
+    step_noise,
 )
 from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import (
@@ -50,7 +52,6 @@ from vicinal.neighbours import (
     Kernel,
     NeighbourLists,
     Reference,
-    int8_precision,
     learn_cells,
 )
 from vicinal.planning._plan import IndKNNPlan
@@ -65,30 +66,29 @@ class PlayedModel:
     - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
     - `sure`, bool (m,): where the model would answer alone.
     - `budget_share`: share of a budget that training leaves around points that are asked about.
-    - `rule`: what neighbours make of the model.
     """
 
     reference: Reference
     prior: Floats
     sure: Bools
     budget_share: float
-    rule: ModelRule
 
 
-def played_model(points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int) -> PlayedModel:
+def played_model(
+    kernel: Cosine, points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: int
+) -> PlayedModel:
     """Return what a model would make of labelled public points (m, d), were they n records.
 
-    - `points`, array (m, d): public integer points.
+    - `kernel`, `points`, array (m, d): public integer points, and what made them.
     - `labels`, int64 (m,): their classes.
     - `plan`: with a share for the model.
     - `seed`: of the noise, and of the halves.
     """
     generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
     numbers = np.asarray(points, dtype=np.float32)
-    plan = plan.changed(n_features=numbers.shape[1], n_public=len(numbers)).replanned()
+    plan = plan.changed(n_public=len(numbers)).replanned()
     n_classes = plan.target.n_coordinates
-    many = has_components(numbers.shape[1], len(numbers), plan.size)
-    features = ModelFeatures.planned(numbers.shape[1], numbers if many else None)
+    features = ModelFeatures.planned(numbers, plan.size, lifted=kernel.lifts)
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
     prior, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
@@ -98,9 +98,8 @@ def played_model(points: IntegerMatrix, labels: Places, plan: IndKNNPlan, seed: 
         rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
         sure[part] = model.sure(prior[part])
         uses.append(model.typical_use)
-    kernel, left = Cosine(int8_precision(rows)), 1.0 - float(np.mean(uses))
-    reference = Reference(kernel, kernel.encode(rows))
-    return PlayedModel(reference, prior, sure, left, plan.model_rule)
+    metric, left = metric_kernel(rows), 1.0 - float(np.mean(uses))
+    return PlayedModel(Reference(metric, metric.encode(rows)), prior, sure, left)
 
 
 def _trained(
@@ -112,25 +111,25 @@ def _trained(
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
-    training, followed = plan.training, training_plan(features)
+    training = plan.training
     rows, known = (features.rows(each) for each in (X, others))
     unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = followed.noise(training.share * training.budget)
-    noise = sigma * followed.clip / training.n_records
-    lengths = np.square(probes).sum(axis=1) / (features.unit * followed.clip) ** 2
-    descent = Descent(features, training.class_shares, known, noise)
+    sigma = step_noise(training.share * training.budget)
+    noise = sigma * CLIP / training.n_records
+    lengths = np.square(probes).sum(axis=1) / (features.unit * CLIP) ** 2
+    descent = Descent(known, features.unit, training.class_shares, training.n_records, noise)
     used = np.zeros(len(probes))
-    for _ in range(followed.steps):
+    for _ in range(STEPS):
         weights = descent.weights
         used += release_cost(
             scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
         )
-        gradient = _mean_gradient(unit, labels, weights, followed.clip)
+        gradient = _mean_gradient(unit, labels, weights, CLIP)
         descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
     weights = descent.finished()
     used = np.minimum(used / training.budget, training.share)
-    model = LinearModel(whole_weights(weights), features.kernel)
-    return PrivateModel(model, others, used, training.class_shares, training.rule)
+    model = LinearModel(whole_weights(weights), features)
+    return PrivateModel(model, others, used, training.class_shares)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
@@ -210,7 +209,9 @@ class SimulationSetup:
 
     def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
         """Return the points beside the model of a plan with one; their labels must be real."""
-        model = played_model(self.reference.points, self.labels, plan, seed)
+        kernel = self.reference.kernel
+        assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
+        model = played_model(kernel, self.reference.points, self.labels, plan, seed)
         return replace(self, reference=model.reference, model=model)
 
     @classmethod
@@ -286,7 +287,7 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
-            joined = scale * float(model.rule.emphasis(scale, self._choice.n_neighbors))
+            joined = scale * float(emphasis(scale, self._choice.n_neighbors))
             plain += joined * model.prior[block]
             noisy += joined * model.prior[block[queried]]
         labels[queried] = noisy.argmax(axis=1)

@@ -19,6 +19,7 @@ from vicinal.planning import (
     IndKNNPlan,
     PlannedEngine,
     ind_knn_guarantee,
+    numbers,
     plan_engine,
 )
 from vicinal.predictors import _inputs as inputs
@@ -98,6 +99,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
+        self._encoder = assembled.encoder
         if len(settings.class_names):
             self.classes_ = settings.class_names
         self._model = assembled.model
@@ -159,8 +161,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            rows, prior = (queries, None) if self._model is None else self._model.mapped(queries)
-            integers = engine.votes.kernel.encode(rows)
+            integers, prior = self._encoder.encode(queries), None
+            if self._model is not None:
+                rows, prior = self._model.mapped(numbers(integers))
+                integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, progress=progress, prior=prior)
             self.n_answers_ += len(queries)
@@ -211,8 +215,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
     def _encoded(self, X: FloatMatrix) -> IntegerMatrix:
         """Return integer features, in the metric of the private model if there is one."""
-        rows = X if self._model is None else self._model.features(X)
-        return self._engine.votes.kernel.encode(rows)
+        integers = self._encoder.encode(X)
+        if self._model is None:
+            return integers
+        return self._engine.votes.kernel.encode(self._model.features(numbers(integers)))
 
     @property
     def _shard(self) -> Shard:

@@ -23,9 +23,16 @@ from vicinal.accounting import UNITS
 from vicinal.engine import Shard
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
-from vicinal.linear import KernelMap, LinearModel, ModelFeatures, ModelRule, PrivateModel
+from vicinal.linear import KernelMap, LinearModel, ModelFeatures, PrivateModel, metric_kernel
 from vicinal.mechanisms import NoisyVotes
-from vicinal.planning import IndKNNPlan, engine_on, kernel_for, slack_meter
+from vicinal.neighbours import Cosine
+from vicinal.planning import (
+    IndKNNPlan,
+    engine_on,
+    kernel_for,
+    numbers,
+    slack_meter,
+)
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.targets import labels
@@ -40,7 +47,6 @@ class TrainedModel:
     - `used`, float64 (m,): the share that each public row would have paid, were it a record.
     - `n_asked`: queries that it has put to the vote.
     - `kernel`: part of its features.
-    - `rule`: what neighbours make of it.
     """
 
     share: float
@@ -48,7 +54,6 @@ class TrainedModel:
     used: Floats
     n_asked: int
     kernel: KernelMap | None
-    rule: ModelRule
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
@@ -58,21 +63,18 @@ class TrainedModel:
             return None
         model = gate.model
         share, weights = classifier.model_share_, model.model.weights
-        return cls(share, weights, model.used, gate.n_asked, model.model.kernel, model.rule)
+        return cls(share, weights, model.used, gate.n_asked, model.model.features.kernel)
 
-    def on(self, public: FloatMatrix | None, settings: IndKNNPlan) -> PrivateModel:
-        """Return the model itself, on the public rows that it was trained beside.
+    def on(self, public: FloatMatrix, settings: IndKNNPlan, *, lifted: bool) -> PrivateModel:
+        """Return the model itself, on the encoded public rows that it was trained beside.
 
         Raises InvalidInput if they are other rows.
         """
-        if public is None or not self._fits(public):
+        features = ModelFeatures.of(public, self.kernel, lifted=lifted)
+        if len(public) != len(self.used) or len(self.weights) != features.width:
             raise InvalidInput("The model to go on with must be of the same public rows.")
-        model = LinearModel(self.weights, self.kernel)
-        return PrivateModel(model, public, self.used, settings.class_shares, self.rule)
-
-    def _fits(self, public: FloatMatrix) -> bool:
-        features = ModelFeatures.of_weights(public.shape[1], self.weights, self.kernel)
-        return len(public) == len(self.used) and len(self.weights) == features.width
+        model = LinearModel(self.weights, features)
+        return PrivateModel(model, public, self.used, settings.class_shares)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -201,9 +203,7 @@ def resume(
         settings = _settings(classifier, IndKNNPlan.of(classifier), n_queries, share)
         settings = settings.changed(n_records=spent.n_records, why_no_model=spent.why_no_model)
         if spent.model is not None:
-            settings = settings.changed(
-                model_share=spent.model.share, settled_rule=spent.model.rule
-            )
+            settings = settings.changed(model_share=spent.model.share)
         settings = _another_seed(settings, spent.answers)
         ledger = MemoryLedger()
         rows = len(np.asarray(y)) if subjects is None else 0
@@ -277,16 +277,20 @@ def _embed(
     targets = settings.target.encode(y, len(records))
     claimed = inputs.claim(classifier, settings, records, targets)
     del classifier._one_of
-    model = None if trained is None else trained.on(records.reference, settings)
-    features, reference = records.features, records.reference
-    if model is not None and reference is not None:
-        features, reference = model.features(features), model.features(reference)
-    n_features = features.shape[1]
-    kernel = kernel_for(settings, reference)
+    reference, model = records.reference, None
+    kernel = encoder = kernel_for(settings, reference)
+    # What can still be refused comes before subjects are enrolled.
+    integers = encoder.encode(records.features)
+    if trained is not None:
+        if reference is None or not isinstance(encoder, Cosine):
+            raise InvalidInput("The model to go on with must be of the same public rows.")
+        model = trained.on(numbers(encoder.encode(reference)), settings, lifted=encoder.lifts)
+        reference = model.features(numbers(encoder.encode(reference)))
+        kernel = metric_kernel(reference)
+        integers = kernel.encode(model.features(numbers(integers)))
+    n_features = integers.shape[1]
     shard = Shard(kernel, n_features, ledger)
     shard.ledger = ledger
-    # What can still be refused comes before subjects are enrolled.
-    integers = kernel.encode(features)
     shard.add(integers, targets, records.names)
     meter = slack_meter(settings, slack)
     assembled = engine_on(
@@ -294,7 +298,7 @@ def _embed(
     )
     if trained is not None and assembled.engine.model_gate is not None:
         assembled.engine.model_gate.n_asked = trained.n_asked
-    classifier._install(assembled, settings, records)
+    classifier._install(replace(assembled, encoder=encoder), settings, records)
 
 
 def _slack_of(classifier: IndKNNClassifier) -> float:

@@ -67,7 +67,6 @@ def _request(plan: IndKNNPlan) -> dict[str, Any]:
         "model_share": plan.model_share,
         "records_per_subject": plan.records_per_subject,
         "no_model": plan.why_no_model,
-        "n_features": plan.n_features,
         "n_public": plan.n_public,
     }
 
@@ -156,7 +155,7 @@ def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
         return None
     release = {
         "kind": "ind_knn", "epsilon": plan.epsilon, "release": plan.release,
-        "model_share": plan.model_share, "model_steps": plan.model_steps,
+        "model_share": plan.model_share,
     }  # fmt: skip
     priced = Plan.from_dict({"delta": plan.delta, "releases": [release]}).price(lower=False)
     training: dict[str, Any] = priced["releases"][0]["parts"][0]

@@ -23,7 +23,6 @@ from vicinal.ledger import (
     ReuseEntry,
     bytes_of,
 )
-from vicinal.linear import ModelRule
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
@@ -79,7 +78,7 @@ class ReuseReplay:
         )
         dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
         for queried, queries, answers in rows:
-            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.n_features)
+            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.width)
             reuse_entry = ReuseEntry(
                 numbers.astype(self.schema.precision.dtype),
                 np.frombuffer(bytes_of(queried), dtype=np.bool_),
@@ -115,9 +114,6 @@ def mask_unasked(votes: Floats) -> Floats:
     queried = np.isfinite(votes).all(axis=1, keepdims=True)
     return np.where(queried, votes, np.nan)
 
-
-_RULE = "model_rule"
-"""In a pinned plan: how the private model of an audience is used, for as long as it lives."""
 
 _SHARED = ("kernel", "norm_bound", "index")
 
@@ -269,7 +265,6 @@ class AudienceState:
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
         pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
-        pinned.pop(_RULE, None)
         settings = self.settings
         return {
             "epsilon": settings.epsilon,
@@ -316,8 +311,6 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     if parts.schema.target.voted:
         settings = train_model(parts, audience, settings)
         pinned["model_share"] = settings.model_share
-        if settings.model_share:
-            pinned[_RULE] = dataclasses.asdict(settings.model_rule)
     if settings.n_records is not None:
         pinned["n_records"] = settings.n_records
     return json.dumps({**plan, "pinned": pinned})
@@ -352,10 +345,7 @@ def open_audience_state(
     if schema.target.voted:
         requested = settled_request(requested, plan["pinned"], schema)
         chosen["model_share"] = requested.model_share
-    pinned = {name: value for name, value in plan["pinned"].items() if name != _RULE}
-    settings = _settings(schema, {**chosen, **pinned})
-    if settings.model_share:
-        settings = settings.changed(settled_rule=ModelRule(**plan["pinned"][_RULE]))
+    settings = _settings(schema, {**chosen, **plan["pinned"]})
     slack = slack_meter(settings, audience.slack)
     model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
@@ -387,7 +377,7 @@ def _engine(
     if model is None:
         return engine_on(
             SharedShard(parts.shard, audience.account), schema.kernel_of(settings.bandwidth),
-            settings, schema.n_features, schema.public, slack,
+            settings, schema.width, schema.public, slack,
         )  # fmt: skip
     return engine_on(
         model.shard(parts, audience, settings), model.kernel, settings, model.public.shape[1],

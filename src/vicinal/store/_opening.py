@@ -88,7 +88,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             note_files(database, folder.path)
         witness = _new_witness(folder, resources, ledger)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features,
+            folder.path / "records", schema.precision.dtype, schema.width,
             schema.target.row_width,
         )  # fmt: skip
         resources.callback(record_files.close)
@@ -118,7 +118,7 @@ def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
         clock = database.number("clock")
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
         record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features,
+            folder.path / "records", schema.precision.dtype, schema.width,
             schema.target.row_width, create=False,
         )  # fmt: skip
         resources.callback(record_files.close)
@@ -243,7 +243,7 @@ def _loaded(
     record_files.cut(size)
     if unfinished:
         _check_records(database, record_files)
-    shard = Shard(schema.kernel_of(None), schema.n_features, ledger, index)
+    shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),
         schema.target.of_rows(record_files.labels.rows(size)),

@@ -18,11 +18,19 @@ from vicinal.linear import (
     KERNEL_ARRAYS,
     KernelMap,
     LinearModel,
+    ModelFeatures,
     PrivateModel,
+    metric_kernel,
 )
 from vicinal.mechanisms import randomness
-from vicinal.neighbours import IntegerMatrix, Kernel
-from vicinal.planning import IndKNNPlan, first_index, kernel_for, settled_model, slack_meter
+from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
+from vicinal.planning import (
+    IndKNNPlan,
+    first_index,
+    numbers,
+    settled_model,
+    slack_meter,
+)
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
@@ -49,11 +57,11 @@ class StoredModel:
 
     def integers(self, rows: IntegerMatrix) -> IntegerMatrix:
         """Return integer features in the metric for stored integers (n, d), each row by itself."""
-        return self.kernel.encode(self.model.features(_numbers(rows)))
+        return self.kernel.encode(self.model.features(numbers(rows)))
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
-        features, prior = self.model.mapped(_numbers(rows))
+        features, prior = self.model.mapped(numbers(rows))
         return self.kernel.encode(features), prior
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
@@ -73,7 +81,7 @@ def train_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> I
     schema = parts.schema
     n_public = 0 if schema.public is None else len(schema.public)
     if not settings.may_train(n_public):
-        return settings.settled(schema.n_features, n_public)
+        return settings.settled(n_public)
     settings, model = _trained(parts, audience, settings, 1)
     if model is not None:
         content = {**_content(model.model), _USED: text_of(model.used), _TRAINED: "1", PUT: "0"}
@@ -94,7 +102,7 @@ def settled_request(
         return requested.changed(model_share=share)
     n_public = 0 if schema.public is None else len(schema.public)
     known = requested.changed(n_records=pinned.get("n_records", requested.n_records))
-    why = known.settled(schema.n_features, n_public).why_no_model
+    why = known.settled(n_public).why_no_model
     return requested.without_model(why or "a cluster trains none")
 
 
@@ -121,12 +129,12 @@ def _trained(
     kernel, public = parts.schema.kernel_of(None), parts.schema.public
     assert public is not None  # noqa: S101 (checked by both callers)
     size = len(parts.shard)
-    records = _numbers(parts.record_files.features.rows(size))
+    records = numbers(parts.record_files.features.rows(size))
     slack, seed = slack_meter(settings, audience.slack), settings.simulation_seed
     noise = randomness(None if seed is None else seed + number * _OTHER_DRAWS)
     settings, model = settled_model(
-        settings, records, parts.shard.subject_table_of(audience.account), audience.account,
-        _numbers(kernel.encode(public)), noise, slack,
+        settings, kernel, records, numbers(kernel.encode(public)),
+        parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
     )  # fmt: skip
     audience.slack = slack.spent
     return settings, model
@@ -145,22 +153,25 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(
         -1, len(settings.class_names)
     )
-    rows = _numbers(parts.schema.kernel_of(None).encode(public))
+    encoder = parts.schema.kernel_of(None)
+    assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
+    rows = numbers(encoder.encode(public))
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    linear = LinearModel(weights, _stored_kernel(parts_of))
-    model = PrivateModel(linear, rows, used, settings.class_shares, settings.model_rule)
+    features = ModelFeatures.of(rows, _stored_kernel(parts_of), lifted=encoder.lifts)
+    model = PrivateModel(LinearModel(weights, features), rows, used, settings.class_shares)
     mapped = model.features(rows)
     trained = int(parts_of[_TRAINED])
-    kernel = kernel_for(settings, mapped)
+    kernel = metric_kernel(mapped)
     return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
 
 
 def _content(model: LinearModel) -> dict[str, str]:
     """Return a model's weights and kernel as parts in the ledger."""
-    kernel = {} if model.kernel is None else model.kernel.arrays()
-    shape = {_SHAPE: f"{model.kernel.width}"} if model.kernel is not None else {}
-    stored = {name: text_of(array) for name, array in kernel.items()}
-    return {_WEIGHTS: text_of(model.weights), **stored, **shape}
+    parts, kernel = {_WEIGHTS: text_of(model.weights)}, model.features.kernel
+    if kernel is not None:
+        parts[_SHAPE] = f"{kernel.width}"
+        parts |= {name: text_of(array) for name, array in kernel.arrays().items()}
+    return parts
 
 
 def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
@@ -172,8 +183,3 @@ def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
     projection = arrays["projection"].reshape(-1, width)
     landmarks = arrays["landmarks"].reshape(len(projection), -1)
     return KernelMap(**{**arrays, "projection": projection, "landmarks": landmarks})
-
-
-def _numbers(rows: IntegerMatrix) -> FloatMatrix:
-    """Return stored integers as the numbers that a model takes; their length does not matter."""
-    return np.asarray(rows, dtype=np.float32)

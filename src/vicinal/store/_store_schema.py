@@ -331,7 +331,7 @@ class StoreSchema:
     - `target`: what records carry.
     - `n_features`: d, after extraction.
     - `kernel`: "cosine" or "rbf".
-    - `bound`: largest norm of a feature vector under the RBF kernel.
+    - `bound`: largest norm of a feature vector; None under a cosine that goes by directions alone.
     - `precision`: how vectors become integers.
     - `extractor`: how raw records become vectors.
     - `public`, array (m, d) or None: the public reference.
@@ -364,9 +364,14 @@ class StoreSchema:
     def kernel_of(self, bandwidth: float | None) -> Kernel:
         """Return the kernel; the bandwidth does not change stored integers."""
         if self.kernel == "cosine":
-            return Cosine(self.precision)
+            return Cosine(self.precision, self.bound)
         assert self.bound is not None  # noqa: S101 (RBF kernels have one)
         return RBF(bandwidth or 1.0, self.bound, self.precision)
+
+    @property
+    def width(self) -> int:
+        """How many columns stored integers have."""
+        return self.kernel_of(None).width(self.n_features)
 
     def vectors(self, raw: Any) -> FloatMatrix:
         """Return checked features (n, d) of raw records or queries.
