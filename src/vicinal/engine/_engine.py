@@ -13,7 +13,7 @@ from vicinal.engine._noise_schedule import NoiseSchedule
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
 from vicinal.ledger import ForkSafeLock
-from vicinal.linear import ModelGate
+from vicinal.linear import ModelGate, model_votes
 from vicinal.mechanisms import (
     BlockRelease,
     DeltaSlackAccountant,
@@ -27,6 +27,8 @@ from vicinal.targets import ClassDecision
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
 block before its first vote, and lose accuracy once budgets run out."""
+
+_LEAST_TOLD = 0.01  # of a model's votes, which noise does not take away
 
 Progress = Callable[[int], None]
 Released = tuple[AnyArray, Floats]
@@ -190,12 +192,11 @@ class QueryEngine:
         queries: IntegerMatrix,
         *,
         progress: Progress | None = None,
-        prior: Floats | None = None,
+        shares: Floats | None = None,
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
-        `prior`, float64 (q, c), is what the model of :attr:`model_gate` adds to the votes,
-        in units of their noise; public.
+        `shares`, float64 (q, c), are what the model of :attr:`model_gate` says of the queries.
 
         Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
         does not fit. It is taken at the smallest count, so that no noisy count decides whether it
@@ -212,10 +213,10 @@ class QueryEngine:
             # Radii that were worked out while the last block was searched are not worked out again.
             thresholds, coming = coming.thresholds, NextSearch(self, later)
             self.shard.expect(coming if len(later) else None)
-            if prior is None:
+            if shares is None:
                 parts.append(self._answer_block(block, thresholds))
             else:
-                part = prior[start : start + self.reuse.block]
+                part = shares[start : start + self.reuse.block]
                 parts.append(self._answer_with_model(block, part))
             if progress is not None:
                 progress(len(block))
@@ -245,34 +246,28 @@ class QueryEngine:
         scales[queried] = noise
         return QueryAnswers(labels, everything, queried, scales)
 
-    def _answer_with_model(self, block: IntegerMatrix, prior: Floats) -> QueryAnswers:
-        """Ask where the model is unsure; its scores join the votes, or stand alone."""
-        assert self.model_gate is not None  # noqa: S101 (narrows the type: there is a prior)
+    def _answer_with_model(self, block: IntegerMatrix, shares: Floats) -> QueryAnswers:
+        """Ask where the model is unsure; its votes join those of records, or stand alone."""
+        assert self.model_gate is not None  # noqa: S101 (narrows the type: there are shares)
         # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(prior)
-        noise = self.schedule.multiplier * np.sqrt(self.radius.expected(block))
-        # Probabilities are the model's own; only what joins the votes is emphasised.
-        chances = self.model_gate.model.shares(prior)
-        prior = self.model_gate.model.emphasised(prior, noise, self.radius.expected(block))
-        votes = prior * noise[:, None]
-        labels = np.asarray(prior.argmax(axis=1))
-        released, noise[queried] = self._ask(block[queried], prior=prior[queried])
+        queried = self.model_gate.to_ask(shares)
+        expected = self.radius.expected(block)
+        noise = self.schedule.multiplier * np.sqrt(expected)
+        votes = model_votes(shares, noise, expected)
+        labels = self.decision.chosen(shares)
+        released, noise[queried] = self._ask(block[queried], beside=votes[queried])
         if self.votes.label_only:
             labels[queried] = released
-        else:
-            # What private records said by themselves: the model is in `chances` already, and must
-            # not be counted twice.
-            alone = released - votes[queried]
-            chances[queried] = self.decision.beside_model(alone, noise[queried], chances[queried])
-            votes[queried] = released
-            labels[queried] = released.argmax(axis=1)
-            labels = labels if self.plain else self.decision.chosen(chances)
-        if self.votes.label_only:
             return QueryAnswers(labels, None, queried, noise)
+        # Noise can outvote both; then the order of classes is the model's.
+        told = np.maximum(released, votes[queried] * _LEAST_TOLD)
+        votes[queried], chances = released, shares.copy()
+        chances[queried] = told / told.sum(axis=1, keepdims=True)
+        labels[queried] = self.decision.chosen(chances[queried])
         return QueryAnswers(labels, votes, queried, noise, chances)
 
     def _ask(
-        self, block: IntegerMatrix, thresholds: Places | None = None, prior: Floats | None = None
+        self, block: IntegerMatrix, thresholds: Places | None = None, beside: Floats | None = None
     ) -> Released:
         """Return votes (q, c), or positions of labels (q,), and the noise in them (q,).
 
@@ -291,10 +286,11 @@ class QueryEngine:
             if self.proxies is not None:
                 self.proxies.charge(release, block, thresholds)
             sums = self.shard.charge_and_sum(release, block, thresholds)
-            if prior is not None:
+            if beside is not None:
                 # Public, and added after the charges: it moves no one's contribution. Rounded to
                 # the grid, on which the discrete Gaussian's price holds.
-                sums = sums + np.rint(prior * release.scales[:, None]).astype(np.int64)
+                steps = release.scales / release.noise
+                sums = sums + np.rint(beside * steps[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
         support = self.reuse.support(block, thresholds)
         released = [

@@ -17,7 +17,7 @@ from vicinal.linear._private_model import LinearModel as LinearModel
 from vicinal.linear._private_model import ModelGate as ModelGate
 from vicinal.linear._private_model import PrivateModel as PrivateModel
 from vicinal.linear._private_model import TrainingBudget as TrainingBudget
-from vicinal.linear._private_model import emphasis as emphasis
 from vicinal.linear._private_model import metric_kernel as metric_kernel
+from vicinal.linear._private_model import model_votes as model_votes
 from vicinal.linear._private_model import release_cost as release_cost
 from vicinal.linear._private_model import train as train

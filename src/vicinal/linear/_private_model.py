@@ -44,12 +44,9 @@ LEAST_PUBLIC = 10
 """Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
 
 _METRIC = 0.25  # mean length of the scores beside features of length 1
-_PRIOR = 3.0  # the scores' standard deviation in the votes, over the noise
-_LEAST_PRIOR = 0.3
-"""The same over the votes that are expected, at least. Where noise is low it is not what makes
-neighbours wrong, and they must not outvote the model for want of it."""
-
-_LARGEST_PRIOR = 1e4  # in grid steps it stays inside int64
+_KNOWN = 40.0  # votes that a model's probabilities are worth, were there no noise
+_UNLIKE = 0.1  # standard deviation of what neighbours are unlike a query, in shares
+_MOST = 1e4  # noise scales of votes that a model stands for: in grid steps these stay inside int64
 _LEAST_SHARE = 1e-9
 _ROUNDS = 50
 
@@ -106,10 +103,9 @@ class PrivateModel:
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
-        self._spread = max(float(scores.std()), 1e-12)
-        margins = margins_of(scores)
-        self._sure = float(np.quantile(margins, ASKED))
         self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
+        margins = margins_of(np.log(self._shares_of(scores)))
+        self._sure = float(np.quantile(margins, ASKED))
         self.used = used
         unsure = margins <= self._sure
         self.typical_use = float(used[unsure].mean())
@@ -119,51 +115,43 @@ class PrivateModel:
         return self.mapped(X)[0]
 
     def mapped(self, X: FloatMatrix) -> tuple[Floats32, Floats]:
-        """Return what :meth:`features` and :meth:`prior` return."""
+        """Return what :meth:`features` and :meth:`shares` return."""
         n_features, n_classes = X.shape[1], self.model.weights.shape[1]
         features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
-        prior = np.empty((len(X), n_classes))
+        shares = np.empty((len(X), n_classes))
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
-            prior[part] = self._prior_of(scores)
-        return features, prior
+            shares[part] = self._shares_of(scores)
+        return features, shares
 
-    def prior(self, X: FloatMatrix) -> Floats:
-        """Return what joins the votes, float64 (n, c), in units of their noise."""
-        return self._prior_of(self.model.scores(X))
-
-    def _prior_of(self, scores: Floats) -> Floats:
-        prior = scores * (_PRIOR / self._spread)
-        return np.asarray(np.clip(prior, -_LARGEST_PRIOR, _LARGEST_PRIOR))
-
-    def emphasised(self, prior: Floats, noise: Floats, expected: Floats) -> Floats:
-        """Return what joins votes that are expected in such numbers, (q, c), in noise scales.
-
-        `prior`, float64 (q, c): as :meth:`prior` returns it. `noise`, float64 (q,): its scales, in
-        votes. `expected`, float64 (q,): records that take part. All of it is public.
-        """
-        largest = _LARGEST_PRIOR / np.maximum(np.abs(prior).max(axis=1), 1.0)
-        times = np.minimum(emphasis(noise, expected), largest)
-        return np.asarray(prior * times[:, None])
-
-    def shares(self, prior: Floats) -> Floats:
+    def shares(self, X: FloatMatrix) -> Floats:
         """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        scores = prior * (self._spread / _PRIOR) + self._shift
-        return np.maximum(softmax(scores), _LEAST_SHARE)
+        return self._shares_of(self.model.scores(X))
 
-    def sure(self, prior: Floats) -> Bools:
+    def _shares_of(self, scores: Floats) -> Floats:
+        return np.maximum(softmax(scores + self._shift), _LEAST_SHARE)
+
+    def sure(self, shares: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(margins_of(prior) * (self._spread / _PRIOR) > self._sure)
+        return np.asarray(margins_of(np.log(shares)) > self._sure)
 
 
-def emphasis(noise: Floats | float, expected: Floats | float) -> Floats:
-    """Return how many times as much as :data:`_PRIOR` says the scores count, at least 1.
+def model_votes(shares: Floats, noise: Floats | float, expected: Floats | float) -> Floats:
+    """Return how many votes a model's probabilities stand for, (q, c), above 0.
 
-    `noise`, float64 (q,) or float: noise scales of votes. `expected`: votes expected.
+    Votes and model are two witnesses of how a query's class is distributed, p. The model's p is off
+    as a Dirichlet distribution of :data:`_KNOWN` votes is; that of neighbours by their noise over
+    their number, and by :data:`_UNLIKE`, as they are not the query. Each counts by its precision.
+
+    `shares`, float64 (q, c): as the model tells them. `noise`, float64 (q,): its scales, in votes.
+    `expected`, float64 (q,): records that take part. All of it is public.
     """
-    return np.asarray(np.maximum(1.0, _LEAST_PRIOR * expected / (_PRIOR * noise)))
+    spread = (1 - np.square(shares).sum(axis=1)) / (2 * (_KNOWN + 1))
+    error = np.square(noise / np.asarray(expected)) + _UNLIKE**2
+    weight = np.minimum(expected * error / np.maximum(spread, _LEAST_SHARE), _MOST * noise)
+    return np.asarray(shares * weight[:, None])
 
 
 def _shift(scores: Floats, shares: Floats) -> Floats:
@@ -203,9 +191,9 @@ class ModelGate:
         self._planned = planned
         self.n_asked = 0
 
-    def to_ask(self, prior: Floats) -> Bools:
+    def to_ask(self, shares: Floats) -> Bools:
         """Return which queries of a block are asked, bool (q,), and count them."""
-        unsure = ~self.model.sure(prior)
+        unsure = ~self.model.sure(shares)
         queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
         self.n_asked += int(queried.sum())
         return np.asarray(queried)

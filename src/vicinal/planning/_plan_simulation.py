@@ -36,8 +36,8 @@ from vicinal.linear import (
     LinearModel,
     ModelFeatures,
     PrivateModel,
-    emphasis,
     metric_kernel,
+    model_votes,
     release_cost,
     scores_of,
     softmax,
@@ -63,13 +63,13 @@ class PlayedModel:
     """What models of public points say of them, and the points in their metric.
 
     - `reference`: the points in the learnt metric.
-    - `prior`, float64 (m, c): what joins the votes on each point, in units of their noise.
+    - `shares`, float64 (m, c): its probabilities of each point.
     - `sure`, bool (m,): where the model would answer alone.
     - `budget_share`: share of a budget that training leaves around points that are asked about.
     """
 
     reference: Reference
-    prior: Floats
+    shares: Floats
     sure: Bools
     budget_share: float
 
@@ -91,15 +91,15 @@ def played_model(
     features = ModelFeatures.planned(numbers, plan.size, lifted=kernel.lifts)
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
-    prior, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
+    shares, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
     uses = []
     for part in (first, ~first):
         model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
-        rows[part], prior[part] = model.features(numbers[part]), model.prior(numbers[part])
-        sure[part] = model.sure(prior[part])
+        rows[part], shares[part] = model.mapped(numbers[part])
+        sure[part] = model.sure(shares[part])
         uses.append(model.typical_use)
     metric, left = metric_kernel(rows), 1.0 - float(np.mean(uses))
-    return PlayedModel(Reference(metric, metric.encode(rows)), prior, sure, left)
+    return PlayedModel(Reference(metric, metric.encode(rows)), shares, sure, left)
 
 
 def _trained(
@@ -287,9 +287,9 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
-            joined = scale * float(emphasis(scale, self._choice.n_neighbors))
-            plain += joined * model.prior[block]
-            noisy += joined * model.prior[block[queried]]
+            joined = model_votes(model.shares[block], scale, float(self._choice.n_neighbors))
+            plain += joined
+            noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)
         # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
         unnoised = np.where(queried | (model is None), plain.argmax(axis=1), unnoised)
@@ -305,7 +305,7 @@ class _Run:
         remaining = self._choice.plan.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
-        return np.where(queried, UNKNOWN, model.prior[block].argmax(axis=1))
+        return np.where(queried, UNKNOWN, model.shares[block].argmax(axis=1))
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""

@@ -17,7 +17,7 @@ from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import documented
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters
+from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, numbers
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
@@ -177,7 +177,9 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
-        return None if self._model is None else self._model.shares(self._model.prior(queries))
+        if self._model is None:
+            return None
+        return self._model.shares(numbers(self._encoder.encode(queries)))
 
     def _check_votes_leave(self, noun: str) -> None:
         if self._settings.label_only:

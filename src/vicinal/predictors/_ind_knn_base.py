@@ -161,12 +161,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers, prior = self._encoder.encode(queries), None
+            integers, shares = self._encoder.encode(queries), None
             if self._model is not None:
-                rows, prior = self._model.mapped(numbers(integers))
+                rows, shares = self._model.mapped(numbers(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(integers, progress=progress, prior=prior)
+            answers = engine.answer(integers, progress=progress, shares=shares)
             self.n_answers_ += len(queries)
         return answers
 

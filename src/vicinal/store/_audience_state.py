@@ -175,8 +175,8 @@ class AudienceState:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
         if (model := self.private_model) is None:
             return self.engine.answer(rows)
-        mapped, prior = model.mapped(rows)
-        return self.engine.answer(mapped, prior=prior)
+        mapped, shares = model.mapped(rows)
+        return self.engine.answer(mapped, shares=shares)
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""

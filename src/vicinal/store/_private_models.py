@@ -61,8 +61,8 @@ class StoredModel:
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
-        features, prior = self.model.mapped(numbers(rows))
-        return self.kernel.encode(features), prior
+        features, shares = self.model.mapped(numbers(rows))
+        return self.kernel.encode(features), shares
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""

@@ -13,9 +13,6 @@ t). Probabilities are these numbers over their sum. The label is the class with 
 `cost` times probability: the one rule, whatever leaves. T never decreases, so the rule is
 :class:`~vicinal.mechanisms.ClassScores`, for which labels alone have a price.
 
-Beside a private model, its probabilities for the query take the place of c pi, at a weight of
-:data:`MODEL_WEIGHT` or :data:`DECLARED_WEIGHT`.
-
 docs/decisions/0062-rare-classes.md has what was measured and what was rejected.
 """
 
@@ -29,11 +26,6 @@ from scipy.special import pbdv
 from vicinal import _checks
 from vicinal._arrays import Floats, Ints
 from vicinal.mechanisms import ClassScores
-
-MODEL_WEIGHT, DECLARED_WEIGHT = 10.0, 300.0
-"""What a private model's probabilities weigh against votes: as many as these, in place of c; the
-second where class shares or costs are declared: neighbours of a rare class have paid most of
-their budgets for training."""
 
 _REACH = 30.0
 _STEP = 1 / 64
@@ -73,19 +65,6 @@ class ClassDecision:
         expected = self._plain_scores(noisy[known], _spread(noise, len(noisy))[known])
         probabilities[known] = expected / expected.sum(axis=1, keepdims=True)
         return probabilities
-
-    def beside_model(self, votes: Floats, noise: Floats, shares: Floats) -> Floats:
-        """Return probabilities where a model has told its own for each query, (q, c).
-
-        `votes`, float (q, c): as released, without what the model has joined to them. `noise`,
-        float (q,): standard deviation of the noise in each vote. `shares`, float (q, c): the
-        model's probabilities, above 0. Public.
-        """
-        scale = noise[:, None]
-        weight = MODEL_WEIGHT if self.plain else DECLARED_WEIGHT
-        pull = weight / self._expected_votes
-        expected = _mean(weight * shares, votes / scale - pull * scale)
-        return np.asarray(expected / expected.sum(axis=1, keepdims=True))
 
     def chosen(self, probabilities: Floats) -> Ints:
         """Return the class of the largest cost times probability, int64 (q,)."""
