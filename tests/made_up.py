@@ -34,9 +34,8 @@ def cut_after_first_block(labeller, patch):
 
 
 def components_for_few(patch):
-    """Have private models of few features and records trained on components of a kernel."""
-    patch.setattr("vicinal.linear._model_rule.LEAST_MANY", 1)
-    patch.setattr("vicinal.linear._model_rule.LEAST_LANDMARKS", 10)
+    """Have private models of few features trained on components of a kernel."""
+    patch.setattr("vicinal.linear._model_features.LEAST_MANY", 1)
 
 
 def corners(seed, size, d=8, classes=3):

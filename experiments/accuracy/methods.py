@@ -109,39 +109,10 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
     answers = classifier.query(trial.queries)
     plan = {"k": classifier.n_neighbors_, "noise_multiplier": classifier.noise_multiplier_}
     told = {name: float(value) for name, value in plan.items() if value is not None}
-    if (model := classifier._model) is not None:
-        alone = classifier.classes_[model.prior(trial.queries).argmax(axis=1)]
+    if classifier.model_share_:
+        alone = classifier.classes_[classifier.model_probabilities(trial.queries).argmax(axis=1)]
         detail["model_alone"] = float((alone == trial.truth).mean())
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
-
-
-def _model_and_reuse(trial: Trial, setting: Setting, seed: int) -> Reply:
-    """Answer beside a private model; from half-way on a gate that learnt from answers helps.
-
-    What is learnt starts from the private model (its scores are features). It answers queries that
-    the private model is unsure of and it is not; the others are asked.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    classifier = IndKNNClassifier(
-        trial.classes, setting.epsilon, setting.delta, setting.n_queries, release="label",
-        n_records=len(trial.records), model_share="auto", simulation_seed=seed,
-    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
-    half, model = len(trial.queries) // 2, classifier._model
-    first = classifier.query(trial.queries[:half])
-    labels, asked = np.zeros(len(trial.queries), np.int64), np.zeros(len(trial.queries), bool)
-    labels[:half], asked[:half] = first.labels, first.asked
-    later = np.ones(len(trial.queries) - half, dtype=bool)
-    if model is not None:
-        rows = np.hstack([unit_rows(trial.queries), 0.1 * model.prior(trial.queries)])
-        learnt = LogisticRegression(C=10.0, max_iter=300).fit(rows[:half], first.labels)
-        chances = learnt.predict_proba(rows[half:])
-        later = model.sure(model.prior(trial.queries[half:])) | (chances.max(axis=1) < _SURE)
-        labels[half:] = learnt.classes_[chances.argmax(axis=1)]
-    second = classifier.query(trial.queries[half:][later])
-    places = half + np.flatnonzero(later)
-    labels[places], asked[places] = second.labels, second.asked
-    return Reply(classifier.classes_[labels], asked, {"learnt": float((~later).mean())})
 
 
 def public_radius(trial: Trial, setting: Setting) -> float:

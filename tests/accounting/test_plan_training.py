@@ -16,7 +16,7 @@ from vicinal.accounting._plan import account
 from vicinal.audit import plan_trials
 from vicinal.cli import app
 from vicinal.errors import InvalidInput
-from vicinal.linear import PLAIN, USUAL
+from vicinal.linear import SHARE, STEPS
 from vicinal.mechanisms import IndividualGradient
 from vicinal.predictors import IndKNNClassifier
 
@@ -129,7 +129,7 @@ def test_the_plan_has_the_noise_that_fit_trains_with(release, monkeypatch):
     ).fit(X, y, public=rng.normal(size=(40, 3)))
     plan = price({**FILTER, "model_share": 0.7, "release": release})
     training = plan["releases"][0]["parts"][0]
-    assert training["steps"] == PLAIN.steps
+    assert training["steps"] == STEPS
     # 1 % of delta is kept for the grid where votes leave.
     assert training["sigma"] == pytest.approx(used[0], rel=2e-3)
 
@@ -197,7 +197,7 @@ def test_the_rule_decides_by_the_features_of_public_points(tmp_path):
     np.savez(tmp_path / "points.npz", x=points)
     found = planned("--model-share", "auto", "--public", str(tmp_path / "points.npz"))
     result = json.loads(found.stdout)
-    assert result["plan"]["model_share"] == USUAL.share
+    assert result["plan"]["model_share"] == SHARE
     assert result["plan"]["outlook"] is None
     others = {option["name"]: option for option in result["alternatives"]}
     assert others["label alone"]["model_share"] == 0

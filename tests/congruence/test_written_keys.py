@@ -53,7 +53,7 @@ BY_FIELDS = {
     "audit": ["ModelInspection", "Guesses", "ControlResult"],
     "cli": ["ClassOptions", "ReferenceUsage", "ExpectedError", "Coincidences"],
     "distributed": ["ClusterDescription"],
-    "labelling": ["ModelRule", "LabellingPlan", "Round"],
+    "labelling": ["LabellingPlan", "Round"],
     "reports": ["FigureInterval", "SimulationResult"],
     "serving": ["ApiKey", "Presence"],
     "smoothed": ["Bounds"],

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from vicinal.linear import _kernel_map, _model_rule
+from vicinal.linear import _kernel_map
 from vicinal.linear._kernel_map import KernelMap
-from vicinal.linear._model_features import ModelFeatures
+from vicinal.linear._model_features import LEAST_MANY, MOST_RECORDS, ModelFeatures
 from vicinal.linear._private_model import LinearModel
 from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import FLOAT32, unit_vectors
@@ -15,11 +15,13 @@ RNG = np.random.default_rng(0)
 PUBLIC = RNG.normal(size=(M, D)) * np.linspace(3, 0.5, D)
 X = RNG.normal(size=(900, D)) * np.linspace(3, 0.5, D)
 MAP = KernelMap.of(PUBLIC, WIDTH)
+FEATURES = ModelFeatures.of(PUBLIC, MAP, lifted=False)
 ROWS = MAP.components(unit_vectors(X))
 
 
-def test_components_are_those_of_the_centred_kernel():
-    """An independent computation in floats: kernel PCA by scikit-learn, half whitened."""
+@pytest.mark.parametrize("power", [0.0, 0.25])
+def test_components_are_those_of_the_centred_kernel(power):
+    """An independent computation in floats: kernel PCA by scikit-learn, half whitened or not."""
     from sklearn.decomposition import KernelPCA
 
     def likeness(rows):
@@ -28,8 +30,8 @@ def test_components_are_those_of_the_centred_kernel():
 
     pca = KernelPCA(WIDTH, kernel="precomputed").fit(likeness(PUBLIC))
     variances = pca.eigenvalues_ / pca.eigenvalues_[0]
-    expected = pca.transform(likeness(X)) * variances**-0.25
-    found = ROWS / 2**12
+    expected = pca.transform(likeness(X)) * variances**-power
+    found = KernelMap.of(PUBLIC, WIDTH, power=power).components(unit_vectors(X)) / 2**12
     found *= np.sign((found * expected).sum(axis=0))
     np.testing.assert_allclose(found[:, :20], expected[:, :20], atol=5e-4)
 
@@ -70,9 +72,10 @@ def test_no_likenesses_have_sums_beyond_32_bits(scale):
 
 
 def test_public_rows_that_are_few_or_alike_give_fewer_components():
-    assert not ModelFeatures.planned(D, PUBLIC).with_products
-    facts = (64, 1500, 60_000), (63, 1500, 60_000), (64, 1499, 60_000), (64, 1500, 1 << 22)
-    assert [_model_rule.has_components(*each) for each in facts] == [True, False, False, False]
+    facts = (LEAST_MANY, 60_000), (LEAST_MANY - 1, 60_000), (LEAST_MANY, MOST_RECORDS + 1)
+    made = [ModelFeatures.planned(PUBLIC[:50, :d], n, lifted=False).kernel for d, n in facts]
+    assert [kernel is not None for kernel in made] == [True, False, False]
+    assert made[0].width <= 50
     alike = KernelMap.of(np.repeat(PUBLIC[:5], 200, axis=0), WIDTH)
     assert 1 <= alike.width <= 5
     assert np.abs(alike.components(unit_vectors(X))).max() < 2**40
@@ -81,23 +84,22 @@ def test_public_rows_that_are_few_or_alike_give_fewer_components():
 @pytest.mark.parametrize("row", [np.zeros(D), np.ones(D), PUBLIC[0]])
 def test_public_rows_that_are_all_alike_leave_a_model_to_train(row):
     kernel = KernelMap.of(np.tile(row, (M, 1)), WIDTH)
-    rows = ModelFeatures(D, with_products=False, kernel=kernel).rows(X)
+    rows = ModelFeatures.of(PUBLIC, kernel, lifted=False).rows(X)
     assert kernel.width == 1
     assert np.isfinite(rows).all()
 
 
 @pytest.mark.parametrize("rows", [X, np.zeros((2, D)), -X, PUBLIC])
 def test_rows_are_whole_and_short_enough(rows):
-    features = ModelFeatures.planned(D, PUBLIC)
-    found = features.rows(rows)
-    assert found.shape == (len(rows), features.width)
+    found = FEATURES.rows(rows)
+    assert found.shape == (len(rows), FEATURES.width)
     assert (found == np.rint(found)).all()
     assert np.linalg.norm(found.astype(np.float64), axis=1).max() < 8191
 
 
 def test_scores_do_not_depend_on_other_records():
     weights = whole_weights(RNG.normal(size=(WIDTH + 1, 3)))
-    model = LinearModel(weights, MAP)
+    model = LinearModel(weights, FEATURES)
     everybody = model.scores(X)
     assert (model.scores(X[7:9]) == everybody[7:9]).all()
     assert (model.scores(X[::3]) == everybody[::3]).all()

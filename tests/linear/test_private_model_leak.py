@@ -6,13 +6,10 @@ Gaussian noise of a known scale: the zCDP that an attacker gets is sum |differen
 exactly, and the victim's charges must not be below it. Broken controls fail that.
 """
 
-import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from scipy.special import softmax
-from vicinal.linear._model_rule import ModelRule
 
 from made_up import clouds, components_for_few
 from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
@@ -31,6 +28,7 @@ from vicinal.mechanisms import (
     charge_rows,
     randomness,
 )
+from vicinal.neighbours import Cosine
 
 pytestmark = pytest.mark.statistical
 
@@ -75,7 +73,6 @@ def trained(subjects, monkeypatch, **parameters):
 def with_components(patch):
     """Have models of any number of features trained on components of a kernel."""
     components_for_few(patch)
-    patch.setattr(_descent, "OF_COMPONENTS", dataclasses.replace(_descent.OF_COMPONENTS, steps=20))
 
 
 def without(subjects, victim, step, model):
@@ -86,7 +83,7 @@ def without(subjects, victim, step, model):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = ModelFeatures.of_weights(D, model.weights, model.kernel).rows(X[stay])
+    rows = model.features.rows(ENCODER.encode(X[stay]).astype(np.float32))
     people = SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
@@ -101,8 +98,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
     model = fitted._model.model
-    plan = _descent.PLAIN if model.kernel is None else _descent.OF_COMPONENTS
-    assert len(steps) == plan.steps
+    assert len(steps) == _descent.STEPS
     loss = 0.0
     for step in steps:
         difference = (step.sums - without(subjects, victim, step, model)).astype(float)
@@ -113,6 +109,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
 
+ENCODER = Cosine.fitting(R)
 SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
@@ -137,8 +134,8 @@ def of_private_landmarks(patch):
     """Take the kernel's likenesses to private records."""
     honest = ModelFeatures.planned
 
-    def broken(width, rows=None):
-        return honest(width, None if rows is None else X)
+    def broken(_, n_records, **facts):
+        return honest(ENCODER.encode(X).astype(np.float32), n_records, **facts)
 
     patch.setattr(ModelFeatures, "planned", broken)
 
@@ -149,8 +146,8 @@ def test_landmarks_are_public_rows(control, monkeypatch):
     with_components(monkeypatch)
     if control is not None:
         control(monkeypatch)
-    given = KernelMap.of(R).arrays()
-    made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.kernel.arrays()
+    given = KernelMap.of(ENCODER.encode(R).astype(np.float32)).arrays()
+    made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.arrays()
     same = all(np.array_equal(given[name], made[name]) for name in given)
     assert same == (control is None)
 
@@ -181,7 +178,7 @@ def unclipped(patch):
 def most_wrong(monkeypatch):
     """Return the subject with the longest gradient at the end of an honest training."""
     fitted, _ = trained(SINGLE, monkeypatch)
-    chances = softmax(fitted._model.model.scores(X), axis=1)
+    chances = fitted.model_probabilities(X)
     return int(chances[np.arange(N), Y].argmin())
 
 
@@ -191,8 +188,6 @@ def test_broken_trainings_are_caught(control, components, monkeypatch):
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
-    name = "OF_COMPONENTS" if components else "PLAIN"
-    monkeypatch.setattr(_descent, name, dataclasses.replace(getattr(_descent, name), clip=0.3))
     loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
     assert loss <= paid * (1 + 1e-9)
     control(monkeypatch)
@@ -202,11 +197,12 @@ def test_broken_trainings_are_caught(control, components, monkeypatch):
 
 # ---------------------------------------------------------------- the metric
 
-WEIGHTS = LinearModel(np.rint(np.random.default_rng(3).normal(size=(D + 1, CLASSES)) * 2**18))
+WEIGHTS = np.rint(np.random.default_rng(3).normal(size=(D + 1, CLASSES)) * 2**18)
 
 
 def metric(public):
-    return PrivateModel(WEIGHTS, public, np.zeros(len(public)))
+    model = LinearModel(WEIGHTS, ModelFeatures.of(R, lifted=False))
+    return PrivateModel(model, public, np.zeros(len(public)))
 
 
 def test_a_record_in_the_metric_does_not_depend_on_other_records():
@@ -215,7 +211,7 @@ def test_a_record_in_the_metric_does_not_depend_on_other_records():
     for _ in range(5):
         present = rng.permutation(N)[: rng.integers(1, N)]
         assert (model.features(X[present]) == everybody[present]).all()
-        assert (model.prior(X[present]) == model.prior(X)[present]).all()
+        assert (model.shares(X[present]) == model.shares(X)[present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
@@ -253,7 +249,7 @@ def answered(world, queries, model, monkeypatch):
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr("vicinal.planning._engine_factory.train", lambda *_: model)
+        patch.setattr("vicinal.planning._engine_factory.train", lambda *_, **__: model)
         patch.setattr(LocalShardBase, "charge_and_sum", watched)
         fitted = classifier(n_queries=4 * len(queries)).fit(X[world], Y[world], world, public=R)
         found = fitted.query(queries)
@@ -289,7 +285,11 @@ def model():
 
 def unsure_of(model, turn):
     """Return a subject near the border of the model's classes: one that is asked about."""
-    return int(np.argsort(_private_model.margins_of(model.model.scores(X)))[turn])
+    return int(np.argsort(_private_model.margins_of(np.log(shares_of(model))))[turn])
+
+
+def shares_of(model):
+    return model.shares(ENCODER.encode(X).astype(np.float32))
 
 
 @pytest.mark.parametrize("turn", [0, 5, 40])
@@ -300,20 +300,21 @@ def test_a_gate_loses_what_the_victim_paid(turn, model, monkeypatch):
 
 
 def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
-    chances = softmax(model.model.scores(X), axis=1)
+    chances = shares_of(model)
     victim = int(chances[np.arange(N), Y].argmin())  # the model is wrong about it
     loss, paid = gate_loss(victim, model, monkeypatch)
     assert loss <= paid * (1 + 1e-9)
     records, fit = {}, IndKNNClassifier.fit
 
     def seen(self, features, labels, *rest, **named):
-        records["scores"], records["labels"] = model.prior(features), labels
+        rows = ENCODER.encode(np.asarray(features)).astype(np.float32)
+        records["shares"], records["labels"] = model.shares(rows), labels
         return fit(self, features, labels, *rest, **named)
 
-    def peeking(self, prior):  # noqa: ARG001 (a method)
+    def peeking(self, shares):  # noqa: ARG001 (a method)
         """Ask where the nearest record's label, without noise, is not the model's."""
-        away = np.square(prior[:, None] - records["scores"]).sum(axis=2)
-        return records["labels"][away.argmin(axis=1)] != prior.argmax(axis=1)
+        away = np.square(shares[:, None] - records["shares"]).sum(axis=2)
+        return records["labels"][away.argmin(axis=1)] != shares.argmax(axis=1)
 
     monkeypatch.setattr(IndKNNClassifier, "fit", seen)
     monkeypatch.setattr(ModelGate, "to_ask", peeking)
@@ -352,23 +353,12 @@ def test_training_and_votes_share_one_budget(release):
     assert sum(ledger.journal) == int((UNITS - ledger.remaining).sum())
 
 
-def test_the_prior_moves_no_charge(monkeypatch):
-    """Scores that join the votes are public: who pays how much stays the same."""
+def test_what_joins_the_votes_moves_no_charge(monkeypatch):
+    """The model's votes are public: who pays how much stays the same."""
     left = []
-    for weight in (2.0, 1e-9):
-        rule = ModelRule(prior=weight)
-        monkeypatch.setattr("vicinal.planning._plan.chosen_rule", lambda *_, rule=rule: rule)
+    for known in (100.0, 1e-9):
+        monkeypatch.setattr(_private_model, "_KNOWN", known)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())
     assert (left[0] == left[1]).all()
-
-
-def test_nobody_pays_more_than_the_share_that_noise_is_stretched_for(monkeypatch):
-    """Noise fits 1.5 times the share: who would pay that much stops at the share."""
-    with_components(monkeypatch)
-    fitted, steps = trained(SINGLE, monkeypatch)
-    release = steps[0].release
-    whole = len(steps) / (2 * release.noise**2 * release.mechanism._budget)
-    assert 1.4 * SHARE < whole < 1.6 * SHARE
-    assert (UNITS - fitted._shard.ledger.remaining).max() <= np.floor(SHARE * UNITS)

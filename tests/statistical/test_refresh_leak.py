@@ -13,7 +13,7 @@ from made_up import clouds
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import StoredAccount
-from vicinal.linear import PLAIN, ModelFeatures
+from vicinal.linear import STEPS, ModelFeatures
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     GradientRelease,
@@ -41,8 +41,10 @@ def store_of(path):
 def without_victim(store, release, weights, remaining):
     """Return the sums of a step in the world without the victim; others have the same budgets."""
     stay = np.arange(N) != VICTIM
-    integers = store.schema.kernel_of(None).encode(X[stay]).astype(np.float32)
-    rows, slots = ModelFeatures.planned(D).rows(integers), np.arange(N - 1, dtype=np.int32)
+    kernel = store.schema.kernel_of(None)
+    public, integers = (kernel.encode(rows).astype(np.float32) for rows in (R, X[stay]))
+    features = ModelFeatures.of(public, lifted=kernel.lifts)
+    rows, slots = features.rows(integers), np.arange(N - 1, dtype=np.int32)
     people = SubjectRows(rows, Y[stay].astype(np.int32), slots, N - 1)
     made = release.mechanism
     twin = IndividualGradient(
@@ -76,7 +78,7 @@ def loss_and_price(path, patch, control=None):
         for release, weights, before, sums in steps:
             other = without_victim(store, release, weights, before)
             loss += np.square((sums - other).astype(float)).sum() / (2 * release.scale**2)
-    assert len(steps) == 2 * PLAIN.steps
+    assert len(steps) == 2 * STEPS
     return loss, paid * steps[0][0].mechanism._budget
 
 
@@ -103,10 +105,8 @@ def test_both_trainings_lose_what_the_victim_paid(tmp_path, monkeypatch):
     assert paid <= loss * (1 + 1e-3)
 
 
-def test_one_training_of_several_takes_no_more_than_its_part(tmp_path, monkeypatch):
+def test_one_training_of_several_takes_no_more_than_its_part(tmp_path):
     """Nothing stops a subject there, so noise must not be for more than the part."""
-    stretched = dataclasses.replace(PLAIN, stretch=4.0)
-    monkeypatch.setattr("vicinal.linear._descent.PLAIN", stretched)
     with store_of(tmp_path / "store") as store:
         durable = store._parts.ledger.audiences["default"].account.durable
         assert 0.2 * UNITS < (UNITS - durable).max() <= 0.4 * UNITS

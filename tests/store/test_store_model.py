@@ -15,7 +15,6 @@ from vicinal.cli import app
 from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import read_parts
-from vicinal.linear import RULE_OF_COMPONENTS, ModelRule
 from vicinal.mechanisms import GradientRelease
 from vicinal.store import Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
@@ -413,30 +412,15 @@ def of_components(tmp_path, monkeypatch):
 
 
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
-    path, kernel = of_components._parts.folder.path, model_of(of_components).model.kernel
+    path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
     scores = model_of(of_components).model.scores(Q)
     of_components.close()
     with Store.open(path) as opened:
         again = model_of(opened).model
         assert (again.scores(Q) == scores).all()
-        arrays = again.kernel.arrays()
+        arrays = again.features.kernel.arrays()
         assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
         assert (opened.predict(Q).labels == YQ).mean() > 0.9
         opened.refresh_model()
-        assert model_of(opened).model.kernel.width == kernel.width
+        assert model_of(opened).model.features.kernel.width == kernel.width
         assert opened.verify()
-
-
-def test_a_store_keeps_the_rule_of_its_model(of_components, monkeypatch):
-    """A rule of a later version is for models that are trained by it."""
-    path, before = of_components._parts.folder.path, of_components._audience_states["default"]
-    assert model_of(of_components).rule == RULE_OF_COMPONENTS
-    of_components.close()
-    monkeypatch.setattr(
-        "vicinal.linear._model_rule.RULE_OF_COMPONENTS", ModelRule(0.5, 0.9, 9.0, 9.0)
-    )
-    monkeypatch.setattr("vicinal.linear._model_rule.USUAL", ModelRule(0.5, 0.9, 9.0, 9.0))
-    with Store.open(path) as opened:
-        after = opened._audience_states["default"]
-        assert after.private_model.model.rule == before.private_model.model.rule
-        assert after.settings.n_asked == before.settings.n_asked

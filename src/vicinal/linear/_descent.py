@@ -30,7 +30,7 @@ CLIP = 0.25
 """Largest norm of a subject's gradient; features have length 1, a gradient at most 1.5. Nearly all
 are cut, so a step counts directions alike: noise falls by more than what that bends."""
 
-SPREAD = 1.5
+SPREAD = 2.0
 """Standard deviation of scores over public rows before anything is known, kappa."""
 
 _FREE = 20.0  # standard deviation of the bias' weight: nearly free
