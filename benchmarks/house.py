@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3590,
+    "cli": 3620,
     "serving": 2240,
     "reports": 1850,
     "audit": 2470,
@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 4840,
+    "features, datasets": 5150,
     "ledger": 2860,
     "mechanisms": 3210,
     "neighbours": 3810,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_980,
-    "code of src": 34_480,
-    "lines of tests": 38_160,
+    "lines of src": 55_320,
+    "code of src": 34_720,
+    "lines of tests": 38_490,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
