@@ -41,13 +41,13 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5150,
+    "features, datasets": 5190,
     "ledger": 2860,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
     "accounting": 4080,
-    "noise, testing, ground": 2160,
+    "noise, testing, ground": 2180,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_320,
-    "code of src": 34_720,
+    "lines of src": 55_380,
+    "code of src": 34_760,
     "lines of tests": 38_490,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,

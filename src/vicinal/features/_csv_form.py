@@ -1,6 +1,7 @@
 """How a CSV file is written: what separates its fields, its decimal mark, its encoding."""
 
 import codecs
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -41,8 +42,7 @@ class CsvForm:
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        single = isinstance(self.delimiter, str) and len(self.delimiter) == 1
-        if not single or self.delimiter.isalnum() or self.delimiter in '."\r\n\0 ':
+        if not re.fullmatch(r'[^\w."\r\n\0 ]', str(self.delimiter)):
             raise InvalidInput("The 'delimiter' parameter must be one character, such as ';'.")
         if self.decimal not in (".", ","):
             raise InvalidInput("The 'decimal' parameter must be '.' or ','.")

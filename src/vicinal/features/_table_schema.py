@@ -10,7 +10,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,9 +110,11 @@ class TableSchema:
 
     def reads_numbers(self, name: str) -> bool:
         """Tell whether a column's cells are numbers, as declared values may be."""
-        (column,) = [each for each in self.columns if each.name == nfc(name)] or [None]
-        values = getattr(column, "values", ("",))
-        return getattr(column, "kind", "") in ("number", "whole") or all_numbers(values)
+        return any(
+            column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
+            for column in self.columns
+            if column.name == nfc(name)
+        )
 
     def usable(self) -> Self:
         """Return the schema if features can be made with it.
@@ -146,7 +148,9 @@ class TableSchema:
         columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
-        file = {} if self.file == PLAIN_CSV else {"file": asdict(self.file)}
+        form = self.file
+        written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
+        file = {} if form == PLAIN_CSV else {"file": written}
         return {"format": FORMAT, "version": VERSION, **file, "columns": columns}
 
     @classmethod
