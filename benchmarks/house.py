@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3590,
-    "serving": 2240,
+    "cli": 3580,
+    "serving": 2230,
     "reports": 1850,
     "audit": 2470,
-    "distributed": 3530,
-    "store": 5080,
+    "distributed": 3505,
+    "store": 5060,
     "labelling, students": 3180,
     "baselines": 540,
     "predictors": 2120,
@@ -41,8 +41,8 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 4840,
-    "ledger": 2860,
+    "features, datasets": 4820,
+    "ledger": 2980,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_980,
-    "code of src": 34_480,
+    "lines of src": 55_020,
+    "code of src": 34_500,
     "lines of tests": 38_160,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
