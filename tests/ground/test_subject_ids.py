@@ -17,10 +17,17 @@ from vicinal.baselines import NoisySGDClassifier
 from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
 from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
 from vicinal.ledger import framed, unframed
 from vicinal.mechanisms import teachers_of
-from vicinal.predictors import FitInputs, IndKNNClassifier, PrivateKNNClassifier
+from vicinal.predictors import (
+    FitInputs,
+    IndKNNClassifier,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+    PrivateKNNClassifier,
+)
 from vicinal.serving import checked_ids
 from vicinal.store import Presence, Store
 
@@ -30,6 +37,9 @@ FAULTS = {
     "delete": "a\x7fb", "next line": "a\x85b", "line separator": "a\u2028b",
     "byte order mark": "\ufeffa", "zero width": "a\u200bb", "right to left": "a\u202eb",
     "undecodable": "M\ufffdller",
+    "variation": "a\ufe0fb", "joiner": "a\u034fb", "filler": "a\u3164b", "Hangul": "a\u115fb",
+    "Braille": "a\u2800b", "tag": "a\U000e0041b", "selector": "a\U000e0100b",
+    "no break": "a\xa0b", "narrow": "a\u202fb", "wide": "a\u3000b",
     "surrogate": "a\ud800", "not in Unicode": "a\U000e0fff", "decimal point": "5.0",
     "point alone": "-5.", "float": 5.0, "numpy float": np.float64(5), "nan": float("nan"),
     "none": None, "decimal": Decimal("5"), "decimal nan": Decimal("NaN"), "bool": True,
@@ -55,6 +65,36 @@ def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
     assert _checks.id_fault(FAULTS[case]) in str(refused.value)
     if isinstance(FAULTS[case], str) and len(FAULTS[case].strip()) > 1 and case != "decimal point":
         assert FAULTS[case].strip() not in str(refused.value)
+
+
+def test_every_blank_and_every_invisible_character_is_refused():
+    """All characters of Unicode: what prints as nothing, or as a blank, makes no other id."""
+    for code in [*range(0xD800), *range(0xE000, 0x110000)]:
+        one = chr(code)
+        if unicodedata.category(one) in ("Zs", "Cf", "Cc", "Zl", "Zp") and one != " ":
+            assert _checks.text_fault(f"a{one}b"), hex(code)
+
+
+def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
+    classifier = IndKNNClassifier(range(3), n_records=30, **PLAN)
+    features, labels = np.ma.masked_array(X, X > 1), np.ma.masked_array(Y, Y == 0)
+    people = np.ma.masked_array(np.arange(30), Y == 0)
+    for name, arguments in {
+        "subjects": (X, Y, people), "y": (X, labels, None), "X": (features, Y, None),
+    }.items():  # fmt: skip
+        with pytest.raises(InvalidInput, match=f"'{name}' parameter must not be a masked"):
+            classifier.fit(*arguments, public=R)
+        with pytest.raises(InvalidInput, match=f"'{name}' parameter must not be a masked"):
+            Store.init(tmp_path / "s", *arguments, classes=range(3), public=R, n_records=30, **PLAN)
+    with pytest.raises(InvalidInput, match="'public' parameter must not be a masked"):
+        classifier.fit(X, Y, public=np.ma.masked_array(R, R > 1))
+    with pytest.raises(InvalidInput, match="'X' parameter must not be a masked"):
+        classifier.fit(list(features), Y, public=R)
+    with pytest.raises(InvalidInput, match="'X' parameter must not be a masked"):
+        PublicMap(2).fit(features)
+    for target in (IndKNNRegressor(bounds=(0, 3)), IndKNNMultiLabelClassifier(["a", "b"])):
+        with pytest.raises(InvalidInput, match="'y' parameter must not be a masked"):
+            target.set_params(n_records=30).fit(X, labels, public=R)
 
 
 def test_distinct_ids_stay_distinct():

@@ -234,6 +234,36 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     assert store.predict(points(5, 78)[0]).left == 0
 
 
+def test_names_have_one_form_and_no_twins(store):
+    composed, parts = "Zo\u00eb", "Zo\u0065\u0308"
+    store.allow(parts, 2)
+    assert store.predict(Q[:2], analyst=composed, idempotency_key=parts).charged == 2
+    assert store.predict(Q[:2], analyst=parts, idempotency_key=composed).charged == 0
+    with pytest.raises(PrivacyRefused, match="0 of 2 answers left"):
+        store.predict(Q[2:3], analyst=parts)
+    assert store.quota(parts) == store.quota(composed)
+    store.open_audience(parts, n_records=300, **tools.PLAN)
+    with pytest.raises(InvalidInput, match="must be new"):
+        store.open_audience(composed, n_records=300, **tools.PLAN)
+    assert store.predict(Q[2:3], audience=composed, analyst="eve").charged == 1
+    for name in ("a\u3164", "a\xa0b", "a\ufe0f", " a", "\ufffd", "a\u200b"):
+        with pytest.raises(InvalidInput, match=r"characters\. Got "):
+            store.allow(name, 1)
+
+
+def test_an_analyst_of_one_audience_gets_no_answer_of_another(store):
+    """Whatever the file of keys says, which may be an older one put in its place."""
+    store.open_audience("press", n_records=300, **tools.PLAN)
+    store.predict(Q[:1], analyst="anna")
+    both = [Query(Q[1:2], "press", "eve"), Query(Q[1:2], "default", "eve")]
+    one, other = store.predict_many(both)
+    assert one.charged == 1
+    with pytest.raises(PrivacyRefused, match="of the audience 'default'"):
+        store.predict(Q[:1], audience="press", analyst="anna")
+    assert isinstance(other, PrivacyRefused)
+    assert store.predict(Q[:1], audience="press").charged == 1
+
+
 def test_a_quota_binds_its_analyst_only(tmp_path, store):
     store.allow("bob", 3)
     store.predict(Q[:2], analyst="bob")

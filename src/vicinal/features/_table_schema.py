@@ -431,6 +431,7 @@ def _of_matrix(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, 
             f"The rows must have named columns: {_FORMS}. A plain matrix also needs the "
             "'columns' parameter, which names them."
         )
+    _checks.unmasked("rows", rows)
     try:
         matrix = np.asarray(rows)
     except ValueError:

@@ -69,9 +69,9 @@ class KeyFile:
         PrivacyRefused if the same name ever had a key of another audience: audiences are assumed
         not to share answers, and one who is in both shares them with themselves.
         """
-        checked_name("name", name)
+        name = checked_name("name", name)
         _checks.choice("role", role, ROLES)
-        checked_name("audience", audience)
+        audience = checked_name("audience", audience)
         with self._changing() as keys:
             if any(key.name == name and key.audience != audience for key in keys):
                 raise PrivacyRefused(

@@ -26,7 +26,7 @@ from vicinal.store._evaluation import (
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import Addition, AdditionTurns, StoredRecords, check_naming
 from vicinal.store._request_batch import RequestBatch, along_trend, audience_state, trend_rows
-from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._requests import ANYONE, Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, Verification, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
@@ -122,7 +122,7 @@ class BaseStore(ABC):
         queries: Any,
         *,
         audience: str = DEFAULT,
-        analyst: str = "anyone",
+        analyst: str = ANYONE,
         idempotency_key: str | None = None,
         trend: bool = False,
     ) -> Reply:
@@ -326,7 +326,7 @@ class BaseStore(ABC):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        if checked_name("name", name) in self._audience_states:
+        if (name := checked_name("name", name)) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         written = new_plan(self.schema, self._completed(plan))
         self._parts.ledger.check_name(name)
