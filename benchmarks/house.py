@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4830,
-    "ledger": 2980,
+    "ledger": 3070,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
