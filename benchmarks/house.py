@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3590,
-    "serving": 2240,
+    "cli": 3620,
+    "serving": 2270,
     "reports": 1850,
     "audit": 2470,
-    "distributed": 3530,
-    "store": 5120,
+    "distributed": 3560,
+    "store": 5190,
     "labelling, students": 3180,
     "baselines": 540,
     "predictors": 2120,
@@ -42,12 +42,12 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4850,
-    "ledger": 2860,
+    "ledger": 2930,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
     "accounting": 4080,
-    "noise, testing, ground": 2190,
+    "noise, testing, ground": 2200,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
