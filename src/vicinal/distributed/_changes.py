@@ -34,7 +34,7 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Task
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
-from vicinal.ledger import Ledger, Turn, guarded, replace_file, sync_folder
+from vicinal.ledger import Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
@@ -117,7 +117,7 @@ class ClusterChange:
         if hashlib.sha256(content).hexdigest() != digest:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            described = json.loads(arrays["described"].tobytes())
+            described = parse_json(arrays["described"].tobytes(), path)
             return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 

@@ -38,6 +38,10 @@ from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed
+from vicinal.ledger._json_files import parse_json as parse_json
+from vicinal.ledger._json_files import read_json as read_json
+from vicinal.ledger._json_files import read_sealed as read_sealed
+from vicinal.ledger._json_files import write_sealed as write_sealed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger

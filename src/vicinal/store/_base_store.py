@@ -1,6 +1,5 @@
 """What asks and runs a store sees of it, whether its records are here or on shards."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,7 +19,7 @@ from vicinal.errors import (
     StorageFailed,
     VicinalError,
 )
-from vicinal.ledger import Audience, ForkSafeLock, digests_of
+from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store._audience_state import AudienceState, new_plan
@@ -422,7 +421,7 @@ class BaseStore(ABC):
     def plans(self) -> tuple[dict[str, Any], ...]:
         """The parameters of every audience's plan, as they were asked for. Public."""
         return tuple(
-            json.loads(state.audience.plan)["asked"] for state in self._audience_states.values()
+            parse_json(state.audience.plan)["asked"] for state in self._audience_states.values()
         )
 
     @property

@@ -28,7 +28,7 @@ import numpy as np
 from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.engine import Shard
-from vicinal.ledger import Database, Ledger, RollbackGuard, Tables
+from vicinal.ledger import Database, Ledger, RollbackGuard, Tables, parse_json
 from vicinal.neighbours import fill_holes
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from, write_digests
 
@@ -103,7 +103,7 @@ def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard
     Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
     """
     while (stored := database.get(PENDING)) is not None:
-        erasure = Erasure(**json.loads(stored))
+        erasure = Erasure(**parse_json(stored))
         if erasure.step == _MOVING:
             _move(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:

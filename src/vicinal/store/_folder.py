@@ -1,7 +1,5 @@
 """A store's folder: which files there are, who the store is, and where its other parts lie."""
 
-import hashlib
-import json
 import os
 import re
 import shutil
@@ -10,7 +8,6 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import unquote
 
-from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
 from vicinal.ledger import (
     PRIVATE_FILE,
@@ -20,7 +17,9 @@ from vicinal.ledger import (
     SQLiteDatabase,
     default_witness_path,
     guarded,
+    read_sealed,
     replace_file,
+    write_sealed,
 )
 from vicinal.mechanisms import fresh_key
 
@@ -123,34 +122,17 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises InvalidInput if it is not there, or has another format; StoreDamaged if it is not what
     was written.
     """
-    if not (path / CONFIG).is_file():
-        raise InvalidInput(f"There is no store at {path}.")
-    try:
-        with guarded(path / CONFIG):
-            config = dict(json.loads((path / CONFIG).read_bytes()))
-        form, check = config["format"], config.pop("check")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        form, check, config = FORMAT, None, {}
-    _checks.file_format(path / CONFIG, form, FORMAT)
-    texts = all(isinstance(config.get(name), str) for name in ("id", "ledger", "witness"))
-    whole = texts and isinstance(config.get("backup"), bool)
-    if not whole or re.fullmatch("[0-9a-f]{32}", config["id"]) is None or check != check_of(config):
-        raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
+    kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
+    config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
+    if re.fullmatch("[0-9a-f]{32}", config["id"]) is None:
+        raise StoreDamaged(f"{path / CONFIG} is not what was written. Restore a backup.")
     return config
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     """Write `store.json`."""
-    config = {
-        "format": FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
-    }  # fmt: skip
-    config["check"] = check_of(config)
-    replace_file(path / CONFIG, json.dumps(config, indent=2).encode())
-
-
-def check_of(config: dict[str, Any]) -> str:
-    """Return a digest of all fields, which tells a flipped bit from an operator's decision."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
+    write_sealed(path / CONFIG, FORMAT, fields)
 
 
 def copy_file(source: Path, target: Path) -> None:
