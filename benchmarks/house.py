@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3580,
-    "serving": 2230,
+    "cli": 3590,
+    "serving": 2250,
     "reports": 1850,
     "audit": 2470,
-    "distributed": 3505,
-    "store": 5100,
+    "distributed": 3530,
+    "store": 5170,
     "labelling, students": 3180,
     "baselines": 540,
     "predictors": 2120,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4830,
-    "ledger": 3070,
+    "ledger": 3140,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_350,
-    "code of src": 34_700,
+    "lines of src": 55_450,
+    "code of src": 34_800,
     "lines of tests": 38_600,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,

@@ -16,10 +16,10 @@ from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
-from vicinal.errors import InvalidInput
+from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger import framed, unframed
+from vicinal.ledger import folded, framed, unframed
 from vicinal.mechanisms import teachers_of
 from vicinal.predictors import (
     FitInputs,
@@ -423,6 +423,48 @@ def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, n
     assert units(store, who) == 12345
     assert store.erase(spelt()) == 1
     assert store.presence(spelt()) == Presence(0, 1, 0)
+
+
+ALIKE = ["0042", "042", "P 7", "p7", "P007", "stra\u00dfe", "STRASSE"]
+KNOWN = [42, "P7", "Strasse", 0, *range(100, 126)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_new_ids_that_differ_by_zeros_case_or_blanks_are_refused(tmp_path, gone):
+    """Whoever is known, here or erased, before this opening or after it."""
+    path = tmp_path / "store"
+    Store.init(path, X, Y, KNOWN, classes=range(3), public=R, n_records=30, **PLAN).close()
+    with Store.open(path) as store:
+        if gone:
+            store.erase(KNOWN)
+            store.add(X[:1], Y[:1], ["somebody"])
+    with Store.open(path) as store:
+        for new, n_alike in (
+            (ALIKE, 7),
+            (["0042", "0042", 42, "43", "00"], 2),
+            ([*KNOWN[1:], "new"], 0),
+        ):
+            if not n_alike:
+                store.add(X[: len(new)], Y[: len(new)], new)
+                continue
+            version, before = store.version, store.facts(curator=True)["private"]
+            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids .* 'ids_differ' param"):
+                store.add(X[: len(new)], Y[: len(new)], new)
+            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids"):
+                store.evaluate(X[: len(new)], Y[: len(new)], new)
+            assert (store.version, store.facts(curator=True)["private"]) == (version, before)
+        store.add(X[:7], Y[:7], ALIKE, ids_differ=True)
+        store.add(X[:7], Y[:7], ALIKE)
+        with pytest.raises(IdsAlike):
+            store.add(X[:1], Y[:1], ["00042"])
+        assert store.verify()
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
+def test_ids_fold_as_each_alone(some, others):
+    ids = _checks.subject_ids("subjects", [*some, *others])
+    assert folded(ids) == [one for each in ids for one in folded([each])]
+    assert folded(folded(ids)) == folded(ids)
 
 
 def test_a_store_takes_records_with_subjects_if_its_first_had_some(store):

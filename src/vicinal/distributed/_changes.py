@@ -45,7 +45,7 @@ PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
 _FILE = "change"
-_AT_ONCE = 1 << 12
+AT_ONCE = 1 << 12
 """Subjects that shards are asked for at a time, between two blocks."""
 
 _WORK = 3600.0
@@ -347,8 +347,8 @@ class ClusterChanges:
         thousands at a time. Raises ShardMissing if a shard is missing: it may know one of them.
         """
         places = [_NOTHING]
-        for start in range(0, len(subjects), _AT_ONCE):
-            some = subjects[start : start + _AT_ONCE]
+        for start in range(0, len(subjects), AT_ONCE):
+            some = subjects[start : start + AT_ONCE]
             table = np.stack(list(self.on_all(tasks.KnownSubjects(some)).values()))
             if ((table > 0).sum(axis=0) > 1).any():
                 raise PrivacyRefused(
@@ -383,7 +383,7 @@ class ClusterChanges:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
         numbers: list[SubjectId] = []
         while len(numbers) < size:
-            tried: list[SubjectId] = list(range(first, first + min(_AT_ONCE, size - len(numbers))))
+            tried: list[SubjectId] = list(range(first, first + min(AT_ONCE, size - len(numbers))))
             standings = self.on_all(tasks.KnownSubjects(tried)).values()
             numbers += [
                 number for number, *by in zip(tried, *standings, strict=True) if not any(by)

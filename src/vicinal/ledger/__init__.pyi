@@ -34,6 +34,7 @@ from vicinal.ledger._files import sync_folder as sync_folder
 from vicinal.ledger._hashed_slots import NOBODY as NOBODY
 from vicinal.ledger._id_encoding import OPENING as OPENING
 from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
+from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed

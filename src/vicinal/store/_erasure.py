@@ -85,11 +85,11 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        slots, hashes = ledger.leaving(subjects)
+        slots, hashes, folded = ledger.leaving(subjects)
         rows = shard.rows_at(slots).astype("<i8")
         size = len(shard)
         with shard.erasing(rows):
-            ledger.take_out(slots, hashes)
+            ledger.take_out(slots, hashes, folded)
         forget_additions(ledger.database)
         parts = (rows.tobytes(), b"".join(hashes))
         encoded = [base64.b64encode(part).decode() for part in parts]

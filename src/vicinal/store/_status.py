@@ -147,7 +147,7 @@ def _budget_usage(state: AudienceState) -> dict[str, Any] | None:
 def curator_facts(parts: OpenStore) -> dict[str, Any]:
     """Return what only the curator may know: numbers of records, people and budgets."""
     departed = (
-        "SELECT COUNT(DISTINCT hash) FROM departed WHERE hash NOT IN "
+        "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
     )
     return {
