@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 4830,
+    "features, datasets": 4850,
     "ledger": 3140,
     "mechanisms": 3210,
     "neighbours": 3810,
