@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 54_980,
     "code of src": 34_480,
-    "lines of tests": 38_160,
+    "lines of tests": 38_290,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
