@@ -129,6 +129,12 @@ def test_a_curator_adds_and_erases(tmp_path):
         assert (added.status, added.body) == (200, {"done": "added", "version": before + 1})
         odd = {"vectors": more["vectors"][:1], "labels": [0], "subjects": ["a/b c?"]}
         assert service.call("POST", "/v1/records", odd, "curator").status == 200
+        alike = {**odd, "subjects": ["A/B C?"]}
+        refused = service.call("POST", "/v1/records", alike, "curator")
+        assert (refused.status, refused.body["type"].rpartition("/")[2]) == (409, "ids-alike")
+        assert "'ids_differ': true" in refused.body["detail"]
+        alike = {**alike, "subjects": ["007"], "ids_differ": True}
+        assert service.call("POST", "/v1/records", alike, "curator").status == 200
         for subject in ("person-3", "7", "nobody", "a%2Fb%20c%3F"):
             erased = service.call("DELETE", f"/v1/subjects/{subject}", key="curator")
             assert (erased.status, erased.body["done"]) == (200, "erased")

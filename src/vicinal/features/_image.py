@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, one_by_one
@@ -93,6 +94,7 @@ def listed_images(images: Any) -> Sequence[Any]:
 
 def checked_image(image: Any) -> Image:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
+    _checks.unmasked("images", image)
     try:
         pixels = np.asarray(image)
     except ValueError:

@@ -100,6 +100,7 @@ def checked_features(
     """
     from sklearn.utils.validation import validate_data
 
+    _checks.unmasked("X", X)
     try:
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
@@ -138,7 +139,7 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
 
 def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
     """Return the public reference set (m, d), in the form of the private features."""
-    points = np.asarray(public)
+    points = np.asarray(_checks.unmasked("public", public))
     if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "

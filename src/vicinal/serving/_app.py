@@ -144,7 +144,9 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     carried = _carried(body, state.store)
     if len(carried) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
-    work = partial(state.store.add, curator=key.name, idempotency_key=name)
+    work = partial(
+        state.store.add, ids_differ=body.ids_differ, curator=key.name, idempotency_key=name
+    )
     version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
     return JSONResponse({"done": "added", "version": version})
 
