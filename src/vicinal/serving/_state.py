@@ -325,8 +325,8 @@ def _is_failure(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, ShardMissing)
 
 
-# What the process has done, never with numbers of records, subjects, neighbours or charges. The time
-# of a single request could tell that it was near many records: it is told in buckets, to monitors.
+# What the process has done, never with numbers of records, subjects, neighbours or charges. The
+# time of one request could tell that it was near many records: monitors see it, in buckets.
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
