@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4830,
-    "ledger": 3040,
+    "ledger": 3140,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_350,
-    "code of src": 34_700,
+    "lines of src": 55_450,
+    "code of src": 34_800,
     "lines of tests": 38_600,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,

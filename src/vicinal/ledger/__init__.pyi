@@ -52,6 +52,7 @@ from vicinal.ledger._memory import MemoryLedger as MemoryLedger
 from vicinal.ledger._memory import Register as Register
 from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
+from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote
 
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
 from vicinal.ledger import (
@@ -15,6 +14,7 @@ from vicinal.ledger import (
     Database,
     PostgresDatabase,
     SQLiteDatabase,
+    choose_server,
     default_witness_path,
     guarded,
     read_sealed,
@@ -29,7 +29,7 @@ CONFIG = "store.json"
 FORMAT = 1
 """The format of `store.json`, and of the folder around it."""
 
-_SQLITE = "sqlite"
+SQLITE = "sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,11 @@ class Folder:
             raise InvalidInput(
                 f"{witness_path} is the witness of another store. Move it away first."
             )
-        url = _checked_url(ledger or _SQLITE)
+        if ledger not in (None, SQLITE):
+            choose_server(ledger)
         private_folder(path)
         replace_file(path / KEY, fresh_key())
-        return cls(path, fresh_key(16).hex(), url, witness_path)
+        return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -93,9 +94,9 @@ class Folder:
 
     def database(self, *, create: bool = False) -> Database:
         """Return a connection to the ledger's database; to read, unless it is made."""
-        if self.ledger == _SQLITE:
+        if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
-        return PostgresDatabase(_checked_url(self.ledger), create=create)
+        return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
         """Return the key of the hashes of those who left."""
@@ -144,18 +145,3 @@ def copy_file(source: Path, target: Path) -> None:
                 new.write(chunk)
             new.flush()
             os.fsync(new.fileno())
-
-
-def _checked_url(ledger: str) -> str:
-    if ledger == _SQLITE:
-        return ledger
-    if not ledger.startswith(("postgresql://", "postgres://")):
-        raise InvalidInput("The 'ledger' parameter must be 'sqlite' or a postgresql:// URL.")
-    plain = unquote(ledger)
-    user = plain.split("://", 1)[1].split("/", 1)[0].rpartition("@")[0]
-    if ":" in user or "password=" in plain:
-        raise InvalidInput(
-            "The 'ledger' URL must hold no password, as it is written to disk. Give it through "
-            "PGPASSWORD or ~/.pgpass."
-        )
-    return ledger
