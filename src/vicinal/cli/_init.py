@@ -56,6 +56,10 @@ SWAMPED = 0.95
 _SHOWN = 5
 _ROWS_SHOWN = 20
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
+_EVERY_ROW = (
+    "without --subject every row is a person: nobody with several rows is protected as one person, "
+    "and nobody can be erased by id."
+)
 _MADE_UP = (
     "made-up rows lie further apart than real ones, so more records take part in an answer "
     "than planned: neighbours alone lost up to .09 of AUC by it, a private model beside them "
@@ -223,6 +227,8 @@ def init(
             made_up = reference_options.reference == FROM_SCHEMA
             _say_before(plan, made_up=made_up and feature_options.features == "table")
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
+        if dataset.subjects is None:
+            _say([_EVERY_ROW])
         with naming(data):
             rows = reference_options.rows(unmapped)
         extractor, points = feature_options.reference_points(rows, unmapped)

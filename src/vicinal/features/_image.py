@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
@@ -95,6 +96,7 @@ def listed_images(images: Any) -> Sequence[Any]:
 
 def checked_image(image: Any) -> Image:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
+    _checks.unmasked("images", image)
     try:
         pixels = np.asarray(image)
     except ValueError:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
@@ -179,6 +180,7 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
 
 def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> AnyArray:
     """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
+    _checks.unmasked("rows", rows)
     try:
         values = np.asarray(rows)
     except ValueError:

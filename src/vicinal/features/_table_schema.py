@@ -6,7 +6,6 @@ Unicode's NFC.
 """
 
 import datetime as dt
-import json
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ from vicinal.features._table_columns import (
     is_missing,
     plain_text,
 )
+from vicinal.ledger import read_json
 
 FORMAT, VERSION = "vicinal table schema", 1
 
@@ -198,13 +198,7 @@ class TableSchema:
         InvalidInput
             If it is missing, is no JSON, or declares something that does not fit.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-            declared = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
-        except OSError:
-            raise InvalidInput(f"There is no schema {path} that can be read.") from None
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"The schema {path} is no sound JSON: {error}.") from None
+        declared = read_json(Path(path), "schema")
         try:
             return cls.from_dict(declared)
         except InvalidInput as error:
@@ -214,17 +208,6 @@ class TableSchema:
 def nfc(name: str) -> str:
     """Return a column's name as names are compared."""
     return unicodedata.normalize("NFC", name)
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return fields
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -468,6 +451,7 @@ def _of_matrix(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, 
             f"The rows must have named columns: {_FORMS}. A plain matrix also needs the "
             "'columns' parameter, which names them."
         )
+    _checks.unmasked("rows", rows)
     try:
         matrix = np.asarray(rows)
     except ValueError:

@@ -35,6 +35,7 @@ from vicinal.ledger import (
     WitnessState,
     default_witness_path,
     guarded,
+    parse_json,
     replace_file,
 )
 from vicinal.mechanisms import fresh_key
@@ -206,7 +207,7 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyAr
 
 
 def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, int]:
-    head = json.loads(str(arrays["head"]))
+    head = parse_json(str(arrays["head"]))
     _checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(

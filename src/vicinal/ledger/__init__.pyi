@@ -34,9 +34,14 @@ from vicinal.ledger._files import sync_folder as sync_folder
 from vicinal.ledger._hashed_slots import NOBODY as NOBODY
 from vicinal.ledger._id_encoding import OPENING as OPENING
 from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
+from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed
+from vicinal.ledger._json_files import parse_json as parse_json
+from vicinal.ledger._json_files import read_json as read_json
+from vicinal.ledger._json_files import read_sealed as read_sealed
+from vicinal.ledger._json_files import write_sealed as write_sealed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
@@ -47,6 +52,7 @@ from vicinal.ledger._memory import MemoryLedger as MemoryLedger
 from vicinal.ledger._memory import Register as Register
 from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
+from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path

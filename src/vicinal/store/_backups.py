@@ -9,6 +9,7 @@ from vicinal.ledger import (
     Database,
     RollbackGuard,
     SQLiteDatabase,
+    choose_server,
     default_witness_path,
     guarded,
     sync_folder,
@@ -16,6 +17,7 @@ from vicinal.ledger import (
 from vicinal.store._folder import (
     KEY,
     LEDGER,
+    SQLITE,
     Folder,
     check_new,
     copy_file,
@@ -36,7 +38,7 @@ def pack(parts: OpenStore, path: Path) -> None:
     """
     write_copy(parts, path)
     # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
 
 
 def write_copy(parts: OpenStore, path: Path) -> None:
@@ -64,6 +66,8 @@ def unpack(
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
+    if ledger not in (None, SQLITE):
+        choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     place = default_witness_path(path) if witness is None else witness.absolute()
@@ -75,8 +79,8 @@ def unpack(
     _make(path)
     _copy_files(backup, path)
     copy_file(backup / LEDGER, path / LEDGER)
-    folder = Folder(path, config["id"], ledger or "sqlite", place)
-    if ledger is not None:
+    folder = Folder(path, config["id"], ledger or SQLITE, place)
+    if folder.ledger != SQLITE:
         _move_ledger(folder)
     folder.save()
 
