@@ -32,8 +32,8 @@ ROOMS = {
     "serving": 2240,
     "reports": 1850,
     "audit": 2470,
-    "distributed": 3530,
-    "store": 5080,
+    "distributed": 3550,
+    "store": 5130,
     "labelling, students": 3180,
     "baselines": 540,
     "predictors": 2120,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 4840,
-    "ledger": 2860,
+    "ledger": 2870,
     "mechanisms": 3210,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_980,
-    "code of src": 34_480,
-    "lines of tests": 38_160,
+    "lines of src": 55_040,
+    "code of src": 34_500,
+    "lines of tests": 38_840,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,

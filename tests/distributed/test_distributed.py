@@ -434,14 +434,8 @@ def test_a_store_that_was_split_answers_no_more(tmp_path):
 def broken_split(tmp_path, monkeypatch):
     """Break a split off just before the store retires."""
     tools.make(tmp_path / "store").close()
-
-    def power_cut(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vicinal.distributed._splitting._retire", power_cut)
-        with pytest.raises(KeyboardInterrupt):
-            split(tmp_path / "store", tmp_path / "cluster", 2)
+    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+        split(tmp_path / "store", tmp_path / "cluster", 2)
     assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
 
 

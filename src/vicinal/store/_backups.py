@@ -66,6 +66,7 @@ def unpack(
     config = read_config(backup)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
+    check_new(path)
     place = default_witness_path(path) if witness is None else witness.absolute()
     if not accept_loss:
         _check_last(backup, config["id"], place)

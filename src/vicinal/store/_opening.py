@@ -99,11 +99,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             database.put("identity", folder.identity)
             database.put("schema", schema.spec())
             note_files(database, folder.path)
-        record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features,
-            schema.target.row_width,
-        )  # fmt: skip
-        resources.callback(record_files.close)
+        record_files = _record_files(folder, schema, resources, create=True)
         index = first_index(schema.index)
         witness = _new_witness(folder, resources)
         return _loaded(folder, witness, schema, ledger, record_files, index, resources)
@@ -135,11 +131,7 @@ def open_folder(
             database, witness.state, accept_loss=accept_loss, reading=reading
         )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.n_features,
-            schema.target.row_width, create=False,
-        )  # fmt: skip
-        resources.callback(record_files.close)
+        record_files = _record_files(folder, schema, resources)
         if database.get(_erasure.PENDING) is None:
             _check_records(database, record_files, longer=True)
         index = index_of(schema.index, folder.path)
@@ -196,6 +188,15 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
             "one first."
         )
     return database
+
+
+def _record_files(
+    folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
+) -> RecordFiles:
+    columns = schema.precision.dtype, schema.n_features, schema.target.row_width
+    record_files = RecordFiles(folder.path / "records", *columns, create=create)
+    resources.callback(record_files.close)
+    return record_files
 
 
 def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> RollbackGuard | None:
@@ -292,6 +293,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     """
     database, lost = ledger.database, witness.state
     _erasure.finish(database, record_files, witness)  # there is one at a time
+    _check_records(database, record_files, longer=True)
     # A copy that went another way may have left the history at any time before.
     erased = lost.erased_since(ledger.clock if ledger.clock < lost.clock else -1)
     everybody = ledger.slot_table.entries() if erased else ()
