@@ -9,11 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
-from vicinal.cli._main import app
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -260,15 +258,6 @@ def unharmed(store):
     """A store opens and has all that it had."""
     with Store.open(store) as here:
         assert set(remaining_budgets(here).values()) == {1.0}
-
-
-def test_what_only_reads_retires_no_store(broken):
-    """Fails if looking at a folder takes a store's budgets: nobody else has looked at it yet."""
-    for command in ("inspect", "verify", "export-guarantee"):
-        told = CliRunner().invoke(app, [command, str(broken)])
-        assert told.exit_code == 3, told.output
-        assert "only reads finishes nothing" in told.output
-    unharmed(broken.with_name("store"))
 
 
 def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
