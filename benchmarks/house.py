@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 55_450,
     "code of src": 34_800,
-    "lines of tests": 38_600,
+    "lines of tests": 38_750,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
