@@ -21,10 +21,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import cluster_flips
-import store_flips
 import store_tools as tools
-from benchmarks import cluster_attacks
+from benchmarks import cluster_attacks, cluster_flips, store_flips
 from benchmarks.attacks_identity import ATTACKS as IDENTITY
 from benchmarks.attacks_refusals import ATTACKS as REFUSALS
 from benchmarks.attacks_service import ATTACKS as FLOODS

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -103,7 +104,11 @@ def postgres_server() -> Iterator[str]:
         settings = f"-k {sockets} -c listen_addresses="
         run("pg_ctl", "-D", data, "-l", f"{folder}/log", "-w", "-o", settings, "start")
         try:
-            yield f"postgresql:///{{}}?host={sockets}&user=tester"
+            known = Path(folder, "vicinal", "servers")  # as init --ledger notes it
+            known.parent.mkdir()
+            known.write_text(f"{sockets}:\n")
+            with mock.patch.dict(os.environ, XDG_CONFIG_HOME=folder):
+                yield f"postgresql:///{{}}?host={sockets}&user=tester"
         finally:
             run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
 

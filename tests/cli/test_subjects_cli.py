@@ -49,6 +49,61 @@ def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
     run("verify", path, "--erased", "6", code=2)
 
 
+@pytest.mark.parametrize("shards", [0, 2])
+def test_ids_that_lost_their_zeros_get_no_second_budgets(path, tmp_path, shards):
+    """Of whole numbers first, and as a spreadsheet or another program writes them later."""
+    if shards:
+        split(path, tmp_path / "cluster", shards)
+    store = tmp_path / ("cluster" if shards else "store")
+    run("erase", "--yes", store, "--subject", "7")
+    table = dict(zip("abcd", X[:4].T, strict=True))
+    csv.write_csv(
+        pa.table({**table, "y": Y[:4], "who": ["005", "007", "a 7", "B7"]}), tmp_path / "more.csv"
+    )
+    more = (store, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
+    for command in ("add", "evaluate"):
+        told = run(command, *more, code=3)
+        assert "3 of the new ids differ" in told
+        assert "--ids-differ option" in told
+    run("add", *more, "--ids-differ")
+    run("add", *more)  # they are known now
+
+
+def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
+    table = {**dict(zip("abcd", X.T, strict=True)), "y": Y, "who": list(map(str, PEOPLE))}
+    csv.write_csv(pa.table(table), tmp_path / "rows.csv")
+    csv.write_csv(pa.table(dict(zip("abcd", R.T, strict=True))), tmp_path / "public.csv")
+    plan = (
+        "--public",
+        tmp_path / "public.csv",
+        "--columns",
+        "a,b,c,d",
+        "--classes",
+        "0,1,2",
+        "--records",
+        "40",
+        "--queries",
+        "9",
+    )
+    made = ("--data", tmp_path / "rows.csv", "--label", "y", *plan)
+    (line,) = [
+        line for line in run("init", tmp_path / "rows", *made, "--quiet").splitlines()
+        if "every row is a person" in line
+    ]  # fmt: skip
+    assert "nobody with several rows is protected as one person" in line
+    assert "nobody can be erased by id" in line
+    assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
+    told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
+    assert "every row is a person" in told
+    with serving_tools.running(tmp_path / "served", make=_without_ids) as service:
+        refused = service.call("DELETE", "/v1/subjects/5", key="curator")
+        assert (refused.status, refused.body["type"].rpartition("/")[2]) == (409, "no-ids")
+
+
+def _without_ids(path):
+    return Store.init(path, X, Y, classes=range(3), public=R, n_records=40, **PLAN)
+
+
 LISTS = {
     "plain": "5\n6\n", "carriage return": "5\r\n6\r\n", "old Macintosh": "5\r6\r",
     "byte order mark": "\ufeff5\n6\n", "blank lines": "5\n6\n\n\n", "one odd id": "5\n6\nA7\n",

@@ -179,7 +179,8 @@ def lose(at, template, holder):
         case "witness gone":
             witness.unlink()
         case "witness damaged":
-            witness.write_bytes(b"\1" + witness.read_bytes()[1:])
+            content = witness.read_bytes()
+            witness.write_bytes(content[:40] + bytes([content[40] ^ 1]) + content[41:])
         case "old backup" | "cluster backup" | "old cluster backup":
             shutil.rmtree(holder)
         case "erasing":

@@ -1,6 +1,6 @@
 """Damage is told, never served: single bits of every file of a cluster and its witnesses."""
 
-import cluster_flips
+from benchmarks import cluster_flips
 
 FLIPS = 60
 

@@ -12,7 +12,14 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.errors import (
+    InvalidInput,
+    KeyReused,
+    NoSubjectIds,
+    PrivacyRefused,
+    StorageFailed,
+    VicinalError,
+)
 from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
 from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
@@ -129,13 +136,14 @@ def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store.close()
 
 
-def test_records_without_subjects_are_people_whose_numbers_do_not_come_back(tmp_path):
+def test_records_without_subjects_are_people_who_cannot_be_erased(tmp_path):
     settings = {"classes": range(3), "public": R, "n_records": 300, **tools.PLAN}
     with Store.init(tmp_path / "store", X, Y, **settings) as store:
-        store.erase([299])
-        store.add(*points(2, 3))
-        assert {300, 301} < set(store._parts.ledger.slot_table.slot_of)
-        assert 299 not in store._parts.ledger.slot_table.slot_of
+        for _ in range(2):
+            with pytest.raises(NoSubjectIds, match="every row is a person of its own"):
+                store.erase([299])
+            store.add(*points(2, 3))
+        assert store._parts.ledger.slot_table.slot_of.keys() == set(range(304))
 
 
 @pytest.mark.usefixtures("store")
@@ -232,6 +240,36 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
         store._parts.ledger.audiences["default"].account.remaining, before
     )
     assert store.predict(points(5, 78)[0]).left == 0
+
+
+def test_names_have_one_form_and_no_twins(store):
+    composed, parts = "Zo\u00eb", "Zo\u0065\u0308"
+    store.allow(parts, 2)
+    assert store.predict(Q[:2], analyst=composed, idempotency_key=parts).charged == 2
+    assert store.predict(Q[:2], analyst=parts, idempotency_key=composed).charged == 0
+    with pytest.raises(PrivacyRefused, match="0 of 2 answers left"):
+        store.predict(Q[2:3], analyst=parts)
+    assert store.quota(parts) == store.quota(composed)
+    store.open_audience(parts, n_records=300, **tools.PLAN)
+    with pytest.raises(InvalidInput, match="must be new"):
+        store.open_audience(composed, n_records=300, **tools.PLAN)
+    assert store.predict(Q[2:3], audience=composed, analyst="eve").charged == 1
+    for name in ("a\u3164", "a\xa0b", "a\ufe0f", " a", "\ufffd", "a\u200b"):
+        with pytest.raises(InvalidInput, match=r"characters\. Got "):
+            store.allow(name, 1)
+
+
+def test_an_analyst_of_one_audience_gets_no_answer_of_another(store):
+    """Whatever the file of keys says, which may be an older one put in its place."""
+    store.open_audience("press", n_records=300, **tools.PLAN)
+    store.predict(Q[:1], analyst="anna")
+    both = [Query(Q[1:2], "press", "eve"), Query(Q[1:2], "default", "eve")]
+    one, other = store.predict_many(both)
+    assert one.charged == 1
+    with pytest.raises(PrivacyRefused, match="of the audience 'default'"):
+        store.predict(Q[:1], audience="press", analyst="anna")
+    assert isinstance(other, PrivacyRefused)
+    assert store.predict(Q[:1], audience="press").charged == 1
 
 
 def test_a_quota_binds_its_analyst_only(tmp_path, store):

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-import store_flips
+from benchmarks import store_flips
 from store_tools import PLAN, Q, R, X, Y, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.store import Store

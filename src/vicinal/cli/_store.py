@@ -53,6 +53,10 @@ MODEL_STAYS = (
     "A private model was trained before: its weights stay as they are, like answers given, within "
     "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
 )
+IdsDiffer = Annotated[
+    bool,
+    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
+]
 FORMATS = (".csv", ".parquet", ".npy")
 _SHOWN = 5
 _FIGURE_NAMES = {
@@ -66,6 +70,7 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
+    ids_differ: IdsDiffer = False,
     key: Annotated[str | None, Option(help="Idempotency key: sent again, added once.")] = None,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -74,7 +79,10 @@ def add(
         schema = opened.schema
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
         with naming(data):
-            version = opened.add(dataset.features, labels, dataset.subjects, idempotency_key=key)
+            version = opened.add(
+                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                idempotency_key=key,
+            )  # fmt: skip
     echo(f"Added. The records are at version {version} now.")
 
 
@@ -220,6 +228,7 @@ def evaluate(
     data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
     label: Label = None,
     subject: Subject = None,
+    ids_differ: IdsDiffer = False,
     audience: Annotated[str, Option(help="Whose answers, and whose budgets.")] = "default",
     share: Annotated[
         float, Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1)
@@ -245,8 +254,8 @@ def evaluate(
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
         with naming(data):
             figures = opened.evaluate(
-                dataset.features, labels, dataset.subjects, audience=audience, share=share,
-                largest_error=largest_error,
+                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                audience=audience, share=share, largest_error=largest_error,
             )  # fmt: skip
     echo(as_json(figures.to_dict()) if json else _evaluation_text(figures))
 

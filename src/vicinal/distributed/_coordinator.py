@@ -20,6 +20,7 @@ from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.distributed._changes import (
     ADD,
+    AT_ONCE,
     AUDIENCE,
     ERASE,
     PENDING,
@@ -32,6 +33,7 @@ from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import (
+    AlikeSubjects,
     Backup,
     DeleteVotes,
     Facts,
@@ -296,7 +298,7 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was decided before, nothing is answered until it
             is finished.
         """
-        ids = _checks.subject_ids("subjects", subjects)
+        ids = self._erasable(subjects)
         with self._exclusive():
             self._changes.on_all(Ping())
             self._additions.note_erased(ids)
@@ -305,9 +307,23 @@ class Coordinator(BaseStore):
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
+        return Presence.of(self._standings(ids))
+
+    def _standings(self, ids: list[SubjectId]) -> list[int]:
         with self._exclusive():
-            standings = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        return Presence.of(standings.tolist())
+            known = self._changes.on_all(KnownSubjects(ids)).values()
+        return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
+
+    def _alike(self, subjects: list[SubjectId]) -> int:
+        n_alike, ids = 0, list(dict.fromkeys(subjects))
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            standings = zip(some, self._standings(some), strict=True)
+            unknown = [one for one, standing in standings if not standing]
+            with self._exclusive():
+                alike = self._changes.on_all(AlikeSubjects(unknown)).values()
+            n_alike += len(set().union(*alike))
+        return n_alike
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:

@@ -245,6 +245,7 @@ def _as_rows(X: npt.ArrayLike) -> AnyArray:
     """Return `X` as a matrix of finite numbers; its values are never echoed."""
     if issparse(X):
         raise InvalidInput("The rows must not be a sparse matrix. Call toarray() first.")
+    _checks.unmasked("X", X)
     try:
         rows = np.asarray(X)
         if rows.dtype.kind in "bO":

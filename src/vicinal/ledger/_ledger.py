@@ -5,7 +5,7 @@ only then does an answer leave the process. A crash before the commit leaves nei
 both; no answer that anybody saw is without its charge, and no charge is lost or taken twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, wr
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, load_audiences
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
+from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
@@ -30,6 +30,9 @@ from vicinal.ledger._tables import FORMAT, Tables
 
 EVALUATED = -1
 """In place of an audience's number: whoever has such a row never had records here."""
+
+ALIKE = -2
+"""In place of an audience's number, in a row whose hash is that of a folded id which left."""
 
 _CLOSED = "closed audiences"
 _AT_ONCE = 256
@@ -334,13 +337,25 @@ class Ledger:
             audience.write_newcomers(self.database, enrollment.new_slots)
         return enrollment.slots
 
-    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes]]:
-        """Return slots and keyed hashes of those of `subjects` that are enrolled, each once."""
+    def alike(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[SubjectId]:
+        """Return the unknown ones whose ids differ from a known one's by what folding leaves out.
+
+        That is leading zeros, case and blanks. `turn` as in :meth:`enrollment_of`.
+        """
+        ids = list(dict.fromkeys(subjects))
+        standings = zip(ids, self.standings(ids, turn), strict=True)
+        unknown = [one for one, standing in standings if standing == Standing.UNKNOWN]
+        here = self.slot_table.alike(unknown, turn).tolist()
+        left = self._least_numbers(lambda: folded_hashes(self._key, unknown), turn)
+        return [one for place, one in enumerate(unknown) if here[place] or place in left]
+
+    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
+        """Return slots and keyed hashes, of ids and :func:`folded` ids, of those enrolled."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
         leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return slots[here], list(map(self.hash, leaving))
+        return slots[here], list(map(self.hash, leaving)), folded_hashes(self._key, leaving)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
@@ -349,8 +364,9 @@ class Ledger:
         """
         self.take_out(*self.leaving(subjects))
 
-    def take_out(self, slots: Slots, hashes: Sequence[bytes]) -> None:
+    def take_out(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
         """Forget subjects that are :meth:`leaving`, as :meth:`remove`."""
+        self.database.replace(Tables.DEPARTED, {(one, ALIKE, 0) for one in folded})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free(slots)
         for audience in self.audiences.values():
@@ -378,16 +394,20 @@ class Ledger:
         return standings
 
     def _departed(self, subjects: Sequence[SubjectId], turn: Turn) -> dict[int, tuple[bytes, int]]:
-        """Return which of `subjects` left, by place: hash, and the least audience's number.
+        """Return which of `subjects` left, by place: hash, and the least audience's number."""
+        return self._least_numbers(lambda: list(map(self.hash, subjects)), turn)
+
+    def _least_numbers(
+        self, hashed: Callable[[], list[bytes]], turn: Turn
+    ) -> dict[int, tuple[bytes, int]]:
+        """Return which hashes have rows, by place: the hash, and the least audience's number.
 
         The database is read inside `turn`, a few hundred rows at a time.
         """
-        if not subjects:
-            return {}
         with turn():  # where nobody left, nobody is hashed
             if not self.database.read("SELECT hash FROM departed LIMIT 1"):
                 return {}
-        hashes = [self.hash(subject) for subject in subjects]
+        hashes = hashed()
         least: dict[bytes, int] = {}
         for start in range(0, len(hashes), _AT_ONCE):
             some = hashes[start : start + _AT_ONCE]
@@ -414,6 +434,8 @@ class Ledger:
             hashed = self.hash(subject)
             if self.standing(subject) == Standing.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
+                alike = folded_hashes(self._key, [subject])
+                self.database.replace(Tables.DEPARTED, [(one, ALIKE, 0) for one in alike])
             if self._units_left(hashed, audience) is None:
                 audience.granted += audience.initial_budget == UNITS
             self.database.replace(Tables.DEPARTED, [(hashed, audience.number, has)])

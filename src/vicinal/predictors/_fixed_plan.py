@@ -166,11 +166,6 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         """Return what makes the planned releases, with fresh quotas."""
 
     @property
-    def class_names(self) -> AnyArray:
-        """Class names as declared, (c,)."""
-        return self.classes
-
-    @property
     def plan_identity(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
         return self._name, json.dumps(self.releases(), sort_keys=True)
@@ -248,7 +243,7 @@ class FixedPlanEstimator(
             settings = self._settings_type.of(self)
             records = inputs.records(self, X, subjects, public)
             targets = settings.targets(y, len(records))
-            inputs.claim(self, settings, records, targets)
+            inputs.claim(self, settings, records)
             self.classes_ = settings.classes
             self._start(settings, records, targets)
             self._settings = settings

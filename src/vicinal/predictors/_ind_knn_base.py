@@ -82,7 +82,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         settings = IndKNNPlan.of(self)
         records = inputs.records(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
-        claimed = inputs.claim(self, settings, records, targets)
+        claimed = inputs.claim(self, settings, records)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
@@ -127,7 +127,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        inputs.claim_more(self._interaction, records, targets, self._settings.class_names)
+        inputs.claim_more(self._interaction, records)
         with self._engine.lock:
             integers = self._encoded(X)
             self._shard.add(integers, targets, ids or self._new_numbers(len(X)))

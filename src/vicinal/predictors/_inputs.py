@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, FloatMatrix, Ints32
+from vicinal._arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import REGISTRY, Claimed, Interaction, RecordVectors, id_digests
+from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -100,6 +100,7 @@ def checked_features(
     """
     from sklearn.utils.validation import validate_data
 
+    _checks.unmasked("X", X)
     try:
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
@@ -138,7 +139,7 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
 
 def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
     """Return the public reference set (m, d), in the form of the private features."""
-    points = np.asarray(public)
+    points = np.asarray(_checks.unmasked("public", public))
     if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
@@ -146,28 +147,31 @@ def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
         )
     if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
         raise InvalidInput("The 'public' parameter must hold finite numbers only.")
-    return np.ascontiguousarray(points, dtype=X.dtype)
+    points = np.ascontiguousarray(points, dtype=X.dtype)
+    if are_copies(points, X):
+        raise InvalidInput(_OF_THE_RECORDS)
+    return points
 
 
 def refuse_same_memory(X: object, public: object) -> None:
-    """Raise if the public reference is a part of the array of private records.
+    """Raise if the public reference is a part of the array of private records, whatever is in it.
 
-    Only where the numbers lie is looked at, never what they are: rows that coincide are no
-    fault, and whether any do is private.
+    Copies of rows are :func:`checked_reference`'s to find.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if arrays else X is public:
-        raise InvalidInput(
-            "The 'public' parameter must not be a part of the private records, for it is not "
-            "protected. Take reference points from another source."
-        )
+        raise InvalidInput(_OF_THE_RECORDS)
+
+
+_OF_THE_RECORDS = (
+    "The 'public' parameter must not be a part of the private records, for it is not protected. "
+    "Take reference points from another source."
+)
 
 
 class Claiming(Protocol):
     """Checked settings, as far as claims need them: no seed, and interactions, mean protection."""
 
-    @property
-    def class_names(self) -> AnyArray: ...
     @property
     def simulation_seed(self) -> int | None: ...
     @property
@@ -192,18 +196,11 @@ class OneOfSeveralFits:
         estimator._one_of = self
 
 
-def claim(
-    estimator: BaseEstimator,
-    settings: Claiming,
-    records: FitInputs,
-    labels: AnyArray | RecordVectors,
-) -> Interaction | None:
+def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> Interaction | None:
     """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
 
-    Returns None for simulations and public records, which are not counted.
-
-    `labels`, int (n,), bool (n, c) or RecordVectors: places of classes, which attributes each
-    record has, or vectors. Raises PrivacyRefused if the records took part in another interaction.
+    Returns None for simulations and public records, which are not counted. Raises PrivacyRefused if
+    the records took part in another interaction.
     """
     sized = getattr(settings, "n_records", 0) is None
     state = vars(estimator)
@@ -211,7 +208,7 @@ def claim(
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    claimed = Claimed.of(records.features, named(labels, settings.class_names), records.ids)
+    claimed = Claimed.of(records.features, records.ids)
     interaction: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
         REGISTRY.extend(several.interaction, claimed)
@@ -227,16 +224,10 @@ def claim(
     return interaction
 
 
-def claim_more(
-    interaction: Interaction | None,
-    records: FitInputs,
-    labels: AnyArray | RecordVectors,
-    classes: AnyArray,
-) -> None:
+def claim_more(interaction: Interaction | None, records: FitInputs) -> None:
     """Claim records that join an interaction, or its records with other features."""
     if interaction is not None:
-        claimed = Claimed.of(records.features, named(labels, classes), records.ids)
-        REGISTRY.extend(interaction, claimed)
+        REGISTRY.extend(interaction, Claimed.of(records.features, records.ids))
 
 
 def note_release(estimator: BaseEstimator) -> None:
@@ -244,13 +235,3 @@ def note_release(estimator: BaseEstimator) -> None:
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
         interaction.release()
-
-
-def named(labels: AnyArray | RecordVectors, classes: AnyArray) -> Ints32:
-    """Return numbers for what every record carries that do not depend on the order of `classes`."""
-    if isinstance(labels, RecordVectors):
-        return labels.steps()
-    if labels.ndim == 2:
-        return labels.astype(np.int32)
-    numbers = (id_digests(classes.tolist()) >> np.uint64(33)).astype(np.int32)
-    return np.asarray(numbers[labels])

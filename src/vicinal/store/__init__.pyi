@@ -25,7 +25,6 @@ from vicinal.store._evaluation import charge_people as charge_people
 from vicinal.store._folder import KEY as KEY
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
-from vicinal.store._folder import check_of as check_of
 from vicinal.store._folder import copy_file as copy_file
 from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config

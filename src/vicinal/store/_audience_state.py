@@ -22,6 +22,7 @@ from vicinal.ledger import (
     ForkSafeLock,
     ReuseEntry,
     bytes_of,
+    parse_json,
 )
 from vicinal.linear import ModelRule
 from vicinal.mechanisms import DeltaSlackAccountant
@@ -268,7 +269,7 @@ class AudienceState:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
-        pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
+        pinned: dict[str, Any] = parse_json(self.audience.plan)["pinned"]
         pinned.pop(_RULE, None)
         settings = self.settings
         return {
@@ -310,7 +311,7 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     Inside the change of the ledger that opens the audience: what training charged and the model
     become durable together.
     """
-    plan = json.loads(audience.plan)
+    plan = parse_json(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
     if parts.schema.target.voted:
@@ -338,7 +339,7 @@ def pinned_plan(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> st
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
         pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    fields = json.loads(plan)
+    fields = parse_json(plan)
     return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
 
 
@@ -346,7 +347,7 @@ def open_audience_state(
     parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
-    plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
+    plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
     if schema.target.voted:

@@ -10,6 +10,8 @@ from vicinal.ledger import (
     Ledger,
     RollbackGuard,
     SQLiteDatabase,
+    check_witness_place,
+    choose_server,
     default_witness_path,
     descends,
     guarded,
@@ -19,16 +21,19 @@ from vicinal.mechanisms import fresh_key
 from vicinal.store._folder import (
     KEY,
     LEDGER,
+    RECORDS,
+    SQLITE,
     Folder,
     check_new,
     copy_file,
     private_folder,
     read_config,
+    refuse_links,
     write_config,
 )
 from vicinal.store._opening import OpenStore, check_empty
+from vicinal.store._record_files import RECORD_NAMES
 
-_RECORDS = "records"
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 
 
@@ -39,7 +44,7 @@ def pack(parts: OpenStore, path: Path) -> None:
     """
     write_copy(parts, path)
     # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
 
 
 def write_copy(parts: OpenStore, path: Path) -> None:
@@ -64,20 +69,24 @@ def unpack(
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
+    refuse_links(backup)
+    if ledger not in (None, SQLITE):
+        choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     check_new(path)
     place = default_witness_path(path) if witness is None else witness.absolute()
     if not accept_loss:
         _check_last(backup, config["id"], place)
-    elif place.is_file():
+    check_witness_place(place)
+    if accept_loss and place.is_file():
         with suppress(DamagedWitness):  # refused while the store that the backup is of is open
             RollbackGuard(place, bytes.fromhex(config["id"])).close()
     _make(path)
     _copy_files(backup, path)
     copy_file(backup / LEDGER, path / LEDGER)
-    folder = Folder(path, config["id"], ledger or "sqlite", place)
-    if ledger is not None:
+    folder = Folder(path, config["id"], ledger or SQLITE, place)
+    if folder.ledger != SQLITE:
         _move_ledger(folder)
     with closing(folder.database(create=True)) as database:
         # A commit of its own: once the witness knows it, what it was restored from is an old copy.
@@ -130,15 +139,15 @@ def _move_ledger(folder: Folder) -> None:
 def _make(path: Path) -> None:
     check_new(path)
     private_folder(path)
-    private_folder(path / _RECORDS)
+    private_folder(path / RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
     """Copy everything but ledger, lock and configuration."""
     names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
-    records = [f"{_RECORDS}/{path.name}" for path in sorted((source / _RECORDS).iterdir())]
+    records = [f"{RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):
         copy_file(source / name, target / name)
     with guarded(target):
-        sync_folder(target / _RECORDS)
+        sync_folder(target / RECORDS)
         sync_folder(target)

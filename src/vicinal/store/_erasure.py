@@ -28,7 +28,7 @@ import numpy as np
 from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.engine import Shard
-from vicinal.ledger import Database, Ledger, RollbackGuard, Tables
+from vicinal.ledger import Database, Ledger, RollbackGuard, Tables, parse_json
 from vicinal.neighbours import fill_holes
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from, write_digests
 
@@ -85,10 +85,10 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        slots, hashes = ledger.leaving(subjects)
+        slots, hashes, folded = ledger.leaving(subjects)
         rows, size = shard.rows_at(slots), len(shard)
         with shard.erasing(rows):
-            ledger.take_out(slots, hashes)
+            ledger.take_out(slots, hashes, folded)
         write_erasure(ledger, rows, size, hashes)
     return len(rows)
 
@@ -110,7 +110,7 @@ def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard
     Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
     """
     while (stored := database.get(PENDING)) is not None:
-        erasure = Erasure(**json.loads(stored))
+        erasure = Erasure(**parse_json(stored))
         if erasure.step == _MOVING:
             _move(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:

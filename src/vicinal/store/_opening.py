@@ -39,7 +39,7 @@ from vicinal.ledger import (
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
 from vicinal.store import _erasure
-from vicinal.store._folder import KEY, Folder
+from vicinal.store._folder import KEY, Folder, refuse_links
 from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
 from vicinal.store._store_schema import StoreSchema, index_of
 
@@ -178,6 +178,7 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
     database = folder.database(create=create)
@@ -298,7 +299,7 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     erased = lost.erased_since(ledger.clock if ledger.clock < lost.clock else -1)
     everybody = ledger.slot_table.entries() if erased else ()
     again = [who for who, _ in everybody if ledger.hash(who) in erased]
-    slots, hashes = ledger.leaving(again)
+    slots, hashes, folded = ledger.leaving(again)
     size = database.number("records")
     rows = np.flatnonzero(np.isin(record_files.column("slots", size), slots))
     ledger.clock = max(ledger.clock, lost.clock)
@@ -307,5 +308,5 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
         ledger.bar_audience_names(lost.audiences)
         database.put(LOST, lost.head.hex())
         if again:
-            ledger.take_out(slots, hashes)
+            ledger.take_out(slots, hashes, folded)
             _erasure.write_erasure(ledger, rows, size, hashes)

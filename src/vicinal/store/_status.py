@@ -16,7 +16,6 @@ from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.engine import QUANTILES
-from vicinal.errors import InvalidInput
 from vicinal.ledger import (
     DIGEST,
     EVALUATED,
@@ -37,6 +36,7 @@ from vicinal.store._audience_state import AudienceState
 from vicinal.store._evaluation import evaluations
 from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import record_file_faults
+from vicinal.store._requests import checked_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,8 @@ def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
-    if analyst is not None and not isinstance(analyst, str):
-        raise InvalidInput("The 'analyst' parameter must be text.")
-    entry = state.audience.analysts.get(analyst or "", Analyst(None, 0))
+    name = None if analyst is None else checked_name("analyst", analyst)
+    entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
     return Quota(
@@ -149,7 +148,7 @@ def _budget_usage(state: AudienceState) -> dict[str, Any] | None:
 def curator_facts(parts: OpenStore) -> dict[str, Any]:
     """Return what only the curator may know: numbers of records, people and budgets."""
     departed = (
-        "SELECT COUNT(DISTINCT hash) FROM departed WHERE hash NOT IN "
+        "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
     )
     return {

@@ -284,12 +284,13 @@ class Store(BaseStore):
 
         Raises
         ------
+        NoSubjectIds
+            If the first records came without ids: every row is a person of its own then.
         StorageFailed
             If the disk fails, or if an id of somebody who left is found in the database's files
             after all. The store must be opened again, which goes on with the erasure.
         """
-        ids = _checks.subject_ids("subjects", subjects)
-        parts = self._parts
+        ids, parts = self._erasable(subjects), self._parts
         with self._exclusive(), parts.database.scrubbed_soon():
             self._additions.note_erased(ids)
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
@@ -310,6 +311,9 @@ class Store(BaseStore):
 
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+
+    def _alike(self, subjects: list[SubjectId]) -> int:
+        return len(self._parts.ledger.alike(subjects, self._turn))
 
     @contextmanager
     def _collect(

@@ -20,7 +20,7 @@ from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.features import LITE0, MINILM, PACKAGED_MODEL
-from vicinal.ledger import guarded, replace_file
+from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
     RBF,
@@ -414,7 +414,7 @@ class StoreSchema:
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
         """Return the schema of a specification, its arrays read from `folder`."""
-        fields = json.loads(spec)
+        fields = parse_json(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
             declared_target(fields["target"]),

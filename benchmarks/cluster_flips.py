@@ -15,7 +15,7 @@ import numpy as np
 
 import shard_tools
 import store_tools as tools
-from store_flips import files_of, flip, outcome
+from benchmarks.store_flips import files_of, flip, outcome
 from vicinal.distributed import ClusterChanges, Coordinator, MissingShardPolicy, local_transports
 
 SOON = MissingShardPolicy(deadline=0.01)
