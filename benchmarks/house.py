@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3590,
+    "cli": 3620,
     "serving": 2250,
     "reports": 1850,
     "audit": 2470,
     "distributed": 3530,
     "store": 5170,
-    "labelling, students": 3180,
+    "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2120,
     "planning": 1930,
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 4830,
+    "features, datasets": 5200,
     "ledger": 3140,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
     "accounting": 4080,
-    "noise, testing, ground": 2190,
+    "noise, testing, ground": 2220,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_450,
-    "code of src": 34_800,
-    "lines of tests": 38_600,
+    "lines of src": 55_820,
+    "code of src": 35_050,
+    "lines of tests": 39_000,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,

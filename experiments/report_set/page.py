@@ -82,6 +82,19 @@ def read(path: Path) -> list[Cell]:
     return [Cell(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
+def write(path: Path, cells: Iterable[Cell]) -> None:
+    """Write cells into a file, in an order that does not hang on who was measured when."""
+    with path.open("w", encoding="utf-8", newline="") as lines:
+        rows = csv.writer(lines, lineterminator="\n")
+        rows.writerow(field.name for field in fields(Cell))
+        rows.writerows(map(_row, sorted(cells, key=astuple)))
+
+
+def _row(cell: Cell) -> list[object]:
+    *place, score, accuracy = astuple(cell)
+    return [*place, f"{score:.4f}", f"{accuracy:.4f}"]
+
+
 @dataclass(frozen=True)
 class Run:
     """What is measured: methods by name, splits, and the plans of each."""
@@ -93,18 +106,23 @@ class Run:
     records: tuple[int, ...]
     epsilons: tuple[float, ...]
 
-    def measure(self, path: Path) -> None:
-        """Measure the cells that the file lacks, and add each to it at once."""
-        known = {(cell.place, cell.method, cell.run) for cell in read(path)}
-        asked = product(range(self.runs), self.records, questions(self.group), self.methods)
+    def measure(self, path: Path, *, anew: bool = False) -> None:
+        """Measure the cells that the file lacks, and add each to it at once.
+
+        `anew`: the group's cells of these methods are dropped first.
+        """
+        asked, cells = questions(self.group), read(path)
+        if anew:
+            names = {one.name for one in asked}
+            cells = [c for c in cells if c.table not in names or c.method not in self.methods]
+        write(path, cells)
+        known = {(cell.place, cell.method, cell.run) for cell in cells}
         with path.open("a", encoding="utf-8", newline="") as lines:
-            if lines.tell() == 0:
-                csv.writer(lines, lineterminator="\n").writerow(f.name for f in fields(Cell))
-            for run, records, question, method in asked:
-                for cell in self._cells(run, records, question, method, known):
-                    shown = [f"{v:.4f}" if i > 6 else v for i, v in enumerate(astuple(cell))]
-                    csv.writer(lines, lineterminator="\n").writerow(shown)
+            for one in product(range(self.runs), self.records, asked, self.methods):
+                for cell in self._cells(*one, known):
+                    csv.writer(lines, lineterminator="\n").writerow(_row(cell))
                     lines.flush()
+        write(path, read(path))
 
     def _cells(
         self, run: int, records: int, question: Question, method: str,
@@ -160,19 +178,24 @@ def as_text(cells: Iterable[Cell], group: str, public: int) -> str:
 
 
 def _means(cells: Iterable[Cell]) -> Means:
-    """Return mean scores over splits; those without privacy stand beside each epsilon."""
-    scores: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Return mean scores over the splits that the default was measured on, or over all.
+
+    Those without privacy stand beside each epsilon.
+    """
+    scores: dict[Place, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for cell in cells:
-        scores[cell.place][cell.method].append(cell.score)
-    means = {
-        place: {method: float(np.mean(values)) for method, values in methods.items()}
-        for place, methods in scores.items()
-    }
-    return {
-        place: methods | means.get(place._replace(epsilon=0.0), {})
-        for place, methods in sorted(means.items())
-        if place.epsilon
-    }
+        scores[cell.place][cell.method][cell.run] = cell.score
+    means: Means = {}
+    for place, private in sorted(scores.items()):
+        if place.epsilon:
+            methods = {**private, **scores.get(place._replace(epsilon=0.0), {})}
+            kept = {name: _on(runs, methods.get(OURS, runs)) for name, runs in methods.items()}
+            means[place] = {name: float(np.mean(values)) for name, values in kept.items() if values}
+    return means
+
+
+def _on(scores: dict[int, float], runs: Iterable[int]) -> list[float]:
+    return [scores[run] for run in runs if run in scores]
 
 
 def _best(methods: dict[str, float]) -> tuple[float, str]:

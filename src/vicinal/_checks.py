@@ -127,15 +127,38 @@ def class_names(classes: object, name: str = "classes") -> AnyArray:
 
 def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     """Return the position of every label in `classes`; the labels themselves are never echoed."""
-    position_of = {name: position for position, name in enumerate(classes.tolist())}
+    position_of = class_positions(classes.tolist())
     try:
         positions = [position_of[label] for label in np.asarray(y).tolist()]
     except (KeyError, TypeError):
         raise InvalidInput(
-            "The 'y' parameter must hold only labels named in 'classes'. Got a label that is "
-            "not; declare every class (also those without records) when making the classifier."
+            "The 'y' parameter must hold only labels of the 'classes' parameter. Got another; "
+            "every class must be declared, also those without records."
         ) from None
     return np.array(positions, dtype=np.int32)
+
+
+_TRUTHS = {"true": True, "false": False}
+
+
+def class_positions(names: Sequence[Any]) -> dict[Any, int]:
+    """Return the position of every class by its name; of "TRUE" and "false" also by truth."""
+    truths = {
+        _TRUTHS[str(name).lower()]: position
+        for position, name in enumerate(names)
+        if str(name).lower() in _TRUTHS
+    }
+    return truths | {name: position for position, name in enumerate(names)}
+
+
+def label_name(text: str) -> bool | int | str:
+    """Return what a label names in a file: True or False, a whole number written plainly, or it.
+
+    "TRUE" is True; 7 is a whole number, "07" and "7.0" are not, nor is one of 19 digits.
+    """
+    if text.lower() in _TRUTHS:
+        return _TRUTHS[text.lower()]
+    return int(text) if len(text) < 19 and _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:

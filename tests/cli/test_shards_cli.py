@@ -191,6 +191,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
     """Fails if the service gives up for good when a shard is away for a while."""
     with Coordinator.open(cluster, local_transports, MissingShardPolicy(deadline=0.05)) as opened:
         keys = {"analyst": run("keys", "add", cluster, "anna").strip()}
+        keys["monitor"] = run("keys", "add", cluster, "prom", "--role", "monitor").strip()
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
@@ -200,7 +201,10 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
                 assert gone.body["type"].endswith("shard-missing")
                 assert gone.headers["retry-after"] == "5"
             assert "Shard 0: It is away." in caplog.text
-            assert "vicinal_shard_missing_total 1\n" in service.call("GET", "/metrics").body
+            assert (
+                "vicinal_shard_missing_total 1\n"
+                in service.call("GET", "/metrics", key="monitor").body
+            )
             assert service.call("GET", "/healthz").status == 200
             with monkeypatch.context() as patch:
                 patch.setattr(ShardServer, "handle", outdated)

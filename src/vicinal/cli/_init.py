@@ -57,6 +57,7 @@ SWAMPED = 0.95
 """A feature with this share of all variance decides alone who is near."""
 
 _SHOWN = 5
+_ROWS_SHOWN = 20
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 _EVERY_ROW = (
     "without --subject every row is a person: nobody with several rows is protected as one person, "
@@ -125,7 +126,7 @@ class FeatureOptions:
             schema.refuse(others, "labels or subjects")
             options["schema"] = schema.to_dict()
         columns = None if self.columns is None else listed(self.columns)
-        named = public is not None and public.name.endswith((".csv", ".csv.gz", ".parquet"))
+        named = public is not None and not public.is_dir() and public.suffix != ".npz"
         if columns is None and self.features == "columns" and public is not None and named:
             names = datasets.read_table(public).column_names
             columns = [name for name in names if name not in others]
@@ -190,7 +191,7 @@ class ReferenceOptions:
     def rows(self, extractor: stores.StoreExtractor) -> Any:
         """Return raw public rows, or None."""
         if self.public is not None:
-            return read_records(self.public, extractor).features
+            return read_records(self.public, extractor, public=True).features
         if self.reference is None:
             return None
         schema = features.TableSchema.from_dict(extractor.options["schema"])
@@ -387,9 +388,14 @@ def _faults_of_spread(rows: Floats, names: Sequence[str]) -> list[str]:
 def schema(
     public: Annotated[
         Path | None,
-        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv."),
+        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv, .xlsx."),
     ] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
+    delimiter: Annotated[
+        str | None, Option(help="Between a CSV file's fields; default: found in PUBLIC.")
+    ] = None,
+    decimal: Annotated[str | None, Option(help="Its decimal mark; default: found.")] = None,
+    encoding: Annotated[str | None, Option(help="Its encoding; default: found.")] = None,
     check: Annotated[
         Path | None, Option(help="The owner's table: say what of it will not fit.")
     ] = None,
@@ -401,25 +407,65 @@ def schema(
     label: Annotated[
         str | None, Option(help="Column of labels, or several with semicolons: no features.")
     ] = None,
+    classes: Annotated[
+        str | None, Option(help="All class names, as init takes them: labels are checked too.")
+    ] = None,
     subject: Annotated[str | None, Option(help="Column of subject ids: no feature.")] = None,
+    curator: Annotated[
+        bool, Option("--curator", help="List the rows that do not fit: private.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
+    from vicinal._parameters import ClassNames
+
     labels = [] if label is None else label.split(";")
     apart = [*labels, *([] if subject is None else [subject])]
     if (public is None) == (check is None):
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
-    if check is not None:
-        _check(check, schema, reference, apart, json=json)
-    elif public is not None:
-        _draft(public, out, apart)
+    if public is not None:
+        form = datasets.csv_form(public, delimiter, decimal, encoding)
+        drafted, notes = features.draft_schema(datasets.read_table(public, form), apart, form)
+        _write_draft(drafted, notes, out)
+        return
+    assert check is not None  # noqa: S101 (one of the two)
+    if reference is not None and schema is None:
+        raise InvalidInput("The 'reference' option needs --schema.")
+    declared = features.TableSchema((), file=datasets.csv_form(check, delimiter, decimal, encoding))
+    if schema is not None:
+        declared = features.TableSchema.load(schema).usable()
+        declared.refuse(apart, "labels or subjects")
+    numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
+    table = datasets.read_table(check, declared.file, numeric.__contains__)
+    names = None if classes is None else ClassNames().parsed(classes)
+    misfits = features.check_table(
+        table, None if schema is None else declared, labels, subject, names
+    )
+    stops = any(misfit.stops for misfit in misfits)
+    shared = None
+    if reference is not None and not stops:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
+            transform = features.TableFeatures(declared).transform
+            points = datasets.read_table(
+                reference, datasets.csv_form(reference), declared.reads_numbers
+            )
+            shared = datasets.coincidences(transform(table), transform(points))
+    _show_check(check, misfits, shared, curator=curator, json=json)
+    if stops:
+        raise InvalidInput(f"{check} does not fit. Mend what is marked, or edit the schema.")
 
 
-def _draft(public: Path, out: Path | None, apart: list[str]) -> None:
-    drafted, notes = features.draft_schema(datasets.read_table(public), apart)
-    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
+def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | None) -> None:
+    if drafted.file != features.CsvForm():
+        echo(
+            f"Written with {drafted.file}, as records are taken to be; others: --delimiter, "
+            "--decimal, --encoding.",
+            err=True,
+        )
     for note in notes:
         echo(note, err=True)
+    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         echo(text, nl=False)
         return
@@ -431,47 +477,24 @@ def _draft(public: Path, out: Path | None, apart: list[str]) -> None:
     )
 
 
-def _check(
-    data: Path, schema: Path | None, reference: Path | None, apart: list[str], *, json: bool
-) -> None:
-    if reference is not None and schema is None:
-        raise InvalidInput("The 'reference' option needs --schema.")
-    declared = None if schema is None else features.TableSchema.load(schema).usable()
-    if declared is not None:
-        declared.refuse(apart, "labels or subjects")
-    table = datasets.read_table(data)
-    misfits = features.check_table(table, declared, apart)
+def _show_check(data: Path, misfits: list[Any], shared: Any, *, curator: bool, json: bool) -> None:
     stops = any(misfit.stops for misfit in misfits)
-    shared = None
-    if reference is not None and declared is not None and not stops:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
-            transform = features.TableFeatures(declared).transform
-            shared = datasets.coincidences(
-                transform(table), transform(datasets.read_table(reference))
-            )
     if json:
-        result = {
-            "private": True,
-            "fits": not stops,
-            "misfits": [
-                {
-                    "column": m.column,
-                    "what": m.fault,
-                    "rows": m.rows,
-                    "fix": m.fix,
-                    "stops": m.stops,
-                }
-                for m in misfits
-            ],
-            "coincidences": shared and {**asdict(shared), "suspicious": shared.suspicious},
-        }
+        listed = [asdict(m) | {"rows": m.rows and len(m.rows)} for m in misfits]
+        if curator:
+            listed = [each | {"at": m.rows} for each, m in zip(listed, misfits, strict=True)]
+        suspected = shared and {**asdict(shared), "suspicious": shared.suspicious}
+        result = {"private": True, "fits": not stops, "misfits": listed, "coincidences": suspected}
         echo(as_json(result))
-    else:
-        lines = ["For the owner of the table only: counts of rows are private."]
-        lines += [f"{'MEND' if m.stops else 'note'}  {m}" for m in misfits]
-        echo("\n".join(lines) if misfits else f"{data} fits.")
-        if shared is not None:
-            echo(str(shared))
-    if stops:
-        raise InvalidInput(f"{data} does not fit. Mend what is marked, or edit the schema.")
+        return
+    lines = ["For the owner of the table only: counts of rows are private."]
+    for m in misfits:
+        lines.append(f"{'MEND' if m.stops else 'note'}  {m}")
+        if curator and m.rows:
+            more = ", ..." if len(m.rows) > _ROWS_SHOWN else ""
+            lines.append(f"      rows {', '.join(map(str, m.rows[:_ROWS_SHOWN]))}{more}")
+    if curator:
+        lines.append("Row 1 is the first below the header; --json lists all.")
+    echo("\n".join(lines) if misfits else f"{data} fits.")
+    if shared is not None:
+        echo(str(shared))

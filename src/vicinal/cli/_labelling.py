@@ -434,13 +434,13 @@ def transfer(
 
 def class_names(text: str) -> list[int] | list[str]:
     """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
+    from vicinal._parameters import ClassNames
+
     first, dash, last = text.partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         names: list[Any] = list(range(int(first), int(last) + 1))
     else:
-        names = [name.strip() for name in text.split(",")]
-        if all(name.removeprefix("-").isdecimal() for name in names):
-            names = [int(name) for name in names]
+        names = ClassNames().parsed(text)
     if len(names) < 2 or len(set(names)) != len(names) or "" in names:
         raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
     return names

@@ -36,6 +36,9 @@ _ARGUMENT_OF = {
 }
 """Arguments of methods whose option has another name, and that option's name in a command."""
 
+_WORDS = {"y": "records' labels", "classes": "store's classes"}
+"""What else parameters are called that are no options of a command."""
+
 _LOSS = "accept the loss"
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
 
@@ -50,7 +53,7 @@ def with_flags(message: str, command: Any) -> str:
 
     def flag(match: re.Match[str]) -> str:
         flag_name = flags.get(match[1]) or flags.get(option_of.get(match[1], ""))
-        return match[0] if flag_name is None else f"{flag_name} option"
+        return _WORDS.get(match[1], match[0]) if flag_name is None else f"{flag_name} option"
 
     if "accept_loss" in flags:
         message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal import datasets, distributed, targets
+from vicinal import datasets, distributed, features, targets
 from vicinal import store as stores
 from vicinal.errors import InvalidInput
 
@@ -124,10 +124,13 @@ def read_records(
     label: str | None = None,
     subject: str | None = None,
     columns: Sequence[str] = (),
+    *,
+    public: bool = False,
 ) -> datasets.Dataset:
     """Return the records of a file, raw, as the store's extractor takes them.
 
-    `columns` are those of numbers that records carry in place of a label.
+    `columns` are those of numbers that records carry in place of a label. How a `public` CSV file
+    is written is found; how others are, the schema says.
     """
     if path.is_dir():
         return datasets.load_images(path)
@@ -135,9 +138,12 @@ def read_records(
         return datasets.load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
-        options = {"named": True}
+        options = {"schema": features.TableSchema.from_dict(extractor.options["schema"])}
+        options["form"] = options["schema"].file
     elif extractor.kind == "text":
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
+    if public:
+        options["form"] = datasets.csv_form(path)
     with naming(path):
         return datasets.load_table(path, label, subject, targets=columns, **options)
 
@@ -176,7 +182,7 @@ def read_queries(
 ) -> tuple[dict[str, Any], datasets.Dataset]:
     """Return what goes before the answers (a column, or names of images), and the queries."""
     if name is None:
-        dataset = read_records(path, extractor)
+        dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option names a column; images and npz files have none.")
@@ -186,7 +192,7 @@ def read_queries(
     if extractor.kind == "columns" and extractor.columns is None:
         others = [column for column in table.column_names if column != name]
         extractor = replace(extractor, columns=others)
-    dataset = read_records(path, extractor)
+    dataset = read_records(path, extractor, public=True)
     rows: Any = dataset.features
     declared = extractor.options.get("schema", {}).get("columns", {})
     if extractor.kind == "table" and name not in declared:

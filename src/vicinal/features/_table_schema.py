@@ -5,6 +5,7 @@ object with "kind" and what tables.md says the kind takes. Names and values are 
 Unicode's NFC.
 """
 
+import datetime as dt
 import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
+from vicinal.features._csv_form import PLAIN_CSV, CsvForm
 from vicinal.features._table_columns import (
     CategoryColumn,
     DateColumn,
@@ -51,9 +53,9 @@ _NUMBERS: dict[str, type[NumberColumn]] = {
 }
 _COMMON = ("kind", "weight", "missing", "note")
 _OPTIONS = {
-    "number": ("low", "high", "center", "spread", "log"),
-    "whole": ("low", "high", "center", "spread", "log"),
-    "date": ("low", "high", "center", "spread"),
+    "number": ("low", "high", "center", "spread", "log", "limits"),
+    "whole": ("low", "high", "center", "spread", "log", "limits"),
+    "date": ("low", "high", "center", "spread", "form"),
     "levels": ("values", "shares"),
     "category": ("values", "other", "shares"),
     "yes_no": ("shares",),
@@ -74,6 +76,8 @@ class TableSchema:
         Names of columns that are known and left out.
     texts : tuple of str
         Names of columns of free text, of which no features can be made.
+    file : CsvForm
+        How CSV files of records are written.
 
     Examples
     --------
@@ -92,6 +96,7 @@ class TableSchema:
     columns: tuple[TableColumn, ...]
     ignored: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    file: CsvForm = PLAIN_CSV
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,6 +107,14 @@ class TableSchema:
     def feature_names(self) -> tuple[str, ...]:
         """Names of all features, in order."""
         return tuple(name for column in self.columns for name in column.feature_names)
+
+    def reads_numbers(self, name: str) -> bool:
+        """Tell whether a column's cells are numbers, as declared values may be."""
+        return any(
+            column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
+            for column in self.columns
+            if column.name == nfc(name)
+        )
 
     def usable(self) -> Self:
         """Return the schema if features can be made with it.
@@ -135,7 +148,10 @@ class TableSchema:
         columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
-        return {"format": FORMAT, "version": VERSION, "columns": columns}
+        form = self.file
+        written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
+        file = {} if form == PLAIN_CSV else {"file": written}
+        return {"format": FORMAT, "version": VERSION, **file, "columns": columns}
 
     @classmethod
     def from_dict(cls, declared_schema: object) -> Self:
@@ -153,13 +169,11 @@ class TableSchema:
             )
         _checks.file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
-        if not isinstance(declared, Mapping) or set(declared_schema) - {
-            "format",
-            "version",
-            "columns",
-        }:
+        known = {"format", "version", "file", "columns"}
+        if not isinstance(declared, Mapping) or set(declared_schema) - known:
             raise InvalidInput(
-                'A schema must have "format", "version" and "columns", and nothing else.'
+                'A schema must have "format", "version" and "columns", may have "file", and '
+                "nothing else."
             )
         named = {
             nfc(str(name)): _options(str(name), declared_column)
@@ -172,6 +186,7 @@ class TableSchema:
             tuple(column for column in columns.values() if isinstance(column, TableColumn)),
             tuple(name for name, column in columns.items() if column == IGNORED),
             tuple(name for name, column in columns.items() if column == TEXT),
+            CsvForm.from_dict(declared_schema.get("file", {})),
         )
 
     @classmethod
@@ -253,6 +268,9 @@ def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, A
     if "spread" in declared_column:
         fields["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
     fields["log"] = log = _flag(name, "log", declared_column.get("log", False))
+    fields["limits"] = _flag(name, "limits", declared_column.get("limits", False))
+    if "form" in declared_column:
+        fields["form"] = _date_form(name, declared_column["form"])
     low, high = fields.get("low"), fields.get("high")
     if ("center" in fields) != ("spread" in fields):
         raise _wrong(name, 'both "center" and "spread", or neither')
@@ -324,38 +342,40 @@ def _date(name: str, key: str, value: object) -> float:
         raise _wrong(name, f'a date as "{key}", written as "2026-01-31"') from None
 
 
+def _date_form(name: str, form: object) -> str:
+    """Return the form of dates if one that is written so is read back."""
+    for date in (dt.datetime(2026, 1, 31), dt.datetime(1969, 12, 2)):  # noqa: DTZ001 (days)
+        try:
+            written = date.strftime(str(form))
+            if dt.datetime.strptime(written, str(form)) == date:  # noqa: DTZ007
+                continue
+        except ValueError:
+            pass
+        raise _wrong(name, 'a "form" with year, month and day, such as "%d.%m.%Y"')
+    return str(form)
+
+
 # ------------------------------------------------------------------ to JSON
 
 
 def _plain(column: TableColumn) -> dict[str, Any]:
+    """Return a column's options as JSON has them, without those that are as they are anyway."""
+    options = {key: getattr(column, key) for key in _OPTIONS[column.kind]}
     fields: dict[str, Any] = {"kind": column.kind}
-    if isinstance(column, NumberColumn):
-        fields |= _plain_range(column)
-    elif isinstance(column, LevelsColumn | CategoryColumn | YesNoColumn):
-        if column.kind != "yes_no":
-            fields["values"] = list(column.values)
-        if isinstance(column, CategoryColumn):
-            fields["other"] = column.other
-        if column.shares:
-            fields["shares"] = list(column.shares)
+    for key, value in options.items():
+        if key == "other" or not (value is None or value is False or value == ()):
+            fields[key] = list(value) if isinstance(value, tuple) else _written(column, key, value)
     fields["missing"] = column.missing_share or column.missing
-    if column.weight != 1.0:
-        fields["weight"] = column.weight
-    return fields
+    return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
 
 
-def _plain_range(column: NumberColumn) -> dict[str, Any]:
-    keys = ("low", "high", "center")
-    read = {key: getattr(column, key) for key in keys if getattr(column, key) is not None}
+def _written(column: TableColumn, key: str, value: Any) -> Any:
+    if key not in ("low", "high", "center"):
+        return value
     if column.kind == "date":
-        read = {key: date_of(value) for key, value in read.items()}
-    elif column.kind == "whole":
-        read = {k: int(v) if v.is_integer() and abs(v) < 1e15 else v for k, v in read.items()}
-    if column.spread is not None:
-        read["spread"] = column.spread
-    if column.log:
-        read["log"] = True
-    return read
+        return date_of(value)
+    whole = column.kind == "whole" and value.is_integer() and abs(value) < 1e15
+    return int(value) if whole else value
 
 
 # ---------------------------------------------------------------- tables as Arrow columns

@@ -21,8 +21,8 @@ from vicinal.ledger import PRIVATE_FILE, guarded, read_sealed, write_sealed
 from vicinal.mechanisms import fresh_key
 from vicinal.store import checked_name
 
-CURATOR = "curator"
-ROLES = ("analyst", CURATOR)
+ANALYST, CURATOR, MONITOR = "analyst", "curator", "monitor"
+ROLES = (ANALYST, CURATOR, MONITOR)
 _FORMAT = 1
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
@@ -34,7 +34,7 @@ class ApiKey:
 
     id: str  # the part of the key that names it, 16 hexadecimal digits; no secret
     name: str  # whose quota it uses; an analyst may have several keys
-    role: str  # curators also add records and erase subjects
+    role: str  # analysts ask, monitors read metrics, curators do both, add records and erase
     audience: str  # whose budgets it spends
     digest: str  # SHA-256 of the whole key, in hexadecimal digits
     created: str  # UTC
