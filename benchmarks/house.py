@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 5200,
-    "ledger": 3140,
+    "ledger": 3160,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_820,
-    "code of src": 35_050,
-    "lines of tests": 39_000,
+    "lines of src": 55_900,
+    "code of src": 35_100,
+    "lines of tests": 39_150,
     "lines of experiments and benchmarks": 9_500,
     "words of pages": 45_000,
     "words of decisions": 30_000,
