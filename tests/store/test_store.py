@@ -281,7 +281,9 @@ def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
         assert store.audiences == ("default",)
         given = {"n_records": 300, **tools.PLAN, **weak}
         store.open_audience("other", accept_weak_plan=True, **given)
-        store.open_audience("edge", n_records=300, **{**tools.PLAN, "epsilon": 20, "delta": 1 / 300})
+        store.open_audience(
+            "edge", n_records=300, **{**tools.PLAN, "epsilon": 20, "delta": 1 / 300}
+        )
 
 
 @pytest.mark.filterwarnings("error")
