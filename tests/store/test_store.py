@@ -21,7 +21,6 @@ from vicinal.errors import (
     VicinalError,
 )
 from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
-from vicinal.planning import _engine_factory as factory
 from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
 
@@ -243,6 +242,7 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     assert store.predict(points(5, 78)[0]).left == 0
 
 
+ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
 FAILING = {
     "cells": {"index": {"kind": "centroids", "cells": 50}},
     "noise": {"noise_multiplier": 1e-3, "n_neighbors": None},
@@ -254,7 +254,7 @@ FAILING = {
 def test_what_is_refused_is_refused_before_a_size_is_drawn(tmp_path, monkeypatch, case):
     """Else a fresh noisy size could be had as often as anybody likes, and nobody would pay."""
     drawn = []
-    monkeypatch.setattr(factory, "_estimated_size", lambda *_: drawn.append(1))
+    monkeypatch.setattr(ESTIMATED, lambda *_: drawn.append(1))
     given = {name: each for name, each in FAILING[case].items() if each is not None}
     left_out = dict.fromkeys(FAILING[case]) | {"n_records": None}
     plan = {name: each for name, each in tools.PLAN.items() if name not in left_out}
