@@ -33,7 +33,7 @@ ROOMS = {
     "reports": 1850,
     "audit": 2470,
     "distributed": 3530,
-    "store": 5200,
+    "store": 5230,
     "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2120,
@@ -63,9 +63,9 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 55_890,
-    "code of src": 35_100,
-    "lines of tests": 39_060,
+    "lines of src": 55_940,
+    "code of src": 35_140,
+    "lines of tests": 39_160,
 }
 """What is still larger than it should be, and what it should be."""
 
