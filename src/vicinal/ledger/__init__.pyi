@@ -55,6 +55,7 @@ from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
+from vicinal.ledger._rollback_guard import check_witness_place as check_witness_place
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
 from vicinal.ledger._sqlite import SQLiteDatabase as SQLiteDatabase
 from vicinal.ledger._subject_pages import write_all as write_all

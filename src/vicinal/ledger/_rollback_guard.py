@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from vicinal import _checks
-from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
+from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger._database import NO_HEAD
 from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
@@ -132,6 +132,24 @@ def name_digest(audience: str) -> bytes:
     return hashlib.sha256(audience.encode()).digest()
 
 
+def check_witness_place(path: Path) -> None:
+    """Raise InvalidInput if a new witness at `path` would replace anything that is none.
+
+    Whoever made a store's folder can name any file of this user as its witness.
+    """
+    for one in (path, path.with_name(path.name + ".new")):
+        with guarded(one):
+            begins = None if one.exists() or one.is_symlink() else b""
+            if one.is_file() and not one.is_symlink():
+                with one.open("rb") as file:
+                    begins = file.read(len(_NAME))
+        if begins not in (_NAME, b""):
+            raise InvalidInput(
+                f"{one} is no witness, so it is not replaced. Move it away if the store is yours, "
+                "and leave the store closed if a stranger made it."
+            )
+
+
 class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
@@ -158,6 +176,7 @@ class RollbackGuard:
     @classmethod
     def create(cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD) -> Self:
         """Make the file, or make it anew, with a new epoch, and return it open."""
+        check_witness_place(path)
         guard = cls.__new__(cls)
         guard._path, fresh = path, path.with_name(path.name + ".new")
         guard.state = WitnessState(identity, fresh_key(_EPOCH), clock, head)

@@ -9,6 +9,7 @@ from vicinal.ledger import (
     Database,
     RollbackGuard,
     SQLiteDatabase,
+    check_witness_place,
     choose_server,
     default_witness_path,
     guarded,
@@ -17,17 +18,19 @@ from vicinal.ledger import (
 from vicinal.store._folder import (
     KEY,
     LEDGER,
+    RECORDS,
     SQLITE,
     Folder,
     check_new,
     copy_file,
     private_folder,
     read_config,
+    refuse_links,
     write_config,
 )
 from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._record_files import RECORD_NAMES
 
-_RECORDS = "records"
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 
 
@@ -66,6 +69,7 @@ def unpack(
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
+    refuse_links(backup)
     if ledger not in (None, SQLITE):
         choose_server(ledger)
     if not config["backup"]:
@@ -73,7 +77,8 @@ def unpack(
     place = default_witness_path(path) if witness is None else witness.absolute()
     if not accept_loss:
         _check_last(backup, config["id"], place)
-    elif place.is_file():
+    check_witness_place(place)
+    if accept_loss and place.is_file():
         with suppress(DamagedWitness):  # refused while the store that the backup is of is open
             RollbackGuard(place, bytes.fromhex(config["id"])).close()
     _make(path)
@@ -134,15 +139,15 @@ def _move_ledger(folder: Folder) -> None:
 def _make(path: Path) -> None:
     check_new(path)
     private_folder(path)
-    private_folder(path / _RECORDS)
+    private_folder(path / RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
     """Copy everything but ledger, lock and configuration."""
     names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
-    records = [f"{_RECORDS}/{path.name}" for path in sorted((source / _RECORDS).iterdir())]
+    records = [f"{RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):
         copy_file(source / name, target / name)
     with guarded(target):
-        sync_folder(target / _RECORDS)
+        sync_folder(target / RECORDS)
         sync_folder(target)

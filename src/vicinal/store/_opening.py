@@ -23,7 +23,7 @@ from vicinal.ledger import (
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
 from vicinal.store import _erasure
-from vicinal.store._folder import KEY, Folder
+from vicinal.store._folder import KEY, Folder, refuse_links
 from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
 from vicinal.store._store_schema import StoreSchema, index_of
 
@@ -166,6 +166,7 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
     database = folder.database(create=create)
