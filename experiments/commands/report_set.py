@@ -17,6 +17,9 @@ CELLS = Path("docs/reference/report-set.csv")
 def report_set(
     group: Annotated[str, typer.Option(help="report, tuning or known.")] = "report",
     run: Annotated[bool, typer.Option("--run", help="Measure the cells that are missing.")] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Drop the cells of these methods first.")
+    ] = False,
     runs: Runs = 2,
     method: Annotated[list[str] | None, typer.Option(help="One to measure; repeat.")] = None,
     records: Annotated[str, typer.Option(help="Private records at most, by commas.")] = (
@@ -45,7 +48,7 @@ def report_set(
         for name in (missing := absent(methods)):
             typer.echo(f"Left out: {name}, whose package cannot be imported here.", err=True)
         methods = tuple(name for name in methods if name not in missing)
-        Run(group, methods, runs, public, sizes, epsilons).measure(cells)
+        Run(group, methods, runs, public, sizes, epsilons).measure(cells, anew=anew)
     text = as_text(read(cells), group, public)
     if page is not None:
         above = page.read_text(encoding="utf-8").partition(MARK)[0]

@@ -1,7 +1,7 @@
 """Who answers the queries of a split: the default, its rivals, and models without privacy.
 
-Rivals get what makes them strong: the schema's features, standardised by public rows, of which the
-longest has length 1 (longer private rows are cut to it), and settings chosen on the tuning set.
+Rivals get what makes them strong: the schema's features, standardised by public rows; lengths above
+these rows' median cut to it where there must be a bound; and settings chosen on the tuning set.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Plan:
         return self.split.answers[self.split.private]
 
     def standardised(self) -> tuple[Matrix, Matrix, float]:
-        """Return private and query rows standardised by public rows, and the longest of these."""
+        """Return private and query rows standardised by public rows, and their median length."""
         private, public, queries = self.split.columns()
         center, spread = public.mean(axis=0), public.std(axis=0)
         spread = np.where(spread > 0, spread, 1)
         private, public, queries = ((rows - center) / spread for rows in (private, public, queries))
-        return private, queries, float(np.linalg.norm(public, axis=1).max())
+        return private, queries, float(np.median(np.linalg.norm(public, axis=1)))
 
     def scaled(self) -> tuple[Matrix, Matrix]:
         """Return private and query rows as rivals need them that take lengths of 1 at most."""
-        private, queries, longest = self.standardised()
-        return _cut(private / longest), _cut(queries / longest)
+        private, queries, length = self.standardised()
+        return _cut(private / length), _cut(queries / length)
 
 
 def _cut(rows: Matrix) -> Matrix:
@@ -176,7 +176,8 @@ def dp_ebm(plan: Plan) -> Scores | None:
     model = privacy.DPExplainableBoostingRegressor(
         **common, privacy_target_min=low, privacy_target_max=high
     )
-    return np.asarray(model.fit(rows, np.clip(plan.targets, low, high)).predict(asked))
+    model.fit(rows, np.clip(plan.targets, low, high))
+    return np.asarray(np.clip(model.predict(asked), low, high))
 
 
 _OBJECTIVE = "diffprivlib.models"
@@ -203,16 +204,16 @@ def trees(plan: Plan) -> Scores:
 
 def linear(plan: Plan) -> Scores:
     """Return what a linear model answers without privacy."""
-    rows, asked = plan.scaled()
+    rows, asked, _ = plan.standardised()
     if plan.split.n_classes:
-        model = LogisticRegression(C=100.0, max_iter=1000).fit(rows, plan.targets)
+        model = LogisticRegression(max_iter=1000).fit(rows, plan.targets)
         return _all_classes(model, asked, plan.split.n_classes)
-    return np.asarray(Ridge(1e-3).fit(rows, plan.targets).predict(asked))
+    return np.asarray(Ridge().fit(rows, plan.targets).predict(asked))
 
 
 def _all_classes(model: Any, rows: Matrix, n_classes: int) -> Scores:
     found = np.zeros((len(rows), n_classes))
-    found[:, model.classes_] = model.predict_proba(rows)
+    found[:, model.classes_] = np.nan_to_num(model.predict_proba(rows))
     return found
 
 

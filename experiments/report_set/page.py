@@ -82,6 +82,19 @@ def read(path: Path) -> list[Cell]:
     return [Cell(*(kind(value) for kind, value in zip(kinds, row, strict=True))) for row in rows]
 
 
+def write(path: Path, cells: Iterable[Cell]) -> None:
+    """Write cells into a file, in an order that does not hang on who was measured when."""
+    with path.open("w", encoding="utf-8", newline="") as lines:
+        rows = csv.writer(lines, lineterminator="\n")
+        rows.writerow(field.name for field in fields(Cell))
+        rows.writerows(map(_row, sorted(cells, key=astuple)))
+
+
+def _row(cell: Cell) -> list[object]:
+    *place, score, accuracy = astuple(cell)
+    return [*place, f"{score:.4f}", f"{accuracy:.4f}"]
+
+
 @dataclass(frozen=True)
 class Run:
     """What is measured: methods by name, splits, and the plans of each."""
@@ -93,18 +106,23 @@ class Run:
     records: tuple[int, ...]
     epsilons: tuple[float, ...]
 
-    def measure(self, path: Path) -> None:
-        """Measure the cells that the file lacks, and add each to it at once."""
-        known = {(cell.place, cell.method, cell.run) for cell in read(path)}
-        asked = product(range(self.runs), self.records, questions(self.group), self.methods)
+    def measure(self, path: Path, *, anew: bool = False) -> None:
+        """Measure the cells that the file lacks, and add each to it at once.
+
+        `anew`: the group's cells of these methods are dropped first.
+        """
+        asked, cells = questions(self.group), read(path)
+        if anew:
+            names = {one.name for one in asked}
+            cells = [c for c in cells if c.table not in names or c.method not in self.methods]
+        write(path, cells)
+        known = {(cell.place, cell.method, cell.run) for cell in cells}
         with path.open("a", encoding="utf-8", newline="") as lines:
-            if lines.tell() == 0:
-                csv.writer(lines, lineterminator="\n").writerow(f.name for f in fields(Cell))
-            for run, records, question, method in asked:
-                for cell in self._cells(run, records, question, method, known):
-                    shown = [f"{v:.4f}" if i > 6 else v for i, v in enumerate(astuple(cell))]
-                    csv.writer(lines, lineterminator="\n").writerow(shown)
+            for one in product(range(self.runs), self.records, asked, self.methods):
+                for cell in self._cells(*one, known):
+                    csv.writer(lines, lineterminator="\n").writerow(_row(cell))
                     lines.flush()
+        write(path, read(path))
 
     def _cells(
         self, run: int, records: int, question: Question, method: str,
@@ -160,48 +178,48 @@ def as_text(cells: Iterable[Cell], group: str, public: int) -> str:
 
 
 def _means(cells: Iterable[Cell]) -> Means:
-    """Return mean scores over splits; those without privacy stand beside each epsilon."""
-    scores: dict[Place, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Return mean scores over the splits that the default was measured on, or over all.
+
+    Those without privacy stand beside each epsilon.
+    """
+    scores: dict[Place, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for cell in cells:
-        scores[cell.place][cell.method].append(cell.score)
-    means = {
-        place: {method: float(np.mean(values)) for method, values in methods.items()}
-        for place, methods in scores.items()
-    }
-    return {
-        place: methods | means.get(place._replace(epsilon=0.0), {})
-        for place, methods in sorted(means.items())
-        if place.epsilon
-    }
+        scores[cell.place][cell.method][cell.run] = cell.score
+    means: Means = {}
+    for place, private in sorted(scores.items()):
+        if place.epsilon:
+            methods = {**private, **scores.get(place._replace(epsilon=0.0), {})}
+            kept = {name: _on(runs, methods.get(OURS, runs)) for name, runs in methods.items()}
+            means[place] = {name: float(np.mean(values)) for name, values in kept.items() if values}
+    return means
 
 
-def _best(methods: dict[str, float]) -> tuple[float, str]:
-    return max((methods[name], name) for name in RIVALS if name in methods)
+def _on(scores: dict[int, float], runs: Iterable[int]) -> list[float]:
+    return [scores[run] for run in runs if run in scores]
 
 
 def _behind(means: Means) -> str:
-    """Return the tables on which the default is behind the best private rival, worst first."""
-    leads: dict[str, list[tuple[float, Place]]] = defaultdict(list)
+    """Return how the default stands beside the rival that is best on each table, worst first."""
+    leads: dict[str, dict[str, dict[Place, float]]] = defaultdict(lambda: defaultdict(dict))
     for place, methods in means.items():
-        if OURS in methods and RIVALS.keys() & methods.keys():
-            leads[place.table].append((methods[OURS] - _best(methods)[0], place))
+        for rival in RIVALS.keys() & methods.keys() if OURS in methods else ():
+            leads[place.table][rival][place] = methods[OURS] - methods[rival]
     if not leads:
         return "The default is not measured yet."
-    plans = [lead for those in leads.values() for lead, _ in those]
-    lost = sum(lead < -MARGIN for lead in plans)
-    rows = []
-    for table, those in sorted(
-        leads.items(), key=lambda one: np.mean([lead for lead, _ in one[1]])
-    ):
-        behind, (worst, place) = sum(lead < -MARGIN for lead, _ in those), min(those)
-        if worst < -MARGIN:
-            mean = np.mean([lead for lead, _ in those])
-            rival, name = _best(means[place])
-            figures = (f"{mean:+.3f}", f"{behind} of {len(those)}", f"{means[place][OURS]:.3f}")
-            rows.append((table, *figures[:2], *_plan(place), figures[2], f"{rival:.3f}, {name}"))
-    heads = ("table", "mean lead", "plans behind", *_WORST, OURS, "best private rival")
-    told = f"More than {MARGIN} behind the best private rival in {lost} of {len(plans)} plans."
-    return f"{told}\n\n{_markdown(heads, rows)}"
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for table, rivals in leads.items():
+        lead, rival = min((float(np.mean([*of.values()])), name) for name, of in rivals.items())
+        of = rivals[rival]
+        worst = min(of, key=of.__getitem__)
+        behind = f"{sum(one < -MARGIN for one in of.values())} of {len(of)}"
+        pair = (f"{means[worst][name]:.3f}" for name in (OURS, rival))
+        rows.append((lead, (table, rival, f"{lead:+.3f}", behind, *_plan(worst), *pair)))
+    lost = sum(lead < -MARGIN for lead, _ in rows)
+    heads = ("table", "closest rival", "mean lead", "plans behind", *_WORST, OURS, "rival")
+    told = (
+        f"In the mean over plans more than {MARGIN} behind a rival on {lost} of {len(rows)} tables."
+    )
+    return f"{told}\n\n{_markdown(heads, [row for _, row in sorted(rows)])}"
 
 
 _WORST = ("the worst: records", "T", "epsilon")
@@ -214,8 +232,8 @@ def _plan(place: Place) -> tuple[str, str, str]:
 def _by_plan(means: Means) -> str:
     """Return means over all tables on which everybody was measured, by plan, at most queries.
 
-    Of the gap between each table's best private rival and the best without privacy, "closed" is
-    our share. DP-EBM takes two classes only, so that others stand apart.
+    Of the gap between the best private rival and each table's best without privacy, "closed" is our
+    share. DP-EBM takes two classes only, so that others stand apart.
     """
     by_plan: dict[tuple[bool, int, float], list[dict[str, float]]] = defaultdict(list)
     names = [name for name in METHODS if any(name in methods for methods in means.values())]
@@ -228,10 +246,10 @@ def _by_plan(means: Means) -> str:
         there = [name if name in those[0] else "" for name in names]
         shown = [f"{np.mean([one[m] for one in those]):.3f}" if m else "" for m in there]
         if closed:
-            won = sum(one[OURS] - _best(one)[0] for one in those)
-            gap = sum(max(one[name] for name in FREE) - _best(one)[0] for one in those)
-            shown.append(f"{won / gap:.0%}")
-        tables = f"{len(those)}{' of several classes' * several}"
+            rival = max(np.mean([one[name] for one in those]) for name in there if name in RIVALS)
+            most = np.mean([max(one[name] for name in FREE) for one in those])
+            shown.append(f"{(np.mean([one[OURS] for one in those]) - rival) / (most - rival):.0%}")
+        tables = f"{len(those)}{f' without {EBM_NAME}' * several}"
         rows.append((f"{records:,}", f"{epsilon:g}", tables, *shown))
     return _markdown(("records", "epsilon", "tables", *names, *closed), rows)
 

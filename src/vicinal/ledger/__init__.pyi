@@ -20,7 +20,6 @@ from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
 from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
-from vicinal.ledger._database import NO_HEAD as NO_HEAD
 from vicinal.ledger._database import ChainLink as ChainLink
 from vicinal.ledger._database import Database as Database
 from vicinal.ledger._database import chain_faults as chain_faults
@@ -55,6 +54,7 @@ from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
+from vicinal.ledger._rollback_guard import check_witness_place as check_witness_place
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
 from vicinal.ledger._sqlite import SQLiteDatabase as SQLiteDatabase
 from vicinal.ledger._subject_pages import write_all as write_all

@@ -23,7 +23,7 @@ from vicinal.ledger import (
 )
 from vicinal.mechanisms import fresh_key
 
-LEDGER = "ledger.db"
+LEDGER, RECORDS = "ledger.db", "records"
 KEY = "key"
 CONFIG = "store.json"
 FORMAT = 1
@@ -107,7 +107,10 @@ class Folder:
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is something at `path` already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+        raise InvalidInput(
+            f"{path} must be a new folder, or an empty one. If a command was broken off there, it "
+            "holds no store.json and no cluster.json: then delete it."
+        )
 
 
 def private_folder(path: Path) -> None:
@@ -115,6 +118,21 @@ def private_folder(path: Path) -> None:
     with guarded(path):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         path.chmod(PRIVATE_FOLDER)
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise InvalidInput if anything in the folder of a store is a link, or no plain file.
+
+    Whoever made the folder could have a file of this user read, copied, cut or written that way.
+    """
+    for place in (folder, folder / RECORDS):
+        with guarded(place):
+            for one in place.iterdir() if place.is_dir() else ():
+                if one.is_symlink() or not (one.is_file() or one.is_dir()):
+                    raise InvalidInput(
+                        f"{one} is a link, or no plain file. All that a store has lies in its "
+                        "folder. If the store is yours, put the file itself there."
+                    )
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -138,7 +156,8 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file of a store, durably."""
-    with guarded(source), guarded(target), source.open("rb") as old:
+    plain = os.O_RDONLY | os.O_NOFOLLOW
+    with guarded(source), guarded(target), os.fdopen(os.open(source, plain), "rb") as old:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as new:
             while chunk := old.read(1 << 24):

@@ -26,11 +26,12 @@ from vicinal.store._audience_state import (
     refresh_model,
     refreshes_left,
     start_index,
+    warned_after,
 )
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder
-from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._opening import OpenStore, create_store, open_folder
 from vicinal.store._record_files import StagingEndedError, note_files
 from vicinal.store._records import (
     ATTEMPTS,
@@ -107,6 +108,7 @@ class Store(BaseStore):
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
         index: str | Mapping[str, Any] = "exact",
+        accept_weak_plan: bool = False,
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -132,13 +134,16 @@ class Store(BaseStore):
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
+        accept_weak_plan
+            Take a plan that protects next to nobody: epsilon above 20, or delta above 1/n for the
+            declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on.
 
         Raises
         ------
-        InvalidInput
+        InvalidInput, PrivacyRefused
             Before anything is written.
         """
         shared = {
@@ -150,14 +155,19 @@ class Store(BaseStore):
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)
         own = {name: plan[name] for name in plan if name not in schema.target.own}
-        written = new_plan(schema, own)
+        written = new_plan(schema, own, accept_weak=accept_weak_plan)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:
-            return cls._filled(folder, schema, records, written)
+            with warned_after():
+                store = cls._filled(folder, schema, records, written)
+        except Warning:  # of a store that is made, where warnings are errors: it can be opened
+            store.close()
+            raise
         except BaseException:
             folder.discard()
             raise
+        return store
 
     @classmethod
     def _filled(
@@ -178,7 +188,7 @@ class Store(BaseStore):
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, accept_loss: bool = False) -> Self:
+    def open(cls, path: str | Path, *, accept_loss: bool = False, reading: bool = False) -> Self:
         """Open a store that is there, after finishing what a crash has left undone.
 
         Parameters
@@ -188,17 +198,19 @@ class Store(BaseStore):
         accept_loss
             Go on although it is not known what was charged: every budget is spent, for good, and
             newcomers get none from the audiences that there are.
+        reading
+            Finish nothing: refuse a store in which an erasure or an accepted loss was broken off.
 
         Raises
         ------
         InvalidInput
             If there is no store.
         PrivacyRefused
-            If another process has it open; if it is a backup or an old copy.
+            If another process has it open; if it is a backup or an old copy, or was split.
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_store(Path(path), accept_loss=accept_loss)
+        parts = open_folder(Folder.read(Path(path)), accept_loss=accept_loss, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -222,11 +234,9 @@ class Store(BaseStore):
         more than noise for the old audiences; those erased since the backup are erased again.
         """
         place = None if witness is None else Path(witness)
-        _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
-        store = cls.open(path, accept_loss=accept_loss)
-        with store._exclusive():
-            store._parts.supersede()
-        return store
+        from_backup = Path(backup), Path(path), ledger, place
+        _backups.unpack(*from_backup, accept_loss=accept_loss).save()
+        return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
         with self._lock:
@@ -371,8 +381,9 @@ class Store(BaseStore):
     # ------------------------------------------------------------ inside
 
     def _open_audience(self, name: str, written: str) -> None:
-        self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
-        self._changed()
+        with warned_after():
+            self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
+            self._changed()
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         return verify(self._parts, erased, rows)
