@@ -28,16 +28,16 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3620,
+    "cli": 3630,
     "serving": 2250,
     "reports": 1850,
     "audit": 2470,
     "distributed": 3530,
-    "store": 5200,
+    "store": 5230,
     "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2120,
-    "planning": 1930,
+    "planning": 1970,
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
@@ -63,9 +63,9 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 52_000,
-    "code of src": 32_000,
-    "lines of tests": 38_000,
+    "lines of src": 55_940,
+    "code of src": 35_140,
+    "lines of tests": 39_160,
 }
 """What is still larger than it should be, and what it should be."""
 

@@ -92,6 +92,10 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     ]  # fmt: skip
     assert "nobody with several rows is protected as one person" in line
     assert "nobody can be erased by id" in line
+    for weak in (["--epsilon", "21"], ["--delta", "0.026"]):
+        refused = run("init", tmp_path / "weak", *made, *weak, code=3)
+        assert "set the --yes option" in refused
+    run("init", tmp_path / "weak", *made, *weak, "--yes")
     assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
     told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
     assert "every row is a person" in told

@@ -242,6 +242,63 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     assert store.predict(points(5, 78)[0]).left == 0
 
 
+ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
+FAILING = {
+    "cells": {"index": {"kind": "centroids", "cells": 50}},
+    "noise": {"noise_multiplier": 1e-3, "n_neighbors": None},
+    "delta": {"delta": 1e-30},
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_what_is_refused_is_refused_before_a_size_is_drawn(tmp_path, monkeypatch, case):
+    """Else a fresh noisy size could be had as often as anybody likes, and nobody would pay."""
+    drawn = []
+    monkeypatch.setattr(ESTIMATED, lambda *_: drawn.append(1))
+    given = {name: each for name, each in FAILING[case].items() if each is not None}
+    left_out = dict.fromkeys(FAILING[case]) | {"n_records": None}
+    plan = {name: each for name, each in tools.PLAN.items() if name not in left_out}
+    with pytest.raises(InvalidInput):
+        Store.init(tmp_path / "s", X, Y, PEOPLE, classes=range(3), public=R, **plan, **given)
+    assert not drawn
+    assert not (tmp_path / "s").exists()
+    with make(tmp_path / "store") as store:
+        with pytest.raises(InvalidInput):
+            store.open_audience("other", **{**plan, **given})
+        assert not drawn
+        if case != "cells":  # nothing was begun
+            assert store.predict(Q[:1]).charged == 1
+
+
+@pytest.mark.parametrize("weak", [{"epsilon": 20.1}, {"delta": 0.0034}])
+def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
+    with pytest.raises(PrivacyRefused, match="set the 'accept_weak_plan' parameter"):
+        make(tmp_path / "store", **weak)
+    make(tmp_path / "void", simulation_seed=1, **weak).close()
+    with make(tmp_path / "store", accept_weak_plan=True, **weak) as store:
+        with pytest.raises(PrivacyRefused, match="accept_weak_plan"):
+            store.open_audience("other", n_records=300, **{**tools.PLAN, **weak})
+        assert store.audiences == ("default",)
+        given = {"n_records": 300, **tools.PLAN, **weak}
+        store.open_audience("other", accept_weak_plan=True, **given)
+        store.open_audience(
+            "edge", n_records=300, **{**tools.PLAN, "epsilon": 20, "delta": 1 / 300}
+        )
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_that_tell_a_size_come_after_it_is_paid_for(tmp_path):
+    few = {"classes": range(3), "public": R[:3], **tools.PLAN, "n_neighbors": 2}
+    with pytest.raises(UserWarning, match="too small to tell a radius"):
+        Store.init(tmp_path / "store", X, Y, PEOPLE, **few)
+    with Store.open(tmp_path / "store") as store:
+        assert units(store, "person-3") < UNITS
+        with pytest.raises(UserWarning, match="too small to tell a radius"):
+            store.open_audience("other", **tools.PLAN | {"n_neighbors": 2})
+        assert units(store, "person-3", "other") < UNITS
+        assert store.verify()
+
+
 def test_names_have_one_form_and_no_twins(store):
     composed, parts = "Zo\u00eb", "Zo\u0065\u0308"
     store.allow(parts, 2)

@@ -39,6 +39,9 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray, FloatMatrix, Floats
 
+AcceptWeakPlan = Annotated[
+    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
+]
 FROM_SCHEMA = "from-schema"
 
 MAPPED = 100
@@ -212,6 +215,7 @@ def init(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    yes: AcceptWeakPlan = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
     reference_options.check(data, feature_options.features)
@@ -244,7 +248,7 @@ def init(
         with naming(data):
             opened = stores.Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, **plan,
+                extractor=extractor, ledger=ledger, witness=witness, accept_weak_plan=yes, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()
@@ -263,10 +267,11 @@ def audience(
     store: StorePath,
     name: Annotated[str, Argument(help="What to call it.")],
     accept_loss: AcceptLoss = False,
+    yes: AcceptWeakPlan = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
-        opened.open_audience(name, **plan_given(ctx))
+        opened.open_audience(name, accept_weak_plan=yes, **plan_given(ctx))
         echo(str(opened.guarantee(name)))
 
 

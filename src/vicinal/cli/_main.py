@@ -28,7 +28,12 @@ BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 """How every program and every group of commands shows itself."""
 
-_ARGUMENT_OF = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
+_ARGUMENT_OF = {
+    "accept_weak_plan": "yes",
+    "deadline": "shard_s",
+    "labels": "label",
+    "subjects": "subject",
+}
 """Arguments of methods whose option has another name, and that option's name in a command."""
 
 _WORDS = {"y": "records' labels", "classes": "store's classes"}

@@ -5,6 +5,7 @@ from vicinal.planning._engine_factory import PlannedEngine as PlannedEngine
 from vicinal.planning._engine_factory import engine_on as engine_on
 from vicinal.planning._engine_factory import kernel_for as kernel_for
 from vicinal.planning._engine_factory import plan_engine as plan_engine
+from vicinal.planning._engine_factory import rehearse as rehearse
 from vicinal.planning._engine_factory import settled_model as settled_model
 from vicinal.planning._engine_factory import slack_meter as slack_meter
 from vicinal.planning._guarantees import Plan as Plan
@@ -12,6 +13,7 @@ from vicinal.planning._guarantees import affordable_noise as affordable_noise
 from vicinal.planning._guarantees import guarantee_of as guarantee_of
 from vicinal.planning._guarantees import ind_knn_guarantee as ind_knn_guarantee
 from vicinal.planning._guarantees import priced as priced
+from vicinal.planning._guarantees import refuse_weak as refuse_weak
 from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed
 from vicinal.planning._parameter_tables import CENTROIDS as CENTROIDS

@@ -8,6 +8,7 @@ from typing import Any
 
 from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate
 from vicinal.accounting import Plan as CheckedPlan
+from vicinal.errors import PrivacyRefused
 from vicinal.planning._plan import IndKNNPlan
 
 _METHODS = {
@@ -104,6 +105,27 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         holds=not void,
         public_records=settings.interactions == 0,
     )
+
+
+WEAKEST = 20.0
+"""The largest epsilon that is planned for without being asked about: a factor of 5e8."""
+
+
+def refuse_weak(plan: IndKNNPlan) -> None:
+    """Raise PrivacyRefused for a plan that protects next to nobody."""
+    fault, size = "", plan.n_records
+    if plan.epsilon > WEAKEST:
+        fault = (
+            f"'epsilon' {plan.epsilon:g} lets what is believed of a person change by a factor of "
+            f"e^{plan.epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
+        )
+    elif size is not None and plan.delta > 1 / size:
+        fault = (
+            f"'delta' {plan.delta:g} is above 1/n for the {size} records declared: publishing one "
+            "record chosen at random would keep it."
+        )
+    if fault and plan.simulation_seed is None and plan.interactions:
+        raise PrivacyRefused(f"{fault} If it is meant, set the 'accept_weak_plan' parameter.")
 
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"

@@ -3,12 +3,15 @@
 import copy
 import dataclasses
 import json
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
 from vicinal.accounting import Guarantee
@@ -34,6 +37,8 @@ from vicinal.planning import (
     PlannedEngine,
     engine_on,
     ind_knn_guarantee,
+    refuse_weak,
+    rehearse,
     slack_meter,
 )
 from vicinal.store._opening import OpenStore
@@ -284,10 +289,11 @@ class AudienceState:
         }
 
 
-def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
+def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bool) -> str:
     """Return the plan of a new audience as JSON, checked.
 
-    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own.
+    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
+    PrivacyRefused, unless `accept_weak`, if it protects next to nobody.
     """
     for name in (*_SHARED, *schema.target.own):
         if name in parameters:
@@ -298,6 +304,8 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
+    if not _checks.boolean("accept_weak_plan", accept_weak):
+        refuse_weak(settings)
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.
@@ -411,8 +419,10 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     """Give every subject a budget for a new audience, plan for it, and return its state.
 
     What planning costs (the estimate of the size, the training of a private model) is charged in
-    the same transaction; a model becomes durable with what it cost.
+    the same transaction; a model becomes durable with what it cost. What can be refused is, before.
     """
+    schema = parts.schema
+    rehearse(_settings(schema, json.loads(plan)["asked"]), schema.n_features, schema.public)
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan)
         audience.plan = settled_plan(parts, audience)
@@ -425,6 +435,15 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience.write(parts.database)
     # Opened again, with everything pinned: that is what every later opening finds.
     return open_audience_state(*args)[0]
+
+
+@contextmanager
+def warned_after() -> Iterator[None]:
+    """Give warnings once the body is through: what they tell was released, and is paid for."""
+    with warnings.catch_warnings(record=True, action="always") as held:
+        yield
+    for each in held:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def refreshes_left(state: AudienceState) -> int:

@@ -366,7 +366,7 @@ class BaseStore(ABC):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were. Private."""
 
-    def open_audience(self, name: str, **plan: Any) -> None:
+    def open_audience(self, name: str, *, accept_weak_plan: bool = False, **plan: Any) -> None:
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
@@ -377,13 +377,15 @@ class BaseStore(ABC):
         ----------
         name
             What it is called.
+        accept_weak_plan
+            As of :meth:`Store.init`.
         **plan
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
         if (name := checked_name("name", name)) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
-        written = new_plan(self.schema, self._completed(plan))
+        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
         self._parts.ledger.check_name(name)
         with self._exclusive():
             self._open_audience(name, written)

@@ -26,6 +26,7 @@ from vicinal.store._audience_state import (
     refresh_model,
     refreshes_left,
     start_index,
+    warned_after,
 )
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
@@ -107,6 +108,7 @@ class Store(BaseStore):
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
         index: str | Mapping[str, Any] = "exact",
+        accept_weak_plan: bool = False,
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -132,13 +134,16 @@ class Store(BaseStore):
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
+        accept_weak_plan
+            Take a plan that protects next to nobody: epsilon above 20, or delta above 1/n for the
+            declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on.
 
         Raises
         ------
-        InvalidInput
+        InvalidInput, PrivacyRefused
             Before anything is written.
         """
         shared = {
@@ -150,14 +155,19 @@ class Store(BaseStore):
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)
         own = {name: plan[name] for name in plan if name not in schema.target.own}
-        written = new_plan(schema, own)
+        written = new_plan(schema, own, accept_weak=accept_weak_plan)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
         try:
-            return cls._filled(folder, schema, records, written)
+            with warned_after():
+                store = cls._filled(folder, schema, records, written)
+        except Warning:  # of a store that is made, where warnings are errors: it can be opened
+            store.close()
+            raise
         except BaseException:
             folder.discard()
             raise
+        return store
 
     @classmethod
     def _filled(
@@ -371,8 +381,9 @@ class Store(BaseStore):
     # ------------------------------------------------------------ inside
 
     def _open_audience(self, name: str, written: str) -> None:
-        self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
-        self._changed()
+        with warned_after():
+            self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
+            self._changed()
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         return verify(self._parts, erased, rows)

@@ -32,6 +32,7 @@ from vicinal.neighbours import (
     PublicCentroids,
     Radius,
     Reference,
+    cell_count,
     learn_cells,
 )
 from vicinal.planning import CENTROIDS, IndKNNPlan, first_index, kernel_for, options_of
@@ -446,6 +447,8 @@ def new_schema(
         vectors = checked_features(estimator_for(target), vectors, reset=True)
     reference = None if public is None else checked_reference(public, vectors)
     kernel = kernel_for(settings, reference)
+    if settings.index["kind"] == CENTROIDS and reference is not None:
+        cell_count(len(reference), settings.index.get("cells"))
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors
