@@ -24,22 +24,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import store_tools as tools
 from benchmarks import cluster_attacks, flips
 from benchmarks.attacks_doors import ATTACKS as DOORS
+from benchmarks.attacks_doors import seen
 from benchmarks.attacks_identity import ATTACKS as IDENTITY
 from benchmarks.attacks_refusals import ATTACKS as REFUSALS
 from benchmarks.attacks_service import ATTACKS as FLOODS
-from vicinal.errors import VicinalError
 from vicinal.store import Store
 
 Attack = Callable[[Path], str]
-
-
-def seen(work: Callable[[], object], served: str = "SERVED") -> str:
-    """Return how a step ended: refused with which words, or `served`."""
-    try:
-        work()
-    except VicinalError as error:
-        return f"refused: {str(error).split('. ')[0].replace(chr(10), ' ')}"
-    return served
 
 
 def made(place: Path) -> Path:

@@ -25,19 +25,19 @@ from vicinal.store import Store, check_receipt
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 
 
-def _seen(work: Callable[[], object]) -> str:
-    """Return how a step ended."""
+def seen(work: Callable[[], object], served: str = "SERVED") -> str:
+    """Return how a step ended: refused with which words, or `served`."""
     try:
         work()
     except VicinalError as error:
-        return f"refused: {str(error).split('. ')[0]}"
-    return "NOT STOPPED"
+        return f"refused: {str(error).split('. ')[0].replace(chr(10), ' ')}"
+    return served
 
 
 def _with(mine: Path, work: Callable[[], object]) -> str:
     """Return how a step ended that must leave a file of the user's as it is."""
     mine.write_bytes(b"a thesis")
-    found = _seen(work)
+    found = seen(work)
     return found if mine.read_bytes() == b"a thesis" else "A FILE OF THE USER IS LOST"
 
 
@@ -55,7 +55,7 @@ def own_server(place: Path) -> str:
         listener.settimeout(0.2)
         port = str(listener.getsockname()[1])
         store = _describe(place, ledger=f"postgresql://me@127.0.0.1:{port}/db")
-        found = _seen(lambda: Store.open(store)).replace(port, "PORT")
+        found = seen(lambda: Store.open(store)).replace(port, "PORT")
         try:
             listener.accept()
         except TimeoutError:
@@ -93,7 +93,7 @@ def deep(place: Path) -> str:
     """Nest a cluster's description."""
     path = shard_tools.clustered(place, 1)
     (path / "cluster.json").write_bytes(b"[" * 10**6)
-    return _seen(lambda: ClusterDescription.read(path))
+    return seen(lambda: ClusterDescription.read(path))
 
 
 def huge(place: Path) -> str:
@@ -101,7 +101,7 @@ def huge(place: Path) -> str:
     tools.make(place / "store").close()
     with (place / "store" / "store.json").open("r+b") as file:
         file.truncate(1 << 40)
-    return _seen(lambda: Store.open(place / "store"))
+    return seen(lambda: Store.open(place / "store"))
 
 
 def revoked(place: Path) -> str:
@@ -113,14 +113,14 @@ def revoked(place: Path) -> str:
     content = json.loads(keys.path.read_text())
     content["keys"][0]["revoked"] = None
     keys.path.write_text(json.dumps(content))
-    return _seen(keys.all)
+    return seen(keys.all)
 
 
 def model(place: Path) -> str:
     """Name a class beside a text model."""
     part = {"idx": 0, "name": "0", "path": "", "type": "evil.Module"}
     (place / "modules.json").write_text(json.dumps([part]))
-    return _seen(lambda: SentenceFeatures(str(place)).transform(["a"]))
+    return seen(lambda: SentenceFeatures(str(place)).transform(["a"]))
 
 
 def student(place: Path) -> str:
@@ -134,7 +134,7 @@ def student(place: Path) -> str:
     students.save(stated, place / "student.pt")
     content = (place / "student.pt").read_bytes()
     (place / "student.pt").write_bytes(content.replace(b'"epsilon": 1.0', b'"epsilon": 0.0'))
-    return _seen(lambda: students.load(place / "student.pt"))
+    return seen(lambda: students.load(place / "student.pt"))
 
 
 def journal(place: Path) -> str:
@@ -151,7 +151,7 @@ def journal(place: Path) -> str:
     commit(place / "here" / "run", 1)
     commit(place / "there" / "run", 7, 7, 7)
     shutil.copy(place / "there/run/journal.npz", place / "here/run/journal.npz")
-    return _seen(lambda: commit(place / "here" / "run"))
+    return seen(lambda: commit(place / "here" / "run"))
 
 
 def receipt(_: Path) -> str:
@@ -159,7 +159,7 @@ def receipt(_: Path) -> str:
     identity = (1).to_bytes(32, "little")
     forged = {"format": 1, "kind": "erasure", "public_key": identity.hex()}
     signature = (identity + bytes(32)).hex()
-    return _seen(lambda: check_receipt({**forged, "signature": signature}, identity.hex()))
+    return seen(lambda: check_receipt({**forged, "signature": signature}, identity.hex()))
 
 
 def metrics(place: Path) -> str:
