@@ -32,8 +32,8 @@ ROOMS = {
     "serving": 2250,
     "reports": 1850,
     "audit": 2470,
-    "distributed": 3530,
-    "store": 5230,
+    "distributed": 3550,
+    "store": 5280,
     "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2120,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 5200,
-    "ledger": 3160,
+    "ledger": 3170,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_900,
-    "code of src": 35_100,
-    "lines of tests": 39_150,
+    "lines of src": 56_020,
+    "code of src": 35_180,
+    "lines of tests": 39_830,
     "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -67,6 +67,19 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
 
 
 @contextmanager
+def broken_off(monkeypatch, target) -> Iterator[None]:
+    """Interrupt the body where it calls `target`, as Ctrl-C would."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
 def postgres_server() -> Iterator[str]:
     """Run a server of its own, where there is one; yield the URL of its socket, without a database.
 
