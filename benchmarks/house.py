@@ -63,9 +63,9 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 55_940,
-    "code of src": 35_140,
-    "lines of tests": 39_160,
+    "lines of src": 52_000,
+    "code of src": 32_000,
+    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
@@ -73,7 +73,7 @@ ALL = {
     "lines of src": 56_100,
     "code of src": 35_220,
     "lines of tests": 39_990,
-    "lines of experiments and benchmarks": 9_500,
+    "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
