@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5210,
+    "features, datasets": 5200,
     "ledger": 3170,
     "mechanisms": 3230,
     "neighbours": 3810,
@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 56_100,
     "code of src": 35_220,
-    "lines of tests": 39_990,
+    "lines of tests": 40_020,
     "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,
