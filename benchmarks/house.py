@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3630,
+    "cli": 3610,
     "serving": 2250,
     "reports": 1850,
     "audit": 2470,
@@ -36,12 +36,12 @@ ROOMS = {
     "store": 5280,
     "labelling, students": 3190,
     "baselines": 540,
-    "predictors": 2120,
+    "predictors": 2200,
     "planning": 1970,
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5200,
+    "features, datasets": 5210,
     "ledger": 3170,
     "mechanisms": 3230,
     "neighbours": 3810,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_020,
-    "code of src": 35_180,
-    "lines of tests": 39_830,
+    "lines of src": 56_100,
+    "code of src": 35_220,
+    "lines of tests": 39_990,
     "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,
