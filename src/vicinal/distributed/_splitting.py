@@ -30,7 +30,7 @@ from vicinal.distributed._folders import (
 )
 from vicinal.distributed._membership import ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
     NO_HEAD,
     Audience,
@@ -110,6 +110,11 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     check_new(target)
     with open_store(Path(store)) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
+        if ledger.total is not None:
+            raise InvalidInput(
+                "A store with a total over all audiences ('epsilon_total') cannot be split: its "
+                "shards would have to share one filter."
+            )
 
         def shard_of(subject: SubjectId) -> int:
             if place is None:

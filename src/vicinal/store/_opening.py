@@ -151,7 +151,7 @@ def _checked(
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
     free = ledger.slot_table.unused()
-    for audience in ledger.audiences.values():
+    for audience in ledger.accounts:
         if faults := list(budget_faults(database, audience, free)):
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     if witness is None:
