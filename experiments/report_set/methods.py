@@ -176,7 +176,8 @@ def dp_ebm(plan: Plan) -> Scores | None:
     model = privacy.DPExplainableBoostingRegressor(
         **common, privacy_target_min=low, privacy_target_max=high
     )
-    return np.asarray(model.fit(rows, np.clip(plan.targets, low, high)).predict(asked))
+    model.fit(rows, np.clip(plan.targets, low, high))
+    return np.asarray(np.clip(model.predict(asked), low, high))
 
 
 _OBJECTIVE = "diffprivlib.models"
@@ -212,7 +213,7 @@ def linear(plan: Plan) -> Scores:
 
 def _all_classes(model: Any, rows: Matrix, n_classes: int) -> Scores:
     found = np.zeros((len(rows), n_classes))
-    found[:, model.classes_] = model.predict_proba(rows)
+    found[:, model.classes_] = np.nan_to_num(model.predict_proba(rows))
     return found
 
 

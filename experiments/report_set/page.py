@@ -198,33 +198,28 @@ def _on(scores: dict[int, float], runs: Iterable[int]) -> list[float]:
     return [scores[run] for run in runs if run in scores]
 
 
-def _best(methods: dict[str, float]) -> tuple[float, str]:
-    return max((methods[name], name) for name in RIVALS if name in methods)
-
-
 def _behind(means: Means) -> str:
-    """Return the tables on which the default is behind the best private rival, worst first."""
-    leads: dict[str, list[tuple[float, Place]]] = defaultdict(list)
+    """Return how the default stands beside the rival that is best on each table, worst first."""
+    leads: dict[str, dict[str, dict[Place, float]]] = defaultdict(lambda: defaultdict(dict))
     for place, methods in means.items():
-        if OURS in methods and RIVALS.keys() & methods.keys():
-            leads[place.table].append((methods[OURS] - _best(methods)[0], place))
+        for rival in RIVALS.keys() & methods.keys() if OURS in methods else ():
+            leads[place.table][rival][place] = methods[OURS] - methods[rival]
     if not leads:
         return "The default is not measured yet."
-    plans = [lead for those in leads.values() for lead, _ in those]
-    lost = sum(lead < -MARGIN for lead in plans)
-    rows = []
-    for table, those in sorted(
-        leads.items(), key=lambda one: np.mean([lead for lead, _ in one[1]])
-    ):
-        behind, (worst, place) = sum(lead < -MARGIN for lead, _ in those), min(those)
-        if worst < -MARGIN:
-            mean = np.mean([lead for lead, _ in those])
-            rival, name = _best(means[place])
-            figures = (f"{mean:+.3f}", f"{behind} of {len(those)}", f"{means[place][OURS]:.3f}")
-            rows.append((table, *figures[:2], *_plan(place), figures[2], f"{rival:.3f}, {name}"))
-    heads = ("table", "mean lead", "plans behind", *_WORST, OURS, "best private rival")
-    told = f"More than {MARGIN} behind the best private rival in {lost} of {len(plans)} plans."
-    return f"{told}\n\n{_markdown(heads, rows)}"
+    rows: list[tuple[float, tuple[str, ...]]] = []
+    for table, rivals in leads.items():
+        lead, rival = min((float(np.mean([*of.values()])), name) for name, of in rivals.items())
+        of = rivals[rival]
+        worst = min(of, key=of.__getitem__)
+        behind = f"{sum(one < -MARGIN for one in of.values())} of {len(of)}"
+        pair = (f"{means[worst][name]:.3f}" for name in (OURS, rival))
+        rows.append((lead, (table, rival, f"{lead:+.3f}", behind, *_plan(worst), *pair)))
+    lost = sum(lead < -MARGIN for lead, _ in rows)
+    heads = ("table", "closest rival", "mean lead", "plans behind", *_WORST, OURS, "rival")
+    told = (
+        f"In the mean over plans more than {MARGIN} behind a rival on {lost} of {len(rows)} tables."
+    )
+    return f"{told}\n\n{_markdown(heads, [row for _, row in sorted(rows)])}"
 
 
 _WORST = ("the worst: records", "T", "epsilon")
@@ -237,8 +232,8 @@ def _plan(place: Place) -> tuple[str, str, str]:
 def _by_plan(means: Means) -> str:
     """Return means over all tables on which everybody was measured, by plan, at most queries.
 
-    Of the gap between each table's best private rival and the best without privacy, "closed" is
-    our share. DP-EBM takes two classes only, so that others stand apart.
+    Of the gap between the best private rival and each table's best without privacy, "closed" is our
+    share. DP-EBM takes two classes only, so that others stand apart.
     """
     by_plan: dict[tuple[bool, int, float], list[dict[str, float]]] = defaultdict(list)
     names = [name for name in METHODS if any(name in methods for methods in means.values())]
@@ -251,10 +246,10 @@ def _by_plan(means: Means) -> str:
         there = [name if name in those[0] else "" for name in names]
         shown = [f"{np.mean([one[m] for one in those]):.3f}" if m else "" for m in there]
         if closed:
-            won = sum(one[OURS] - _best(one)[0] for one in those)
-            gap = sum(max(one[name] for name in FREE) - _best(one)[0] for one in those)
-            shown.append(f"{won / gap:.0%}")
-        tables = f"{len(those)}{' of several classes' * several}"
+            rival = max(np.mean([one[name] for one in those]) for name in there if name in RIVALS)
+            most = np.mean([max(one[name] for name in FREE) for one in those])
+            shown.append(f"{(np.mean([one[OURS] for one in those]) - rival) / (most - rival):.0%}")
+        tables = f"{len(those)}{f' without {EBM_NAME}' * several}"
         rows.append((f"{records:,}", f"{epsilon:g}", tables, *shown))
     return _markdown(("records", "epsilon", "tables", *names, *closed), rows)
 

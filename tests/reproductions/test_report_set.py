@@ -108,7 +108,7 @@ def test_what_the_default_loses_stands_first():
         )
     ]
     text = as_text(cells, "report", 300)
-    told, first = text.index("in 1 of 2 plans"), text.index(f"| {lost} | -0.100 | 1 of 1 |")
+    told, first = text.index("on 1 of 2 tables"), text.index(f"| {lost} | NoisySGD | -0.100 |")
     assert told < first < text.index(f"| {won} |")
     assert "| 7% |" in text  # of the gap, .02 of .3
 

@@ -27,13 +27,14 @@ from vicinal.ledger import (
     budget_faults,
     chain_faults,
     charges_since_checkpoint,
+    descends,
     first_framed_id,
     framed,
     load_audiences,
 )
 from vicinal.store._audience_state import AudienceState, TotalGuarantee
 from vicinal.store._evaluation import evaluations
-from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import record_file_faults
 from vicinal.store._requests import checked_name
 
@@ -284,7 +285,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
 
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
-    if state.clock != parts.ledger.clock or not goes_on_from(parts.database, state):
+    if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
         yield "The witness and the store differ in how far they are."
 
 

@@ -33,7 +33,7 @@ from vicinal.store._audience_state import (
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder
-from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._opening import OpenStore, create_store, open_folder
 from vicinal.store._record_files import StagingEndedError, note_files
 from vicinal.store._records import (
     ATTEMPTS,
@@ -203,7 +203,7 @@ class Store(BaseStore):
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, accept_loss: bool = False) -> Self:
+    def open(cls, path: str | Path, *, accept_loss: bool = False, reading: bool = False) -> Self:
         """Open a store that is there, after finishing what a crash has left undone.
 
         Parameters
@@ -213,17 +213,19 @@ class Store(BaseStore):
         accept_loss
             Go on although it is not known what was charged: every budget is spent, for good, and
             newcomers get none from the audiences that there are.
+        reading
+            Finish nothing: refuse a store in which an erasure or an accepted loss was broken off.
 
         Raises
         ------
         InvalidInput
             If there is no store.
         PrivacyRefused
-            If another process has it open; if it is a backup or an old copy.
+            If another process has it open; if it is a backup or an old copy, or was split.
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_store(Path(path), accept_loss=accept_loss)
+        parts = open_folder(Folder.read(Path(path)), accept_loss=accept_loss, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -247,11 +249,9 @@ class Store(BaseStore):
         more than noise for the old audiences; those erased since the backup are erased again.
         """
         place = None if witness is None else Path(witness)
-        _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
-        store = cls.open(path, accept_loss=accept_loss)
-        with store._exclusive():
-            store._parts.supersede()
-        return store
+        from_backup = Path(backup), Path(path), ledger, place
+        _backups.unpack(*from_backup, accept_loss=accept_loss).save()
+        return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
         with self._lock:
