@@ -28,21 +28,21 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3610,
+    "cli": 3620,
     "serving": 2250,
-    "reports": 1850,
+    "reports": 1860,
     "audit": 2470,
     "distributed": 3550,
-    "store": 5280,
+    "store": 5360,
     "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2200,
-    "planning": 1970,
+    "planning": 2020,
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5200,
-    "ledger": 3170,
+    "features, datasets": 5210,
+    "ledger": 3350,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_100,
-    "code of src": 35_220,
-    "lines of tests": 40_020,
+    "lines of src": 56_440,
+    "code of src": 35_460,
+    "lines of tests": 40_280,
     "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,

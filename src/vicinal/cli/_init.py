@@ -205,6 +205,10 @@ def init(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    epsilon_total: Annotated[
+        float | None,
+        Option(help="Most that everybody can lose to all audiences together; default: no limit."),
+    ] = None,
     yes: AcceptWeakPlan = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
@@ -238,7 +242,8 @@ def init(
         with naming(data):
             opened = stores.Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, accept_weak_plan=yes, **plan,
+                extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
+                accept_weak_plan=yes, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()
