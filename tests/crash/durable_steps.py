@@ -16,7 +16,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -25,7 +25,7 @@ import store_tools as tools
 from vicinal.distributed import Coordinator, local_transports, restore_cluster, split
 from vicinal.errors import StorageFailed, VicinalError
 from vicinal.ledger import Database, PostgresDatabase, SQLiteDatabase
-from vicinal.serving import ServiceSettings, serve
+from vicinal.serving import ServiceSettings, create_app, serve
 from vicinal.store import Store
 
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"
@@ -168,8 +168,8 @@ def service(place, note, accept):  # noqa: ARG001
     def stop(_):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    opened_at = Store.open(place / "store")
-    serve(opened_at, place / "store", "127.0.0.1", 0, ServiceSettings(), stop)
+    with opened(place) as store:
+        serve(nullcontext(store), place / "store", "127.0.0.1", 0, ServiceSettings(), stop)
 
 
 def cluster_restore(place, note, accept):  # noqa: ARG001
@@ -215,6 +215,7 @@ def held_locks(place):
 def carry_out(order):
     """Carry a command out to its end or its point, and write down how it ended."""
     place, said = Path(order["place"]), Path(order["said"])
+    os.environ.update(order["environment"])
     answered = []
 
     def note():
@@ -259,6 +260,7 @@ def warm_up(place):
     """Load all code before the first child."""
     with suppress(ImportError):
         import psycopg  # noqa: F401
+    assert create_app
     place.mkdir()
     for command in (init, predict, evaluate, erase, backup, restore):
         command(place, lambda: None, accept=False)
