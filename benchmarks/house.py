@@ -33,7 +33,7 @@ ROOMS = {
     "reports": 1850,
     "audit": 2470,
     "distributed": 3550,
-    "store": 5270,
+    "store": 5280,
     "labelling, students": 3190,
     "baselines": 540,
     "predictors": 2120,
@@ -63,17 +63,17 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 55_940,
-    "code of src": 35_140,
-    "lines of tests": 39_160,
+    "lines of src": 52_000,
+    "code of src": 32_000,
+    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_000,
-    "code of src": 35_120,
+    "lines of src": 56_020,
+    "code of src": 35_180,
     "lines of tests": 39_830,
-    "lines of experiments and benchmarks": 9_500,
+    "lines of experiments and benchmarks": 9_620,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
