@@ -30,11 +30,6 @@ from vicinal.store import Store
 
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"
 
-FILES = ("fsync", "pwrite", "replace", "rename", "mkdir")
-"""What needs room on the disk."""
-
-FREEING = ("unlink", "rmdir", "ftruncate")
-
 
 def no_room(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -57,8 +52,8 @@ SEAM = [
     (SQLiteDatabase, "_pragma", scrub_refused),
     (SQLiteDatabase, "scrub", scrub_refused),
     (PostgresDatabase, "scrub", scrub_refused),
-    *((os, name, no_room) for name in FILES),
-    *((os, name, None) for name in FREEING),
+    *((os, name, no_room) for name in ("fsync", "pwrite", "replace", "rename", "mkdir")),
+    *((os, name, None) for name in ("unlink", "rmdir", "ftruncate")),
 ]
 """Where durable steps are made, and what a full disk makes of them."""
 
@@ -215,23 +210,23 @@ def held_locks(place):
 def carry_out(order):
     """Carry a command out to its end or its point, and write down how it ended."""
     place, said = Path(order["place"]), Path(order["said"])
-    os.environ.update(order["environment"])
-    answered = []
+    os.environ["XDG_CONFIG_HOME"] = order["config"]  # where the server was chosen
+    found = {}
 
     def note():
-        answered.append(True)
-        said.write_text(json.dumps({"answered": True}))
+        found["answered"] = True
+        said.write_text(json.dumps(found))
 
-    steps = Steps(order.get("last", 0), order.get("fault", KILL))
+    steps = Steps(order["last"], order["fault"])
     steps.watch()
     ended = "done"
     try:
-        COMMANDS[order["command"]](place, note, accept=order.get("accept", False))
+        COMMANDS[order["command"]](place, note, accept=order["accept"])
     except (VicinalError, KeyboardInterrupt) as error:
         ended = f"{type(error).__name__}: {error}"
     steps.last = 0
-    found = {"ended": ended, "points": steps.done, "held": held_locks(place)}
-    said.write_text(json.dumps({**found, "answered": bool(answered)}))
+    found |= {"ended": ended, "points": steps.done, "held": held_locks(place)}
+    said.write_text(json.dumps(found))
 
 
 def in_child(order):
