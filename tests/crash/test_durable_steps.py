@@ -33,8 +33,8 @@ DONE = ("done", "must be a new folder", "was split")
 class Case:
     """A command on a template of :func:`make`.
 
-    `holders`: what may answer afterwards, one of them. `accept`: a loss is accepted. `again`: it can
-    be repeated to the same end. `exact`: its steps have one order. `drawn`: noise sets charges.
+    `holders`: what may answer afterwards, one of them. `accept`: a loss is accepted. `again`: its
+    repetition ends alike. `exact`: its steps have one order. `drawn`: noise sets charges.
     """
 
     command: str
@@ -327,8 +327,7 @@ def every_step(at, case, *, short=False, first=1):
     before the next, so the short form takes one of the two; and a few full disks and interrupts.
     """
     points = truth_of(at, case)[2]
-    assert points > 10
-    assert points % 2 == 0
+    assert points in range(10, 1000, 2)
     whole = (KILL, 0, 1), (FULL, 0, 2), (INTERRUPT, 0, 1)
     for fault, start, by in ((KILL, 0, 2), (FULL, 0, 8), (INTERRUPT, 5, 8)) if short else whole:
         for last in range(first + start, points + 1, by):
