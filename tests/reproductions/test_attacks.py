@@ -28,8 +28,8 @@ def test_a_refusal_tells_nothing_and_its_control_does(row, tmp_path):
 
 def test_no_bit_that_flips_beside_stores_is_silent(tmp_path):
     """Fails if a backup, keys, a student, a journal, labels or a receipt say something else."""
-    for package in ("cryptography", "torch"):
-        pytest.importorskip(package, reason=f"{package} is not installed")
+    pytest.importorskip("cryptography", reason="receipts need it (extra `receipts`)")
+    pytest.importorskip("torch", reason="students need it (extra `students`)")
     names, said = [name for name in flips.KEPT if name not in ("store", "cluster")], list[str]()
     counts = flips.flips(tmp_path, 10 * len(names), names, report=said.append)
     assert not said

@@ -352,7 +352,10 @@ def inspect(
 
 
 def _facts_text(facts: dict[str, Any]) -> str:
-    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines = [
+        f"Store {facts['identity']}, version {facts['version']} of the data",
+        f"All audiences together: {facts['total']['text']}",
+    ]
     for name, audience in facts["audiences"].items():
         counts, used = audience["queries"], audience["wear"]
         lines.append(

@@ -31,7 +31,7 @@ from vicinal.distributed._folders import (
 )
 from vicinal.distributed._membership import CLUSTER, ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
     Audience,
     Database,
@@ -113,6 +113,11 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     check_new(target)
     with open_folder(Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
+        if ledger.total is not None:
+            raise InvalidInput(
+                "A store with a total over all audiences ('epsilon_total') cannot be split: its "
+                "shards would have to share one filter."
+            )
 
         def shard_of(subject: SubjectId) -> int:
             if place is None:

@@ -61,3 +61,4 @@ from vicinal.ledger._subject_pages import write_all as write_all
 from vicinal.ledger._tables import FORMAT as FORMAT
 from vicinal.ledger._tables import TABLES as TABLES
 from vicinal.ledger._tables import Tables as Tables
+from vicinal.ledger._total import TotalFilter as TotalFilter

@@ -156,7 +156,7 @@ def _checked(folder: Folder, database: Database) -> Ledger:
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
     free = ledger.slot_table.unused()
-    for audience in ledger.audiences.values():
+    for audience in ledger.accounts:
         if faults := list(budget_faults(database, audience, free)):
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
     return ledger
