@@ -1,19 +1,12 @@
-"""Bits that flip: each is told, or changes nothing that anybody reads.
-
-A small store with all that decides something is damaged in one bit at a time, opened, and compared
-with what it said before: budgets, answers, ids, plans, quotas, records, who left with how much.
-"""
+"""A small store with all that decides something, and all that it says and decides: for `flips`."""
 
 import shutil
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y
-from vicinal.errors import VicinalError
 from vicinal.store import Store
 
 Reading = dict[str, Any]
@@ -70,63 +63,3 @@ def reading(path: Path) -> Reading:
 def _answer(store: Store, key: str) -> Any:
     at = 2 * int(key)
     return store.predict(Q[at : at + 2], idempotency_key=key).to_dict()
-
-
-def files_of(place: Path) -> list[Path]:
-    """Return all files of a store and its witness that hold anything, relative to `place`."""
-    found = (path for path in sorted(place.rglob("*")) if path.is_file() and any(path.read_bytes()))
-    return [path.relative_to(place) for path in found]
-
-
-def flip(path: Path, rng: np.random.Generator) -> None:
-    """Flip one bit of a byte of a file that is not zero: most of a small database is empty."""
-    content = bytearray(path.read_bytes())
-    used = np.flatnonzero(np.frombuffer(content, dtype=np.uint8))
-    content[int(rng.choice(used))] ^= 1 << int(rng.integers(8))
-    path.write_bytes(bytes(content))
-
-
-def outcome(path: Path, truth: Reading, reading: Callable[[Path], Reading] = reading) -> str:
-    """Open what is damaged; return "told", "no change", "SILENT" or "TRACEBACK", and why."""
-    try:
-        found = reading(path)
-    except VicinalError as error:
-        return "told" if str(error) and "\n" not in str(error) else "TRACEBACK: several lines"
-    except Exception as error:  # noqa: BLE001 (that there is none is what is measured)
-        return f"TRACEBACK: {type(error).__name__}"
-    changed = [name for name in truth if found[name] != truth[name]]
-    return f"SILENT: {', '.join(changed)}" if changed else "no change"
-
-
-def flips(place: Path, count: int, seed: int = 0, report: Callable[[str], None] = print) -> Counter:
-    """Flip `count` bits, each in a fresh copy, and count outcomes by file.
-
-    Returns
-    -------
-    Counter
-        Of (file, outcome without its reason).
-    """
-    rng = np.random.default_rng(seed)
-    filled(place)
-    truths = {state: reading(_copied(place / state, place / "truth")) for state in _STATES}
-    counts: Counter = Counter()
-    for number in range(count):
-        state = _STATES[number % len(_STATES)]
-        here = _copied(place / state, place / "flipped")
-        files = files_of(here.parent)
-        name = files[int(rng.integers(len(files)))]
-        flip(here.parent / name, rng)
-        found = outcome(here, truths[state])
-        counts[str(name), found.split(":")[0]] += 1
-        if found.isupper() or ":" in found:
-            report(f"flip {number}: {state} {name}: {found}")
-    return counts
-
-
-_STATES = ("closed", "killed")
-
-
-def _copied(source: Path, target: Path) -> Path:
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
-    return target / "store"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typer.testing import CliRunner
 import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
+from vicinal import distributed
 from vicinal.cli._main import app
 from vicinal.cli._records import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving import ROLES, create_app
+from vicinal.store import Store
 
 
 def run(*arguments, code=0):
@@ -57,6 +60,39 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "again", code=3)
     run("shard", "--yes", tmp_path / "nothing", "--out", tmp_path / "again", code=2)
     run("verify", cluster)
+
+
+def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
+    """Fails if looking at a folder retires a store, erases anybody, or makes a change."""
+    reading = [("inspect",), ("verify",), ("export-guarantee",), ("certificate", "--out", tmp_path)]
+    tools.make(tmp_path / "store").close()
+
+    def refused(path):
+        for command, *options in reading:
+            assert "only reads finishes nothing" in run(command, path, *options, code=3)
+
+    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+        distributed.split(tmp_path / "store", tmp_path / "cluster", 2)
+    refused(tmp_path / "cluster")
+    run("allow", tmp_path / "store", "anna", 5)  # it is as it was, and goes on
+    run("predict", tmp_path / "cluster", "--data", queries, code=3)
+    shutil.rmtree(tmp_path / "cluster")
+    with (
+        tools.broken_off(monkeypatch, "vicinal.store._erasure._cut"),
+        Store.open(tmp_path / "store") as store,
+    ):
+        store.erase(["person-3"])
+    refused(tmp_path / "store")
+    run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "cluster")  # finishes the erasure
+    with (
+        tools.broken_off(monkeypatch, "vicinal.distributed._changes.ClusterChanges.finish"),
+        shard_tools.local(tmp_path / "cluster") as cluster,
+    ):
+        cluster.erase(["person-4"])
+    refused(tmp_path / "cluster")
+    run("predict", tmp_path / "cluster", "--data", queries)
+    for who in ("person-3", "person-4"):
+        run("verify", tmp_path / "cluster", "--erased", who)
 
 
 PATIENT = ("--shard-s", 480)

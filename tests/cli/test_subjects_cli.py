@@ -42,7 +42,7 @@ def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
     run("add", path, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
     assert people(path) == {*PEOPLE, "B7"}
     told = run("add", path, "--data", tmp_path / "more.csv", "--label", "y", code=2)
-    assert "feature" in told or "must be given" in told
+    assert "column 6 of the file" in told or "must be given" in told
     run("erase", "--yes", path, "--subject", "5")
     assert people(path) == {*PEOPLE, "B7"} - {5}
     run("verify", path, "--erased", "5")
@@ -96,6 +96,13 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
         refused = run("init", tmp_path / "weak", *made, *weak, code=3)
         assert "set the --yes option" in refused
     run("init", tmp_path / "weak", *made, *weak, "--yes")
+    told = run("init", tmp_path / "total", *made, "--epsilon-total", "2")
+    assert "together holds: epsilon 2 at delta 1e-05, whatever audiences are opened" in told
+    refused = run("audience", tmp_path / "total", "b", "--epsilon", "2.1", "--queries", "5", code=2)
+    assert "--epsilon option must be at most 2" in refused
+    run("audience", tmp_path / "total", "b", "--epsilon", "2", "--queries", "5", "--records", "40")
+    told = run("inspect", tmp_path / "total")
+    assert "All audiences together: epsilon 2 at delta 1e-05, whatever" in told
     assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
     told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
     assert "every row is a person" in told

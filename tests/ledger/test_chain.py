@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_tools import Q, make
+from store_tools import PLAN, Q, broken_off, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
@@ -21,6 +21,7 @@ from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import Tables
 from vicinal.store import RequestBatch, Store
+from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
 
@@ -106,6 +107,46 @@ def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
         with pytest.raises(StorageFailed, match="opened elsewhere"):
             store.predict(Q[3:6])
         assert not store.is_consistent
+
+
+def copied_over(witness):
+    shutil.copy(witness, witness.with_name("copy"))
+    witness.with_name("copy").rename(witness)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [copied_over, Path.unlink, lambda witness: witness.with_name("second").hardlink_to(witness)],
+    ids=["replaced", "removed", "linked"],
+)
+def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(place, attack):
+    """Fails if a store answers whose commits no witness hears of: an earlier folder would open."""
+    with Store.open(place / "store") as store:
+        attack(place / "store.witness")
+        with pytest.raises(StorageFailed, match=r"store\.witness"):
+            store.predict(Q[3:6])
+        assert not store.is_consistent
+
+
+def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkeypatch):
+    """Fails if the half-way state, put back later, opens although more was charged since."""
+    copied(place / "store", place / "old")
+    ask(place / "store", 3)
+    shutil.rmtree(place / "store")
+    (place / "old").rename(place / "store")
+    with broken_off(monkeypatch, "vicinal.ledger.RollbackGuard.begin"):
+        Store.open(place / "store", accept_loss=True)
+    copied(place / "store", place / "half")
+    with pytest.raises(PrivacyRefused, match="only reads"):
+        Store.open(place / "store", reading=True)
+    with Store.open(place / "store") as store:  # the loss is accepted: it goes on
+        assert not any(remaining_budgets(store).values())
+        store.open_audience("press", n_records=300, **PLAN)
+        store.predict(Q[9:12], audience="press")
+    shutil.rmtree(place / "store")
+    (place / "half").rename(place / "store")
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
 
 
 def test_each_opening_draws_a_new_epoch(place):

@@ -63,7 +63,7 @@ def test_a_server_that_nobody_chose_hears_nothing(tmp_path, config, stranger):
     choose_server(url)
     choose_server(url)
     assert config.read_text() == f"127.0.0.1:{port}\n"
-    with pytest.raises(StorageFailed):
+    with pytest.raises(StorageFailed, match="scram-sha-256"):
         Store.open(tmp_path / "store")
     assert heard
     assert not any(b"secret" in message for message in heard), "a password is never sent"

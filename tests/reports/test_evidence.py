@@ -42,6 +42,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
+    "total": {"epsilon": 1, "text": "epsilon 1"},
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from vicinal import __version__, distributed, ledger, reports
 from vicinal import audit as audits
 from vicinal import store as stores
 from vicinal.cli._main import group_of
-from vicinal.cli._options import AcceptLoss, Json, StorePath, SubjectFile, SubjectIds
+from vicinal.cli._options import Json, StorePath, SubjectFile, SubjectIds
 from vicinal.cli._output import (
     as_json,
     check_writable,
@@ -208,11 +208,10 @@ def certificate(
     vouched_by: Stated = None,
     accuracy: Stated = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Write certificate.html and certificate.json: what is guaranteed, by what, shown how."""
     found = [read_audit(path) for path in audit or []]
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         facts = opened.facts()
     for path, report in zip(audit or [], found, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import datasets, features, planning, targets
+from vicinal import datasets, features, planning, predictors, targets
 from vicinal import store as stores
 from vicinal.cli._options import (
     AcceptLoss,
@@ -37,24 +37,15 @@ from vicinal.cli._records import naming, opened_at, read_records, spread, target
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix, Floats
+    from vicinal._arrays import AnyArray, FloatMatrix
 
 AcceptWeakPlan = Annotated[
     bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
 ]
 FROM_SCHEMA = "from-schema"
 
-MAPPED = 100
-"""Components of the map that table features go through, where the reference is large enough."""
-
-_ROWS_PER_FEATURE = 5
-"""Reference rows for each feature that a map learnt from them needs."""
-
 FEW_ROWS = 50
 """Fewer reference rows place a neighbourhood's border too roughly to be of use."""
-
-SWAMPED = 0.95
-"""A feature with this share of all variance decides alone who is near."""
 
 _SHOWN = 5
 _ROWS_SHOWN = 20
@@ -148,10 +139,9 @@ class FeatureOptions:
             return extractor, None
         if components is None:
             points = extractor.transform(rows)
-            enough = len(points) >= _ROWS_PER_FEATURE * points.shape[1] if len(points) else False
-            if extractor.kind != "table" or not enough or not points.std(axis=0).any():
+            components = features.map_components(points) if extractor.kind == "table" else 0
+            if not components:
                 return extractor, points
-            components = MAPPED
         if not components:
             return extractor, extractor.transform(rows)
         return extractor.fitted(rows, components, self.power)
@@ -215,6 +205,10 @@ def init(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    epsilon_total: Annotated[
+        float | None,
+        Option(help="Most that everybody can lose to all audiences together; default: no limit."),
+    ] = None,
     yes: AcceptWeakPlan = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
@@ -248,7 +242,8 @@ def init(
         with naming(data):
             opened = stores.Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, accept_weak_plan=yes, **plan,
+                extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
+                accept_weak_plan=yes, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()
@@ -347,42 +342,29 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         return
-    found = _faults_of_spread(rows, names or [str(i) for i in range(1, rows.shape[1] + 1)])
+    names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
     if len(rows) < FEW_ROWS:
-        found = [
-            (
-                f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods "
-                "are guesses. Take some hundreds of public rows."
-            ),
-            *found,
-        ]
-    for text in found:
-        warnings.warn(text, UserWarning, stacklevel=2)
-
-
-def _faults_of_spread(rows: Floats, names: Sequence[str]) -> list[str]:
-    import numpy as np
-
-    faults: list[str] = []
-    if len(rows) < 2:
-        return faults
+        _warn(
+            f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods are "
+            "guesses. Take some hundreds of public rows."
+        )
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
-    if constant:
+    if constant and len(rows) > 1:
         more = ", ..." if len(constant) > _SHOWN else ""
-        faults.append(
+        _warn(
             f"Constant in the reference, so of no use there: feature "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
         )
-    spread = (rows / (np.abs(rows).max() or 1.0)).std(axis=0)  # Squares stay finite.
-    largest = int(spread.argmax())
-    share = 1 / np.square(spread / spread[largest]).sum() if spread[largest] > 0 else 0.0
-    if rows.shape[1] > 1 and share > SWAMPED:
-        faults.append(
-            f"Feature {names[largest]} swamps the others: it has {share:.0%} of the reference's "
-            "variance, and alone decides who is near. Give a schema (--features table), which "
-            "standardises columns."
+    if (swamping := predictors.swamping_feature(rows)) is not None:
+        _warn(
+            f"Feature {names[swamping[0]]} swamps the others: it has {swamping[1]:.0%} of the "
+            "reference's variance, and alone decides who is near. Give a schema (--features "
+            "table), which standardises columns."
         )
-    return faults
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def schema(

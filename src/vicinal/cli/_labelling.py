@@ -45,7 +45,7 @@ Public = Annotated[
 
 _LABELLERS_OF = {
     "neighbors": (PRIVATE_KNN,),
-    "gamma": (PRIVATE_KNN,),
+    "sampling_rate": (PRIVATE_KNN,),
     "teachers": (PATE,),
     "sigma_votes": (PRIVATE_KNN, PATE),
     "sigma_screen": (PRIVATE_KNN, PATE),
@@ -90,7 +90,9 @@ class LabellerOptions:
         float | None, Option(help="ind-knn: public mean number of records of a subject; 1.")
     ] = None
     neighbors: Annotated[int | None, Option(help="private-knn: how many vote; 300.")] = None
-    gamma: Annotated[float | None, Option(help="private-knn: sampling rate of people; .15.")] = None
+    sampling_rate: Annotated[
+        float | None, Option(help="private-knn: chance of each subject to be in a sample; .15.")
+    ] = None
     teachers: Annotated[int | None, Option(help="pate: how many teachers; 250.")] = None
     sigma_votes: Annotated[
         float | None,
@@ -172,7 +174,7 @@ class LabellerOptions:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
             shared |= _set_options(n_teachers=self.teachers)
             return baselines.PATEClassifier(classes, **shared)
-        shared |= _set_options(k=self.neighbors, gamma=self.gamma)
+        shared |= _set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
         return predictors.PrivateKNNClassifier(classes, **shared)
 
 

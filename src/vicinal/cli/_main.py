@@ -55,9 +55,8 @@ def with_flags(message: str, command: Any) -> str:
         flag_name = flags.get(match[1]) or flags.get(option_of.get(match[1], ""))
         return _WORDS.get(match[1], match[0]) if flag_name is None else f"{flag_name} option"
 
-    if "accept_loss" in flags:
-        message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")
-    return _NAMED.sub(flag, message)
+    of = "" if "accept_loss" in flags else " of a command that writes"
+    return _NAMED.sub(flag, message.replace(_LOSS, f"{_LOSS} (--accept-loss{of})"))
 
 
 def _flags(command: Any) -> Iterator[tuple[str, str]]:

@@ -35,15 +35,17 @@ def opened_at(
     policy: distributed.MissingShardPolicy | None = None,
     *,
     accept_loss: bool = False,
+    reading: bool = False,
 ) -> Iterator[stores.Store | distributed.Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
+    how = {"accept_loss": accept_loss, "reading": reading}
     if not distributed.is_cluster(path):
         if ray is not None:
             raise InvalidInput(
                 f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
                 "vicinal shard"
             )
-        with stores.Store.open(path, accept_loss=accept_loss) as store:
+        with stores.Store.open(path, **how) as store:
             yield store
         return
     with ExitStack() as resources:
@@ -52,7 +54,7 @@ def opened_at(
             if ray is None
             else resources.enter_context(engine_at(ray)).transports
         )
-        cluster = distributed.Coordinator.open(path, connect, policy, accept_loss=accept_loss)
+        cluster = distributed.Coordinator.open(path, connect, policy, **how)
         yield resources.enter_context(cluster)
 
 

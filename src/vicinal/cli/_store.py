@@ -344,16 +344,18 @@ def inspect(
         bool, Option("--curator", help="Show private numbers too, and say so.")
     ] = False,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
     echo(as_json(facts) if json else _facts_text(facts))
 
 
 def _facts_text(facts: dict[str, Any]) -> str:
-    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines = [
+        f"Store {facts['identity']}, version {facts['version']} of the data",
+        f"All audiences together: {facts['total']['text']}",
+    ]
     for name, audience in facts["audiences"].items():
         counts, used = audience["queries"], audience["wear"]
         lines.append(
@@ -379,10 +381,9 @@ def export_guarantee(
     audience: Audience = "default",
     out: Annotated[Path | None, Option(help="Write it to this file.")] = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -398,10 +399,9 @@ def verify(
         Path | None, Option(help="File of ids that must be gone, one a line.")
     ] = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
     if json:

@@ -23,6 +23,7 @@ from vicinal.distributed._changes import (
     AT_ONCE,
     AUDIENCE,
     ERASE,
+    PENDING,
     ClusterChange,
     ClusterChanges,
     StagedAddition,
@@ -77,6 +78,7 @@ from vicinal.store import (
     pack,
     private_folder,
     public_facts,
+    unfinished,
     verify,
 )
 
@@ -139,6 +141,7 @@ class Coordinator(BaseStore):
         policy: MissingShardPolicy | None = None,
         *,
         accept_loss: bool = False,
+        reading: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
 
@@ -154,6 +157,8 @@ class Coordinator(BaseStore):
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
+        reading
+            Finish nothing: refuse a cluster in which a change, or its split, was broken off.
 
         Raises
         ------
@@ -172,12 +177,14 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        description = ready_cluster(place)
+        description = ready_cluster(place, reading=reading)
         shard_folder = ShardFolder.read(place / COORDINATOR)
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            parts = resources.enter_context(open_folder(shard_folder.folder))
+            parts = resources.enter_context(open_folder(shard_folder.folder, reading=reading))
+            if reading and (parts.database.get(PENDING) or "0") != "0":
+                raise unfinished("A change")
             records = ShardRecords.of(parts.database, description)
             transports = connect(shard_paths(place, description.shards))
             for transport in transports:
@@ -191,13 +198,12 @@ class Coordinator(BaseStore):
         return coordinator
 
     def close(self) -> None:
-        with self._lock:
-            if not self._failed:
-                self._delete_votes()
-            self._failed = True
+        with self._lock, self._parts.resources as resources:
             for client in self._clients:
-                client.transport.close()
-            self._parts.resources.close()
+                resources.callback(client.transport.close)
+            failed, self._failed = self._failed, True
+            if not failed:
+                self._delete_votes()
 
     # ------------------------------------------------------------ answers
 

@@ -71,14 +71,12 @@ class ClusterDescription:
     - `state`: :data:`SPLITTING` until the store that it was made of has retired, then
       :data:`READY`.
     - `source`: that store's folder.
-    - `clock`: how far that store had come.
     """
 
     identity: str
     shards: int
     state: str
     source: str
-    clock: int
 
     @classmethod
     def read(cls, path: Path) -> Self:

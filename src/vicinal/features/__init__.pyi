@@ -19,6 +19,7 @@ from vicinal.features._lite0 import packaged_weights as packaged_weights
 from vicinal.features._model_names import LITE0 as LITE0
 from vicinal.features._model_names import MINILM as MINILM
 from vicinal.features._model_names import PACKAGED_MODEL as PACKAGED_MODEL
+from vicinal.features._public_map import map_components as map_components
 from vicinal.features._table_columns import ids as ids
 from vicinal.features._table_columns import numbers as numbers
 from vicinal.features._table_columns import plain_text as plain_text

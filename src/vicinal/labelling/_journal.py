@@ -159,7 +159,7 @@ class FileJournal:
         if self._witness is None and self.read() is None:
             # Before the file: a kill between the two leaves a witness of nothing.
             identity = fresh_key()[:_IDENTITY]
-            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity, 0)
+            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity)
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._heads.append(fresh_key())
         content = io.BytesIO()

@@ -20,7 +20,6 @@ from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
 from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
-from vicinal.ledger._database import NO_HEAD as NO_HEAD
 from vicinal.ledger._database import ChainLink as ChainLink
 from vicinal.ledger._database import Database as Database
 from vicinal.ledger._database import chain_faults as chain_faults
@@ -62,3 +61,4 @@ from vicinal.ledger._subject_pages import write_all as write_all
 from vicinal.ledger._tables import FORMAT as FORMAT
 from vicinal.ledger._tables import TABLES as TABLES
 from vicinal.ledger._tables import Tables as Tables
+from vicinal.ledger._total import TotalFilter as TotalFilter

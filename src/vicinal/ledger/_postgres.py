@@ -8,7 +8,7 @@ proved (SCRAM), never sent.
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +68,15 @@ class PostgresDatabase(Database):
         # A server on this machine's socket may know users without a password.
         proof = "scram-sha-256,none" if server[:1] in "/:" else "scram-sha-256"
         options = {"require_auth": proof, "client_encoding": "utf8"}
-        with self._guarded():
+        try:
             self._connection = self._driver.connect(
                 url, autocommit=True, prepare_threshold=2, **options
             )
+        except self._driver.Error:
+            raise StorageFailed(
+                "The ledger's server cannot be reached, lets this user not in, or asks for a "
+                "password in another way than scram-sha-256. See to the server, then try again."
+            ) from None
         try:
             with self._guarded():
                 for setting in (
@@ -214,15 +219,12 @@ def _translate(statement: str) -> str:
 
 
 def _psycopg() -> Any:
-    try:
+    with suppress(ImportError):
         import psycopg
 
-        known = psycopg.pq.version() >= _LIBPQ
-    except ImportError:
-        known = False
-    if not known:
-        raise MissingExtra(
-            "A ledger on PostgreSQL needs psycopg with libpq 16 or later. Install it with: pip "
-            "install 'vicinal[postgres]'"
-        )
-    return psycopg
+        if psycopg.pq.version() >= _LIBPQ:
+            return psycopg
+    raise MissingExtra(
+        "A ledger on PostgreSQL needs psycopg with libpq 16 or later. Install it with: pip install "
+        "'vicinal[postgres]'"
+    )

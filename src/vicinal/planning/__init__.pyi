@@ -10,12 +10,15 @@ from vicinal.planning._engine_factory import settled_model as settled_model
 from vicinal.planning._engine_factory import slack_meter as slack_meter
 from vicinal.planning._guarantees import Plan as Plan
 from vicinal.planning._guarantees import affordable_noise as affordable_noise
+from vicinal.planning._guarantees import check_under_total as check_under_total
 from vicinal.planning._guarantees import guarantee_of as guarantee_of
 from vicinal.planning._guarantees import ind_knn_guarantee as ind_knn_guarantee
 from vicinal.planning._guarantees import priced as priced
 from vicinal.planning._guarantees import refuse_weak as refuse_weak
 from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed
+from vicinal.planning._guarantees import total_budget as total_budget
+from vicinal.planning._guarantees import total_over as total_over
 from vicinal.planning._parameter_tables import CENTROIDS as CENTROIDS
 from vicinal.planning._parameter_tables import GATE as GATE
 from vicinal.planning._parameter_tables import NEIGHBORS as NEIGHBORS

@@ -72,6 +72,14 @@ def deployment_certificate(
         "parties": {"controller": controller or NOT_STATED, "purpose": purpose or NOT_STATED},
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
+        "total": {
+            **facts["total"],
+            "why": (
+                "Budgets are kept for each audience, and data adapt: what is done because of an "
+                "answer to one audience may change records that answer another, whose budgets were "
+                "never charged for it. Then only what is stated for all audiences together holds."
+            ),
+        },
         "data": {
             "classes": len(facts["classes"]),
             "features": facts["features"].get("number"),

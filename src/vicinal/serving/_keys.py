@@ -98,7 +98,7 @@ class KeyFile:
         import fcntl
 
         with guarded(self._lock):
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             keys = self.all()

@@ -22,7 +22,6 @@ from vicinal.store._evaluation import LabelSetEvaluation as LabelSetEvaluation
 from vicinal.store._evaluation import NoisyFigures as NoisyFigures
 from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
-from vicinal.store._folder import CONFIG as CONFIG
 from vicinal.store._folder import KEY as KEY
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
@@ -31,10 +30,11 @@ from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config
 from vicinal.store._folder import write_config as write_config
 from vicinal.store._opening import LOST as LOST
+from vicinal.store._opening import RETIRED as RETIRED
 from vicinal.store._opening import OpenStore as OpenStore
 from vicinal.store._opening import create_store as create_store
 from vicinal.store._opening import open_folder as open_folder
-from vicinal.store._opening import open_store as open_store
+from vicinal.store._opening import unfinished as unfinished
 from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt

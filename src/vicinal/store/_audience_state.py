@@ -3,18 +3,19 @@
 import copy
 import dataclasses
 import json
+import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
-from vicinal.accounting import Guarantee
+from vicinal.accounting import Guarantee, rounded_up
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard, observe
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -23,6 +24,7 @@ from vicinal.ledger import (
     Audience,
     Database,
     ForkSafeLock,
+    Ledger,
     ReuseEntry,
     bytes_of,
     parse_json,
@@ -35,11 +37,13 @@ from vicinal.planning import (
     NEIGHBORS,
     IndKNNPlan,
     PlannedEngine,
+    check_under_total,
     engine_on,
     ind_knn_guarantee,
     refuse_weak,
     rehearse,
     slack_meter,
+    total_over,
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import (
@@ -140,6 +144,39 @@ class ReleasedAnswers:
     labels: Ints
     votes: Floats | None = None
     probabilities: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TotalGuarantee:
+    """What all audiences of a store guarantee together; public.
+
+    `epsilon`, `delta`: of all answers to all of them, whatever is done with answers meanwhile.
+    `capped`: whether one filter enforces it, and audiences opened later change nothing.
+    """
+
+    epsilon: float
+    delta: float
+    capped: bool
+
+    @classmethod
+    def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
+        """Return that of a store whose audiences have these plans."""
+        epsilon, delta = total_over(requested)
+        if ledger.total is not None and math.isfinite(epsilon):
+            epsilon, delta = ledger.total.guarantee
+        return cls(epsilon, delta, ledger.total is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
+        return {**fields, "text": str(self)}
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.epsilon):
+            return "nothing"
+        until = ", whatever audiences are opened" if self.capped else ", with those there are now"
+        return f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}{until}"
 
 
 @dataclass(eq=False)
@@ -246,8 +283,11 @@ class AudienceState:
         count = self.settings.typical_count(self.settings.n_neighbors)
         return float(self.settings.noise_multiplier * np.sqrt(count))
 
-    def guarantee(self) -> Guarantee:
-        """Return what this audience's answers guarantee to every subject."""
+    def guarantee(self, together: TotalGuarantee) -> Guarantee:
+        """Return what this audience's answers guarantee to every subject.
+
+        `together`: what all audiences of the store do.
+        """
         plain = ind_knn_guarantee(self.requested)
         opened = "when the audience was opened"
         return dataclasses.replace(
@@ -266,7 +306,9 @@ class AudienceState:
                 "rows that are evaluated carry the subject id of their person",
                 (
                     f"the audience {self.audience.name!r} shares no answers with another audience "
-                    "of the same store (inside an audience everybody may)"
+                    "of the same store (inside an audience everybody may), and nothing is done "
+                    "with answers to another audience that changes records here; else only what "
+                    f"all audiences guarantee together holds: {together}"
                 ),
                 "backups and copies of the store are not used to answer",
             ),
@@ -311,6 +353,16 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     # What is written says so where the rule decides.
     share = {"model_share": AUTO} if schema.target.voted else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
+
+
+def checked_total(
+    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float
+) -> tuple[float, float]:
+    """Return epsilon and delta of a total over all audiences, of which the first has this plan."""
+    settings = _settings(schema, parameters)
+    total = _checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
+    check_under_total(settings, total, 1)
+    return total
 
 
 def settled_plan(parts: OpenStore, audience: Audience) -> str:
@@ -422,9 +474,12 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     the same transaction; a model becomes durable with what it cost. What can be refused is, before.
     """
     schema = parts.schema
-    rehearse(_settings(schema, json.loads(plan)["asked"]), schema.n_features, schema.public)
+    settings, total = _settings(schema, json.loads(plan)["asked"]), parts.ledger.total
+    if total is not None:
+        check_under_total(settings, total.guarantee, 1 + len(parts.ledger.audiences))
+    rehearse(settings, schema.n_features, schema.public)
     with parts.ledger.change("audience"):
-        audience = parts.ledger.open_audience(name, plan)
+        audience = parts.ledger.open_audience(name, plan, settings.spendable)
         audience.plan = settled_plan(parts, audience)
         args = (parts, audience, parts.ledger.version + 1, lock)
         state, assembled = open_audience_state(*args)

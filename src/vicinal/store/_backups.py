@@ -1,20 +1,23 @@
 """Backups: everything as it is at one moment, and back again without refilling a budget."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
 from vicinal.ledger import (
     TABLES,
     Database,
+    Ledger,
     RollbackGuard,
     SQLiteDatabase,
     check_witness_place,
     choose_server,
     default_witness_path,
+    descends,
     guarded,
     sync_folder,
 )
+from vicinal.mechanisms import fresh_key
 from vicinal.store._folder import (
     KEY,
     LEDGER,
@@ -28,7 +31,7 @@ from vicinal.store._folder import (
     refuse_links,
     write_config,
 )
-from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._opening import OpenStore, check_empty
 from vicinal.store._record_files import RECORD_NAMES
 
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
@@ -52,18 +55,15 @@ def write_copy(parts: OpenStore, path: Path) -> None:
     _make(path)
     parts.record_files.drop_staged()  # nobody has added them yet
     _copy_files(parts.folder.path, path)
-    copy = SQLiteDatabase(path / LEDGER, create=True)
-    try:
+    with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
         copy.create_tables()
         copy_tables(parts.database, copy)
-    finally:
-        copy.close()
 
 
 def unpack(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
-) -> None:
-    """Make a closed store of a backup.
+) -> Folder:
+    """Return a folder that a backup was copied to; nothing there says yet what it is.
 
     Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
@@ -74,6 +74,7 @@ def unpack(
         choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
+    check_new(path)
     place = default_witness_path(path) if witness is None else witness.absolute()
     if not accept_loss:
         _check_last(backup, config["id"], place)
@@ -87,7 +88,11 @@ def unpack(
     folder = Folder(path, config["id"], ledger or SQLITE, place)
     if folder.ledger != SQLITE:
         _move_ledger(folder)
-    folder.save()
+    with closing(folder.database(create=True)) as database:
+        # A commit of its own: once the witness knows it, what it was restored from is an old copy.
+        Ledger(database, folder.key())
+        database.put("restored", fresh_key(16).hex())
+    return folder
 
 
 def copy_tables(source: Database, target: Database) -> None:
@@ -107,14 +112,12 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             f"There is no witness {witness} that could tell what was charged since the backup. "
             "Bring it back, or accept the loss, which spends every budget for good."
         )
-    database = SQLiteDatabase(backup / LEDGER, reading=True)
-    witness_guard = RollbackGuard(witness, bytes.fromhex(identity))
-    try:
-        old = not goes_on_from(database, witness_guard.state)
-    finally:
-        witness_guard.close()
-        database.close()
-    if old:
+    with (
+        closing(SQLiteDatabase(backup / LEDGER, reading=True)) as database,
+        closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
+    ):
+        known = descends(database, guard.state.clock, guard.state.head)
+    if not known:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "
             "loss, which spends every budget for good, or look for a later backup."
@@ -123,16 +126,13 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
 
 def _move_ledger(folder: Folder) -> None:
     """Move a restored ledger from its file into the database that it is to lie in."""
-    source = SQLiteDatabase(folder.path / LEDGER)
-    target = folder.database(create=True)
-    try:
-        if target.tables():
-            raise InvalidInput("The database for the ledger must be empty. It holds a store.")
+    with (
+        closing(SQLiteDatabase(folder.path / LEDGER)) as source,
+        closing(folder.database(create=True)) as target,
+    ):
+        check_empty(target)
         target.create_tables()
         copy_tables(source, target)
-    finally:
-        source.close()
-        target.close()
     (folder.path / LEDGER).unlink()
 
 

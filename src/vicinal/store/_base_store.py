@@ -22,7 +22,7 @@ from vicinal.errors import (
 from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._audience_state import AudienceState, new_plan
+from vicinal.store._audience_state import AudienceState, TotalGuarantee, new_plan
 from vicinal.store._evaluation import (
     LARGEST_ERROR,
     SHARE,
@@ -264,7 +264,12 @@ class BaseStore(ABC):
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
-        return audience_state(self._audience_states, audience).guarantee()
+        state = audience_state(self._audience_states, audience)
+        return state.guarantee(
+            TotalGuarantee.of(
+                self._parts.ledger, [each.requested for each in self._audience_states.values()]
+            )
+        )
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return what an audience's plan, and an analyst of it, have left. Public."""

@@ -86,15 +86,22 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     """
     with ledger.change("erase"):
         slots, hashes, folded = ledger.leaving(subjects)
-        rows = shard.rows_at(slots).astype("<i8")
-        size = len(shard)
+        rows, size = shard.rows_at(slots), len(shard)
         with shard.erasing(rows):
             ledger.take_out(slots, hashes, folded)
-        forget_additions(ledger.database)
-        parts = (rows.tobytes(), b"".join(hashes))
-        encoded = [base64.b64encode(part).decode() for part in parts]
-        Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
+        write_erasure(ledger, rows, size, hashes)
     return len(rows)
+
+
+def write_erasure(ledger: Ledger, rows: Ints, size: int, hashes: Sequence[bytes]) -> None:
+    """Put an erasure of subjects, who were taken out, and of their `rows` on record; in a change.
+
+    `size`: number of records before it.
+    """
+    forget_additions(ledger.database)
+    parts = (rows.astype("<i8").tobytes(), b"".join(hashes))
+    encoded = [base64.b64encode(part).decode() for part in parts]
+    Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
 
 
 def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:

@@ -107,7 +107,10 @@ class Folder:
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is something at `path` already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+        raise InvalidInput(
+            f"{path} must be a new folder, or an empty one. If a command was broken off there, it "
+            "holds no store.json and no cluster.json: then delete it."
+        )
 
 
 def private_folder(path: Path) -> None:

@@ -156,9 +156,9 @@ class RequestBatch:
             for fresh in self._fresh.values():
                 self._keep_charges(fresh.state)
             raise
+        first = self._ledger.clock + 1
         if blocks or requests:
             self._ledger.commit(blocks, requests)
-        first = self._ledger.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
             self._fresh[block.audience.name].state.enter(seq, block)
         return self._replies(placed)
@@ -283,6 +283,7 @@ class RequestBatch:
         state, rows = fresh.state, np.stack(fresh.rows)
         try:
             answers = state.answer(rows)
+            self._ledger.share_charges(state.audience)
         except VicinalError as error:
             self._keep_charges(state)
             fresh.refusal = error
