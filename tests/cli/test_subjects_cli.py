@@ -42,7 +42,7 @@ def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
     run("add", path, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
     assert people(path) == {*PEOPLE, "B7"}
     told = run("add", path, "--data", tmp_path / "more.csv", "--label", "y", code=2)
-    assert "feature" in told or "must be given" in told
+    assert "column 6 of the file" in told or "must be given" in told
     run("erase", "--yes", path, "--subject", "5")
     assert people(path) == {*PEOPLE, "B7"} - {5}
     run("verify", path, "--erased", "5")
