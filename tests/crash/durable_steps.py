@@ -16,7 +16,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -25,15 +25,10 @@ import store_tools as tools
 from vicinal.distributed import Coordinator, local_transports, restore_cluster, split
 from vicinal.errors import StorageFailed, VicinalError
 from vicinal.ledger import Database, PostgresDatabase, SQLiteDatabase
-from vicinal.serving import ServiceSettings, serve
+from vicinal.serving import ServiceSettings, create_app, serve
 from vicinal.store import Store
 
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"
-
-FILES = ("fsync", "pwrite", "replace", "rename", "mkdir")
-"""What needs room on the disk."""
-
-FREEING = ("unlink", "rmdir", "ftruncate")
 
 
 def no_room(*_):
@@ -57,8 +52,8 @@ SEAM = [
     (SQLiteDatabase, "_pragma", scrub_refused),
     (SQLiteDatabase, "scrub", scrub_refused),
     (PostgresDatabase, "scrub", scrub_refused),
-    *((os, name, no_room) for name in FILES),
-    *((os, name, None) for name in FREEING),
+    *((os, name, no_room) for name in ("fsync", "pwrite", "replace", "rename", "mkdir")),
+    *((os, name, None) for name in ("unlink", "rmdir", "ftruncate")),
 ]
 """Where durable steps are made, and what a full disk makes of them."""
 
@@ -168,8 +163,8 @@ def service(place, note, accept):  # noqa: ARG001
     def stop(_):
         os.kill(os.getpid(), signal.SIGTERM)
 
-    opened_at = Store.open(place / "store")
-    serve(opened_at, place / "store", "127.0.0.1", 0, ServiceSettings(), stop)
+    with opened(place) as store:
+        serve(nullcontext(store), place / "store", "127.0.0.1", 0, ServiceSettings(), stop)
 
 
 def cluster_restore(place, note, accept):  # noqa: ARG001
@@ -215,22 +210,23 @@ def held_locks(place):
 def carry_out(order):
     """Carry a command out to its end or its point, and write down how it ended."""
     place, said = Path(order["place"]), Path(order["said"])
-    answered = []
+    os.environ["XDG_CONFIG_HOME"] = order["config"]  # where the server was chosen
+    found = {}
 
     def note():
-        answered.append(True)
-        said.write_text(json.dumps({"answered": True}))
+        found["answered"] = True
+        said.write_text(json.dumps(found))
 
-    steps = Steps(order.get("last", 0), order.get("fault", KILL))
+    steps = Steps(order["last"], order["fault"])
     steps.watch()
     ended = "done"
     try:
-        COMMANDS[order["command"]](place, note, accept=order.get("accept", False))
+        COMMANDS[order["command"]](place, note, accept=order["accept"])
     except (VicinalError, KeyboardInterrupt) as error:
         ended = f"{type(error).__name__}: {error}"
     steps.last = 0
-    found = {"ended": ended, "points": steps.done, "held": held_locks(place)}
-    said.write_text(json.dumps({**found, "answered": bool(answered)}))
+    found |= {"ended": ended, "points": steps.done, "held": held_locks(place)}
+    said.write_text(json.dumps(found))
 
 
 def in_child(order):
@@ -259,6 +255,7 @@ def warm_up(place):
     """Load all code before the first child."""
     with suppress(ImportError):
         import psycopg  # noqa: F401
+    assert create_app
     place.mkdir()
     for command in (init, predict, evaluate, erase, backup, restore):
         command(place, lambda: None, accept=False)

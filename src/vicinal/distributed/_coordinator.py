@@ -198,13 +198,12 @@ class Coordinator(BaseStore):
         return coordinator
 
     def close(self) -> None:
-        with self._lock:
-            if not self._failed:
-                self._delete_votes()
-            self._failed = True
+        with self._lock, self._parts.resources as resources:
             for client in self._clients:
-                client.transport.close()
-            self._parts.resources.close()
+                resources.callback(client.transport.close)
+            failed, self._failed = self._failed, True
+            if not failed:
+                self._delete_votes()
 
     # ------------------------------------------------------------ answers
 

@@ -142,7 +142,7 @@ def ready_cluster(
 ) -> ClusterDescription:
     """Return the cluster at `path`, after finishing a split that was broken off.
 
-    `accept_loss`: of the witness of a store that has retired.
+    `accept_loss`: of the coordinator, and of the witness of a store that has retired.
 
     Raises PrivacyRefused if the store is not the one that the cluster was made of, or has gone on
     since: its budgets are further than the cluster's; or if it is only `reading`.
@@ -156,7 +156,7 @@ def ready_cluster(
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
     with (
-        open_folder(part) as coordinator,
+        open_folder(part, accept_loss=accept_loss) as coordinator,
         open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
         if source.database.get(RETIRED) is None:  # else its opening has told its witness
