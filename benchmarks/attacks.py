@@ -1,9 +1,9 @@
 """What happens to attacks on stores and clusters: `python -m benchmarks.attacks [--json]`.
 
 Every attack is carried out on a store of its own. It returns what was seen: "refused", with the
-first words of the error, or what was served. `--flips 2000` damages that many single bits, one at
-a time, in every file of a store and its witness, and counts what came of it; with `--cluster`, of a
-cluster and its witnesses.
+first words of the error, or what was served. `--flips 2000` damages that many single bits
+instead, one at a time, in everything that a user keeps (:mod:`benchmarks.flips`), and counts what
+came of it.
 
 To add attacks, append (name, function of a fresh folder) to a section of :data:`SECTIONS`.
 """
@@ -21,26 +21,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import cluster_flips
-import store_flips
 import store_tools as tools
-from benchmarks import cluster_attacks
+from benchmarks import cluster_attacks, flips
+from benchmarks.attacks_doors import ATTACKS as DOORS
+from benchmarks.attacks_doors import seen
 from benchmarks.attacks_identity import ATTACKS as IDENTITY
 from benchmarks.attacks_refusals import ATTACKS as REFUSALS
 from benchmarks.attacks_service import ATTACKS as FLOODS
-from vicinal.errors import VicinalError
 from vicinal.store import Store
 
 Attack = Callable[[Path], str]
-
-
-def seen(work: Callable[[], object], served: str = "SERVED") -> str:
-    """Return how a step ended: refused with which words, or `served`."""
-    try:
-        work()
-    except VicinalError as error:
-        return f"refused: {str(error).split('. ')[0].replace(chr(10), ' ')}"
-    return served
 
 
 def made(place: Path) -> Path:
@@ -261,15 +251,16 @@ SECTIONS: dict[str, list[tuple[str, Attack]]] = {
         ("a password in the ledger's URL", password_in_url("password")),
         ("the same, spelt pass%77ord", password_in_url("pass%77ord")),
     ],
+    "files and folders that somebody else made": DOORS,
     "refusals, and fits that are repeated": alone(REFUSALS),
     "floods of the service": alone(FLOODS),
 }
 
 
-def rows() -> Iterator[tuple[str, str, str]]:
-    """Carry out all attacks; yield (section, attack, what happened)."""
+def rows(only: str | None = None) -> Iterator[tuple[str, str, str]]:
+    """Carry out all attacks, or those of one section; yield (section, attack, what happened)."""
     for section, attacks in SECTIONS.items():
-        for name, attack in attacks:
+        for name, attack in attacks if only in (None, section) else ():
             with tempfile.TemporaryDirectory() as folder:
                 yield section, name, attack(Path(folder)).replace(folder, "...")
 
@@ -278,22 +269,24 @@ def main() -> None:
     """Print the table, or what flipped bits did."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.attacks", description=__doc__)
     parser.add_argument("--flips", type=int, help="damage so many bits instead")
-    parser.add_argument("--cluster", action="store_true", help="of a cluster")
+    parser.add_argument("--only", choices=SECTIONS, help="one section of the table")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     if arguments.flips:
         with tempfile.TemporaryDirectory() as folder:
-            harness = cluster_flips if arguments.cluster else store_flips
-            counts = harness.flips(Path(folder), arguments.flips, arguments.seed)
-        for (name, found), number in sorted(counts.items()):
-            print(f"{name:<28} {found:<12} {number:6}")
+            counts = flips.flips(Path(folder), arguments.flips, seed=arguments.seed)
+        print("| damaged | noticed | no change | silent or traceback |\n|---|---|---|---|")
+        for name in flips.KEPT:
+            good = [counts[name, found] for found in ("noticed", "no change")]
+            others = sum(n for (kept, _), n in counts.items() if kept == name) - sum(good)
+            print(f"| {name} | {good[0]:,} | {good[1]:,} | {others} |")
         return
     if arguments.json:
-        print(json.dumps(list(rows())))
+        print(json.dumps(list(rows(arguments.only))))
         return
     print("| attack | what happens |\n|---|---|")
-    for _, name, found in rows():
+    for _, name, found in rows(arguments.only):
         print(f"| {name} | {found} |", flush=True)
 
 

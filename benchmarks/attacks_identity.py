@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import unicodedata
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,25 @@ def id_out_of_reach(folder: Path) -> str:
         return _refusal(lambda: store.add(X[:1], Y[:1], ["a\nb"]))
 
 
+def ids_without_zeros(folder: Path) -> str:
+    """Add known people by ids as another program writes whole numbers."""
+    with _made(folder) as store:
+        return _refusal(lambda: store.add(X[:5], Y[:5], ["007", "0008", "a7", "A 7", "zo\u00eb"]))
+
+
+def people_behind_a_mask(folder: Path) -> str:
+    """Add people of whom some are masked, which NumPy makes one."""
+    people = np.ma.masked_array([100, 101, 102], [False, True, True])
+    with _made(folder) as store:
+        return _refusal(lambda: store.add(X[:3], Y[:3], people))
+
+
+def copied_reference(folder: Path) -> str:
+    """Take a sample of the records as the public reference."""
+    make = partial(Store.init, folder / "store", X, Y, PEOPLE, classes=range(CLASSES), n_records=N)
+    return _refusal(lambda: make(public=X[::3].copy(), **PLAN))
+
+
 ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("one odd id turns a table's column into text", odd_id_in_a_table),
     ("erased as 5, back as '5'", return_as_text),
@@ -131,6 +151,9 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("records without subjects, into a store that has them", records_without_ids),
     ("records without subjects, into a classifier", classifier_without_ids),
     ("an id with a line break", id_out_of_reach),
+    ("known people as 007, 'A 7' or 'zo\u00eb'", ids_without_zeros),
+    ("people behind a mask", people_behind_a_mask),
+    ("a sample of the records as the public reference", copied_reference),
 ]
 """Name of every attack, and what carries it out in an empty folder and returns what happened."""
 

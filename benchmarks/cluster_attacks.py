@@ -15,9 +15,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import shard_tools
 import store_tools as tools
+from benchmarks.attacks_doors import seen
 from shard_tools import COORDINATOR, witness_of
 from vicinal.distributed import Coordinator, MissingShardPolicy, local_transports
-from vicinal.errors import VicinalError
 
 SOON = MissingShardPolicy(deadline=0.5)
 
@@ -34,15 +34,6 @@ def ask(path: Path, start: int) -> None:
     """Open a cluster and spend budgets."""
     with Coordinator.open(path, local_transports, SOON) as cluster:
         cluster.predict(tools.Q[start : start + 5])
-
-
-def seen(work: Callable[[], object]) -> str:
-    """Return how a step ended."""
-    try:
-        work()
-    except VicinalError as error:
-        return f"refused: {str(error).split('. ')[0]}"
-    return "SERVED"
 
 
 def replace(path: Path, part: str, source: Path, witness: Path) -> None:

@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3590,
-    "serving": 2240,
-    "reports": 1850,
+    "cli": 3620,
+    "serving": 2250,
+    "reports": 1860,
     "audit": 2470,
-    "distributed": 3530,
-    "store": 5080,
-    "labelling, students": 3180,
+    "distributed": 3550,
+    "store": 5360,
+    "labelling, students": 3190,
     "baselines": 540,
-    "predictors": 2120,
-    "planning": 1920,
+    "predictors": 2200,
+    "planning": 2020,
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 4840,
-    "ledger": 2860,
-    "mechanisms": 3210,
+    "features, datasets": 5210,
+    "ledger": 3350,
+    "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
     "accounting": 4080,
-    "noise, testing, ground": 2160,
+    "noise, testing, ground": 2220,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_980,
-    "code of src": 34_480,
-    "lines of tests": 38_160,
-    "lines of experiments and benchmarks": 9_500,
+    "lines of src": 56_440,
+    "code of src": 35_460,
+    "lines of tests": 40_280,
+    "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

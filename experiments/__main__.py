@@ -25,10 +25,10 @@ class Experiments(CommandGroup):
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",
+        "report-set": "experiments.commands.report_set:report_set",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",
         "table1-mnist": "experiments.commands.table1_mnist:table1_mnist",
-        "tables": "experiments.commands.tables:tables",
         "tightness": "experiments.commands.audits:tightness",
     }
 

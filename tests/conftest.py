@@ -87,6 +87,14 @@ def interactions_alone(request):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def config_home(tmp_path_factory):
+    """Let tests, and the processes that they start, note servers in a folder of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+        yield
+
+
 _NUMBERS = itertools.count()
 
 

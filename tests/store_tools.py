@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import programs
+from vicinal.ledger import choose_server
 from vicinal.store import Store
 
 D, CLASSES = 4, 3
@@ -66,6 +67,19 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
 
 
 @contextmanager
+def broken_off(monkeypatch, target) -> Iterator[None]:
+    """Interrupt the body where it calls `target`, as Ctrl-C would."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(target, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
+@contextmanager
 def postgres_server() -> Iterator[str]:
     """Run a server of its own, where there is one; yield the URL of its socket, without a database.
 
@@ -90,7 +104,9 @@ def postgres_server() -> Iterator[str]:
         settings = f"-k {sockets} -c listen_addresses="
         run("pg_ctl", "-D", data, "-l", f"{folder}/log", "-w", "-o", settings, "start")
         try:
-            yield f"postgresql:///{{}}?host={sockets}&user=tester"
+            url = f"postgresql:///{{}}?host={sockets}&user=tester"
+            choose_server(url.format("any"))
+            yield url
         finally:
             run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
 

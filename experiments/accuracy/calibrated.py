@@ -77,7 +77,8 @@ def _private_knn_options(
     """Return the parameters of Private-kNN that go with a scale of noise on its votes."""
     most = max(1, int(GAMMA * facts.n_records) // (2 * facts.n_classes))
     k = max(1, min(round(NEIGHBORS_PER_NOISE * noise), most))
-    given: Options = {"k": k, "gamma": GAMMA, "sigma_votes": noise, "release": release}
+    given: Options = {"n_neighbors": k, "sampling_rate": GAMMA}
+    given |= {"sigma_votes": noise, "release": release}
     if screened:
         given |= {"sigma_screen": 3 * noise, "threshold": 0.6 * k, "n_answers": _planned(setting)}
     return given | {"n_queries": setting.n_queries, "delta": setting.delta}

@@ -139,7 +139,7 @@ def _private_knn(*, screened: bool) -> Answer:
         options = calibrated.private_knn(setting, _facts(trial), screened)
         classifier = PrivateKNNClassifier(trial.classes, simulation_seed=seed, **options)
         classifier.fit(trial.records, trial.labels, public=trial.reference)
-        return _all_asked(classifier.predict(trial.queries), options, "k", "sigma_votes")
+        return _all_asked(classifier.predict(trial.queries), options, "n_neighbors", "sigma_votes")
 
     return answer
 

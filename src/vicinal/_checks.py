@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from vicinal._arrays import AnyArray, Ints32
 from vicinal.errors import InvalidInput, OtherFormat
 
 SubjectId = int | str
+T = TypeVar("T")
 
 
 def _reject(name: str, must: str, got: object) -> InvalidInput:
@@ -95,6 +96,20 @@ def file_format(file: object, found: object, known: int) -> None:
         )
 
 
+def unmasked(name: str, values: T) -> T:
+    """Return values unless they are a masked array, or a list of such.
+
+    NumPy shows what stands behind a mask as if it were there, or turns all of it into one None.
+    """
+    rows = values if isinstance(values, list | tuple) else ()
+    if any(isinstance(each, np.ma.MaskedArray) for each in (values, *rows)):
+        raise InvalidInput(
+            f"The {name!r} parameter must not be a masked array: what is behind the mask would "
+            "count. Drop those rows, or fill them, and pass a plain array."
+        )
+    return values
+
+
 def class_names(classes: object, name: str = "classes") -> AnyArray:
     """Return the declared class names as a 1-d array (c,), in the order given.
 
@@ -112,15 +127,38 @@ def class_names(classes: object, name: str = "classes") -> AnyArray:
 
 def label_indices(y: npt.ArrayLike, classes: AnyArray) -> Ints32:
     """Return the position of every label in `classes`; the labels themselves are never echoed."""
-    position_of = {name: position for position, name in enumerate(classes.tolist())}
+    position_of = class_positions(classes.tolist())
     try:
         positions = [position_of[label] for label in np.asarray(y).tolist()]
     except (KeyError, TypeError):
         raise InvalidInput(
-            "The 'y' parameter must hold only labels named in 'classes'. Got a label that is "
-            "not; declare every class (also those without records) when making the classifier."
+            "The 'y' parameter must hold only labels of the 'classes' parameter. Got another; "
+            "every class must be declared, also those without records."
         ) from None
     return np.array(positions, dtype=np.int32)
+
+
+_TRUTHS = {"true": True, "false": False}
+
+
+def class_positions(names: Sequence[Any]) -> dict[Any, int]:
+    """Return the position of every class by its name; of "TRUE" and "false" also by truth."""
+    truths = {
+        _TRUTHS[str(name).lower()]: position
+        for position, name in enumerate(names)
+        if str(name).lower() in _TRUTHS
+    }
+    return truths | {name: position for position, name in enumerate(names)}
+
+
+def label_name(text: str) -> bool | int | str:
+    """Return what a label names in a file: True or False, a whole number written plainly, or it.
+
+    "TRUE" is True; 7 is a whole number, "07" and "7.0" are not, nor is one of 19 digits.
+    """
+    if text.lower() in _TRUTHS:
+        return _TRUTHS[text.lower()]
+    return int(text) if len(text) < 19 and _WHOLE_NUMBER.fullmatch(text) else text
 
 
 def subject_ids(name: str, subjects: npt.ArrayLike | Iterable[Hashable]) -> list[SubjectId]:
@@ -144,8 +182,8 @@ def subject_id(name: str, subject: object) -> SubjectId:
     count: "a7" is not "A7", and "05", "-0" and "+5" are texts of their own.
 
     Raises InvalidInput naming the fault: an empty or missing id; blanks around it; a control,
-    invisible or unknown character; text that is not Unicode; a floating-point number, also as text
-    ("5.0").
+    invisible or unknown character, or a blank other than U+0020; text that is not Unicode; a
+    floating-point number, also as text ("5.0").
     """
     return _spelling(name, subject)
 
@@ -156,6 +194,12 @@ _NAME = re.compile(r"[!-*,./:-~]([ -~]*[!-~])?")
 _PLAIN_TEXT = re.compile(r"[!-~]([ -~]*[!-~])?")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _WRITTEN_AS_FLOAT = re.compile(r"[+-]?[0-9]+\.0*")
+_INVISIBLE = re.compile(
+    r"[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    r"\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3"
+    r"\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+"""Unicode's Default_Ignorable_Code_Point, and the empty Braille pattern: they print as nothing."""
 _FAULTY_CHARACTERS = {
     "Cc": "a control character, such as a line break",
     "Cf": "an invisible character, such as a zero-width space",
@@ -163,6 +207,7 @@ _FAULTY_CHARACTERS = {
     "Cs": "text that is not valid Unicode",
     "Zl": "a line break",
     "Zp": "a line break",
+    "Zs": "a blank other than the plain space, such as one that does not break",
 }
 _MISSING = ("NoneType", "NAType", "NaTType")
 _INT64 = range(-(2**63), 2**63)
@@ -172,7 +217,7 @@ _MOST_BITS = 3000
 def id_fault(subject: object) -> str | None:
     """Return what is wrong with an id, in words that do not show it; None if nothing is."""
     if isinstance(subject, str):
-        return _text_fault(str.__str__(subject))
+        return text_fault(str.__str__(subject))
     if isinstance(subject, Integral) and not isinstance(subject, bool | np.bool_):
         return "a number that is too long" if int(subject).bit_length() > _MOST_BITS else None
     if type(subject).__name__ in _MISSING or _is_nan(subject):
@@ -192,20 +237,23 @@ def _as_it_is(subject: object) -> bool:
     return type(subject) is int and subject in _INT64
 
 
-def _text_fault(text: str) -> str | None:
+def text_fault(text: str) -> str | None:
+    """Return what keeps a text from being an id or a name, in words that do not show it."""
     if _PLAIN_TEXT.fullmatch(text):
         if _WRITTEN_AS_FLOAT.fullmatch(text):
             return "a whole number written with a decimal point; write 5, not 5.0"
         return None
     if not text:
-        return "an empty id"
+        return "empty text"
     if text != text.strip():
-        return "an id with blanks or a line break around it"
+        return "text with blanks or a line break around it"
     # Lenient decoding, of a path or a file, puts U+FFFD for each byte that is not UTF-8. As an id,
     # M%FCller would be another subject than Müller, and the answer "erased" would be wrong.
     if "\ufffd" in text:
         return "bytes that are not UTF-8, or the character U+FFFD that stands for such bytes"
-    kinds = (unicodedata.category(character) for character in text)
+    if _INVISIBLE.search(text):
+        return _FAULTY_CHARACTERS["Cf"]
+    kinds = (unicodedata.category(character) for character in text if character != " ")
     return next((_FAULTY_CHARACTERS[kind] for kind in kinds if kind in _FAULTY_CHARACTERS), None)
 
 
@@ -227,7 +275,7 @@ def _must_be_ids(name: str) -> str:
 
 def _flat(name: str, subjects: object) -> list[Any]:
     """Return the values of a list or of a column of any library."""
-    if not isinstance(subjects, str | bytes) and isinstance(subjects, Iterable):
+    if isinstance(unmasked(name, subjects), Iterable) and not isinstance(subjects, str | bytes):
         for convert in ("tolist", "to_pylist", "to_list"):
             if hasattr(subjects, convert):
                 subjects = getattr(subjects, convert)()

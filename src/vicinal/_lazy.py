@@ -87,7 +87,8 @@ def of_extra(extra: str, package: str, purpose: str) -> Any:
     """Return a package of an extra of vicinal, or say what needs it and how to install it."""
     try:
         return import_module(package)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
+        # torchvision raises RuntimeError if it is of another build than torch.
         raise MissingExtra(
             f"{purpose} needs the package {package}. Install it with: pip install "
             f"'vicinal[{extra}]'"

@@ -21,6 +21,10 @@ class KeyReused(InvalidInput):
     """An idempotency key was used before, for something else."""
 
 
+class NoSubjectIds(InvalidInput):
+    """Records came without subject ids, so nobody can be recognised by one."""
+
+
 class PrivacyRefused(VicinalError, RuntimeError):
     """The call would break the stated guarantee, so it was not carried out."""
 
@@ -34,6 +38,10 @@ class StoreOutdated(PrivacyRefused):
 
     Bring back what belongs there; or accept the loss, which spends every budget for good.
     """
+
+
+class IdsAlike(PrivacyRefused):
+    """New ids differ from known ones by leading zeros, case or blanks only; nothing was added."""
 
 
 class MissingExtra(VicinalError, ImportError):

@@ -249,7 +249,7 @@ def test_public_rows_standardise():
     assert np.isfinite(classifier().fit(X, y, public=constant).coef_).all()
 
 
-@pytest.mark.parametrize("more", [{}, {"n_records": 3000}, {"gamma": 1.0, "n_steps": 20}])
+@pytest.mark.parametrize("more", [{}, {"n_records": 3000}, {"sampling_rate": 1.0, "n_steps": 20}])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
     """Fails if training costs more than asked for, or is priced by anything else."""
@@ -260,7 +260,7 @@ def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
     assert stated.delta == 1e-5
     by_hand = [
         {"kind": "gaussian", "sigma": estimator.plan()["releases"][0]["sigma"],
-         "gamma": estimator.gamma, "count": estimator.n_steps},
+         "gamma": estimator.sampling_rate, "count": estimator.n_steps},
     ]  # fmt: skip
     if estimator.n_records is None:
         by_hand.append({"kind": "gaussian", "sigma": 50 / epsilon, "count": 1})

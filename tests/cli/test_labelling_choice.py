@@ -41,7 +41,7 @@ def command(files, folder, *more, what="label"):
     return [what, *data, "--out", folder.with_suffix(".out"), *more]
 
 
-KNN = ("--labeller", "private-knn", "--neighbors", 30, "--gamma", 0.3, "--epsilon", 8)
+KNN = ("--labeller", "private-knn", "--neighbors", 30, "--sampling-rate", 0.3, "--epsilon", 8)
 PATE = ("--labeller", "pate", "--teachers", 30, "--epsilon", 20)
 SCREEN = ("--sigma-screen", 3.0, "--threshold", 26)
 CONFIDENT = ("--sigma-screen", 10.0, "--threshold", 24)
@@ -106,7 +106,7 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
     [
         (("--labeller", "oracle"), "labeller", 2),
         (("--sigma-votes", 20), "--sigma-votes is for private-knn and pate only", 2),
-        ((*PATE, "--gamma", 0.1), "--gamma is for private-knn only", 2),
+        ((*PATE, "--sampling-rate", 0.1), "--sampling-rate is for private-knn only", 2),
         ((*KNN, "--records", 900), "--records is for ind-knn only", 2),
         ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
         (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),

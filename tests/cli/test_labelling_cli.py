@@ -194,7 +194,7 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
         (["--epsilon", "nan"], "epsilon"),
         (["--keep", 0], "keep"),
         (["--release", "all"], "release"),
-        (["--classes", "0-8"], "named in 'classes'"),
+        (["--classes", "0-8"], "labels of the --classes option"),
         (["--private", "nothing.npz"], "no file"),
         (["--private", "table.csv"], "npz"),
     ],

@@ -28,8 +28,10 @@ def test_messages_name_the_flag():
         words = with_flags("The 'n_queries' parameter must be at least 1.", command(name))
         assert words == "The --queries option must be at least 1."
     assert "'n_queries'" in with_flags("The 'n_queries' parameter", command("verify"))
-    assert with_flags("accept the loss", command("verify")) == "accept the loss (--accept-loss)"
-    assert with_flags("accept the loss", command("keys")) == "accept the loss"
+    assert with_flags("accept the loss", command("backup")) == "accept the loss (--accept-loss)"
+    for name in ("verify", "shard"):  # they only read, or ask for a store that is sound
+        words = with_flags("accept the loss", command(name))
+        assert words == "accept the loss (--accept-loss of a command that writes)"
     assert with_flags("The 'subjects' parameter", command("add")) == "The --subject option"
     assert with_flags("The 'labels' parameter", command("add")) == "The --label option"
     assert with_flags("The 'deadline' parameter", command("serve")) == "The --shard-s option"

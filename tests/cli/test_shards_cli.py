@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,13 @@ from typer.testing import CliRunner
 import shard_tools
 import store_tools as tools
 from serving_tools import FAST, Service, free_port, listening
+from vicinal import distributed
 from vicinal.cli._main import app
 from vicinal.cli._records import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving import ROLES, create_app
+from vicinal.store import Store
 
 
 def run(*arguments, code=0):
@@ -57,6 +60,39 @@ def test_a_store_that_was_spread_answers_no_more(tmp_path, cluster, queries):
     run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "again", code=3)
     run("shard", "--yes", tmp_path / "nothing", "--out", tmp_path / "again", code=2)
     run("verify", cluster)
+
+
+def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
+    """Fails if looking at a folder retires a store, erases anybody, or makes a change."""
+    reading = [("inspect",), ("verify",), ("export-guarantee",), ("certificate", "--out", tmp_path)]
+    tools.make(tmp_path / "store").close()
+
+    def refused(path):
+        for command, *options in reading:
+            assert "only reads finishes nothing" in run(command, path, *options, code=3)
+
+    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+        distributed.split(tmp_path / "store", tmp_path / "cluster", 2)
+    refused(tmp_path / "cluster")
+    run("allow", tmp_path / "store", "anna", 5)  # it is as it was, and goes on
+    run("predict", tmp_path / "cluster", "--data", queries, code=3)
+    shutil.rmtree(tmp_path / "cluster")
+    with (
+        tools.broken_off(monkeypatch, "vicinal.store._erasure._cut"),
+        Store.open(tmp_path / "store") as store,
+    ):
+        store.erase(["person-3"])
+    refused(tmp_path / "store")
+    run("shard", "--yes", tmp_path / "store", "--out", tmp_path / "cluster")  # finishes the erasure
+    with (
+        tools.broken_off(monkeypatch, "vicinal.distributed._changes.ClusterChanges.finish"),
+        shard_tools.local(tmp_path / "cluster") as cluster,
+    ):
+        cluster.erase(["person-4"])
+    refused(tmp_path / "cluster")
+    run("predict", tmp_path / "cluster", "--data", queries)
+    for who in ("person-3", "person-4"):
+        run("verify", tmp_path / "cluster", "--erased", who)
 
 
 PATIENT = ("--shard-s", 480)
@@ -191,6 +227,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
     """Fails if the service gives up for good when a shard is away for a while."""
     with Coordinator.open(cluster, local_transports, MissingShardPolicy(deadline=0.05)) as opened:
         keys = {"analyst": run("keys", "add", cluster, "anna").strip()}
+        keys["monitor"] = run("keys", "add", cluster, "prom", "--role", "monitor").strip()
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
@@ -200,7 +237,10 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
                 assert gone.body["type"].endswith("shard-missing")
                 assert gone.headers["retry-after"] == "5"
             assert "Shard 0: It is away." in caplog.text
-            assert "vicinal_shard_missing_total 1\n" in service.call("GET", "/metrics").body
+            assert (
+                "vicinal_shard_missing_total 1\n"
+                in service.call("GET", "/metrics", key="monitor").body
+            )
             assert service.call("GET", "/healthz").status == 200
             with monkeypatch.context() as patch:
                 patch.setattr(ShardServer, "handle", outdated)

@@ -80,11 +80,11 @@ from vicinal.store import Store
 X, y = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
 plan = {"epsilon": 4.0, "n_queries": 60, "n_neighbors": 40, "noise_multiplier": 1.5}
 plan |= {"public": np.random.default_rng(1).normal(size=(20, 4)), "simulation_seed": 0}
-Store.init(FOLDER, X, y, classes=range(3), n_records=60, **plan).close()
+Store.init(FOLDER, X, y, range(60), classes=range(3), n_records=60, **plan).close()
 with Store.open(FOLDER) as store:
     store.predict(X[:5])
     store.erase([7])
-    store.add(X[:2], y[:2])
+    store.add(X[:2], y[:2], [1, 2])
 """
 
 

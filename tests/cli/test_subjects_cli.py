@@ -42,11 +42,77 @@ def test_one_odd_id_in_a_table_makes_nobody_new(path, tmp_path):
     run("add", path, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
     assert people(path) == {*PEOPLE, "B7"}
     told = run("add", path, "--data", tmp_path / "more.csv", "--label", "y", code=2)
-    assert "feature" in told or "must be given" in told
+    assert "column 6 of the file" in told or "must be given" in told
     run("erase", "--yes", path, "--subject", "5")
     assert people(path) == {*PEOPLE, "B7"} - {5}
     run("verify", path, "--erased", "5")
     run("verify", path, "--erased", "6", code=2)
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_ids_that_lost_their_zeros_get_no_second_budgets(path, tmp_path, shards):
+    """Of whole numbers first, and as a spreadsheet or another program writes them later."""
+    if shards:
+        split(path, tmp_path / "cluster", shards)
+    store = tmp_path / ("cluster" if shards else "store")
+    run("erase", "--yes", store, "--subject", "7")
+    table = dict(zip("abcd", X[:4].T, strict=True))
+    csv.write_csv(
+        pa.table({**table, "y": Y[:4], "who": ["005", "007", "a 7", "B7"]}), tmp_path / "more.csv"
+    )
+    more = (store, "--data", tmp_path / "more.csv", "--label", "y", "--subject", "who")
+    for command in ("add", "evaluate"):
+        told = run(command, *more, code=3)
+        assert "3 of the new ids differ" in told
+        assert "--ids-differ option" in told
+    run("add", *more, "--ids-differ")
+    run("add", *more)  # they are known now
+
+
+def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
+    table = {**dict(zip("abcd", X.T, strict=True)), "y": Y, "who": list(map(str, PEOPLE))}
+    csv.write_csv(pa.table(table), tmp_path / "rows.csv")
+    csv.write_csv(pa.table(dict(zip("abcd", R.T, strict=True))), tmp_path / "public.csv")
+    plan = (
+        "--public",
+        tmp_path / "public.csv",
+        "--columns",
+        "a,b,c,d",
+        "--classes",
+        "0,1,2",
+        "--records",
+        "40",
+        "--queries",
+        "9",
+    )
+    made = ("--data", tmp_path / "rows.csv", "--label", "y", *plan)
+    (line,) = [
+        line for line in run("init", tmp_path / "rows", *made, "--quiet").splitlines()
+        if "every row is a person" in line
+    ]  # fmt: skip
+    assert "nobody with several rows is protected as one person" in line
+    assert "nobody can be erased by id" in line
+    for weak in (["--epsilon", "21"], ["--delta", "0.026"]):
+        refused = run("init", tmp_path / "weak", *made, *weak, code=3)
+        assert "set the --yes option" in refused
+    run("init", tmp_path / "weak", *made, *weak, "--yes")
+    told = run("init", tmp_path / "total", *made, "--epsilon-total", "2")
+    assert "together holds: epsilon 2 at delta 1e-05, whatever audiences are opened" in told
+    refused = run("audience", tmp_path / "total", "b", "--epsilon", "2.1", "--queries", "5", code=2)
+    assert "--epsilon option must be at most 2" in refused
+    run("audience", tmp_path / "total", "b", "--epsilon", "2", "--queries", "5", "--records", "40")
+    told = run("inspect", tmp_path / "total")
+    assert "All audiences together: epsilon 2 at delta 1e-05, whatever" in told
+    assert "every row" not in run("init", tmp_path / "ids", *made, "--subject", "who", "--quiet")
+    told = run("erase", "--yes", tmp_path / "rows", "--subject", "5", code=2)
+    assert "every row is a person" in told
+    with serving_tools.running(tmp_path / "served", make=_without_ids) as service:
+        refused = service.call("DELETE", "/v1/subjects/5", key="curator")
+        assert (refused.status, refused.body["type"].rpartition("/")[2]) == (409, "no-ids")
+
+
+def _without_ids(path):
+    return Store.init(path, X, Y, classes=range(3), public=R, n_records=40, **PLAN)
 
 
 LISTS = {

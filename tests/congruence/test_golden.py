@@ -87,14 +87,14 @@ def test_the_others_answer_and_cost_as_before(world, name):
     plan = {"n_queries": 60, "delta": 1e-5, "simulation_seed": 5}
     if name == "private_knn":
         classifier = PrivateKNNClassifier(
-            range(3), k=30, gamma=0.3, sigma_votes=8.0, n_answers=60, **plan
+            range(3), n_neighbors=30, sampling_rate=0.3, sigma_votes=8.0, n_answers=60, **plan
         ).fit(X, y, subjects, public=public)
     elif name == "pate":
         classifier = PATEClassifier(range(3), n_teachers=20, sigma_votes=4.0, **plan)
         classifier.fit(X, y, subjects)
     else:
         classifier = NoisySGDClassifier(
-            range(3), 1.0, n_steps=50, gamma=0.1, n_records=900, simulation_seed=5
+            range(3), 1.0, n_steps=50, sampling_rate=0.1, n_records=900, simulation_seed=5
         ).fit(X, y, subjects)
     found = {"labels": classifier.predict(queries).tolist()}
     if name == "noisy_sgd":

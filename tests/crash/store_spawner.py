@@ -2,18 +2,16 @@
 
 It reads one JSON order a line from stdin and writes one JSON line when that child is dead. A child
 runs a life in a store's folder: it opens it, asks, erases, adds. It writes down every answer that
-it was given, as a client would have seen it. It ends by SIGKILL, at a step it was told to count
-to, or whenever the spawner sends it.
+it was given, as a client would have seen it. It ends by SIGKILL, whenever the spawner sends it.
 """
 
 import gc
 import json
 import os
 import signal
-import sqlite3
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,73 +19,10 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import store_tools as tools
-from vicinal.distributed import Coordinator, is_cluster, local_transports
-from vicinal.errors import StorageFailed
-from vicinal.ledger import Ledger, RollbackGuard, SQLiteDatabase
+from vicinal.ledger import Ledger, RollbackGuard
 from vicinal.store import Store
 
 QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
-COUNTED = (
-    (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit", "_rollback", "scrub", "close")),
-    (os, ("fsync", "pwrite", "ftruncate", "replace")),
-)
-"""What is counted: every statement, every commit, every write and flush of a file."""
-
-FAULTY = (
-    (SQLiteDatabase, ("_run", "_run_many", "_begin", "_commit")),
-    (os, ("fsync", "pwrite", "ftruncate", "replace")),
-)
-"""What a disk may refuse."""
-
-
-class Steps:
-    """Counts the steps of a life, two for every call, and ends it at the wanted one."""
-
-    def __init__(self, last):
-        self.last = last
-        self.done = 0
-
-    def step(self):
-        self.done += 1
-        if self.done == self.last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def counted(self, function):
-        def wrapper(*args, **kwargs):
-            self.step()
-            result = function(*args, **kwargs)
-            self.step()
-            return result
-
-        return wrapper
-
-    def watch(self):
-        for owner, names in COUNTED:
-            for name in names:
-                setattr(owner, name, self.counted(getattr(owner, name)))
-
-
-class Faults:
-    """Lets one of all calls that reach the disk fail, and if `lasting` all later ones."""
-
-    def __init__(self, at, lasting):
-        self.at, self.lasting, self.done = at, lasting, 0
-
-    def faulty(self, function, error):
-        def wrapper(*args, **kwargs):
-            self.done += 1
-            if self.done == self.at or (self.lasting and self.done > self.at):
-                raise error
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    def watch(self):
-        for owner, names in FAULTY:
-            database = owner is SQLiteDatabase
-            error = sqlite3.OperationalError("disk I/O error") if database else OSError(5, "I/O")
-            for name in names:
-                setattr(owner, name, self.faulty(getattr(owner, name), error))
 
 
 class Seen:
@@ -98,25 +33,6 @@ class Seen:
 
     def note(self, **what):
         os.write(self._file, (json.dumps(what) + "\n").encode())
-
-
-def stages(store, seen, seed):
-    """Ask, erase, add and ask again; yield before, between and after."""
-    yield
-    ask(store, seen, [f"{seed}-a", f"{seed}-b"], seed)
-    yield
-    change(store, seen, np.random.default_rng(seed), "erase")
-    yield
-    change(store, seen, np.random.default_rng(seed + 1), "add")
-    yield
-    ask(store, seen, [f"{seed}-c"], seed + 7)
-    yield
-
-
-def one_of_each(store, seen, seed):
-    """Do all stages once: short enough to be killed at every step."""
-    for _ in stages(store, seen, seed):
-        pass
 
 
 def load(store, seen, seed):
@@ -156,38 +72,20 @@ def change(store, seen, rng, what):
         assert store.add(X, y, people, idempotency_key=str(number)) == version == store.version
 
 
-LIVES = {"one_of_each": one_of_each, "load": load}
-
-
 def answer_unpaid(book, blocks, requests=()):  # noqa: ARG001 (as the commit)
     """Stand in for the commit: nothing becomes durable, and the answers are given all the same."""
     book.clock += len(blocks)
 
 
 def live(order):
-    """Run one life to its end, or to its step."""
+    """Run one life until it is killed."""
     if order.get("broken"):
         Ledger.commit = answer_unpaid
         RollbackGuard.advance = lambda *_: None
-    steps = Steps(order.get("last"))
-    if "fault" in order:
-        steps = Faults(order["fault"], order["lasting"])
-    steps.watch()
-    seen = Seen(order["seen"])
-    with suppress(StorageFailed) if "fault" in order else nullcontext():
-        lived(order, seen)
-    seen.note(steps=steps.done)
-
-
-def lived(order, seen):
-    folder = Path(order["folder"])
-    cluster = is_cluster(folder)
-    store = Coordinator.open(folder, local_transports) if cluster else Store.open(folder)
-    seen.note(opened=order["seed"])
-    try:
-        LIVES[order["life"]](store, seen, order["seed"])
-    finally:
-        store.close()
+    seen, seed = Seen(order["seen"]), order["seed"]
+    with Store.open(order["folder"]) as store:
+        seen.note(opened=seed)
+        load(store, seen, seed)
 
 
 def raise_child(order):
@@ -201,10 +99,9 @@ def raise_child(order):
         except BaseException as error:  # noqa: BLE001 (no child may return into the spawner)
             print(repr(error), file=sys.stderr, flush=True)
             os._exit(1)
-    if "after" in order:
-        wait_for_note(order)
-        time.sleep(order["after"])
-        os.kill(child, signal.SIGKILL)
+    wait_for_note(order)
+    time.sleep(order["after"])
+    os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)
 

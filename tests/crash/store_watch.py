@@ -14,10 +14,10 @@ QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 
 
 class Spawner:
-    """The process of `store_spawner.py`, to be given orders."""
+    """The process of a file of this folder, to be given orders."""
 
-    def __init__(self, folder: Path) -> None:
-        script = Path(__file__).with_name("store_spawner.py")
+    def __init__(self, folder: Path, name: str = "store_spawner.py") -> None:
+        script = Path(__file__).with_name(name)
         self._process = subprocess.Popen(
             [sys.executable, script, folder / "warm"],
             stdin=subprocess.PIPE,

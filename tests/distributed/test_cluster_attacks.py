@@ -31,6 +31,8 @@ from vicinal.errors import (
     StorageFailed,
     StoreOutdated,
 )
+from vicinal.store import Store
+from vicinal.testing import remaining_budgets
 
 REFUSED = (PrivacyRefused, StorageFailed)
 SOON = MissingShardPolicy(deadline=0.2)
@@ -238,6 +240,77 @@ def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
         (folder / name).write_bytes(damaged)
         with pytest.raises((InvalidInput, StorageFailed)):
             read(folder)
+
+
+# ---------------------------------------------------------------- whose store retires
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A split that broke off as its store was about to retire; return the cluster's folder."""
+    tools.make(tmp_path / "store").close()
+    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+        split(tmp_path / "store", tmp_path / "broken", 2)
+    return tmp_path / "broken"
+
+
+def unharmed(store):
+    """A store opens and has all that it had."""
+    with Store.open(store) as here:
+        assert set(remaining_budgets(here).values()) == {1.0}
+
+
+def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
+    """Fails if a description of another cluster, in the state of a split, retires any store."""
+    yours = tmp_path / "yours"
+    tools.make(yours).close()
+    shard_tools.resealed(broken, source=str(yours))
+    with pytest.raises(PrivacyRefused, match="was not made of"):
+        shard_tools.local(broken)
+    unharmed(yours)
+    # The right store, which has the same key, but has written something since, if no charge.
+    with Store.open(tmp_path / "store") as here:
+        here.allow("anna", 5)
+    shard_tools.resealed(broken, source=str(tmp_path / "store"))
+    with pytest.raises(PrivacyRefused, match="has gone on since"):
+        shard_tools.local(broken)
+    unharmed(tmp_path / "store")
+
+
+@pytest.mark.parametrize("first", ["store", "cluster"])
+def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answer(
+    broken, tmp_path, monkeypatch, first
+):
+    """Fails if a store put back while its witness had not heard of the split answers beside it."""
+    shutil.copytree(tmp_path / "store", tmp_path / "kept")
+    with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
+        shard_tools.local(broken)
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "kept").rename(tmp_path / "store")
+    if first == "store":
+        with Store.open(tmp_path / "store") as here:
+            here.predict(tools.Q[:3])
+        with pytest.raises(PrivacyRefused, match="has gone on since"):
+            shard_tools.local(broken)
+    else:
+        shard_tools.local(broken).close()
+        with pytest.raises(PrivacyRefused, match="was split"):
+            Store.open(tmp_path / "store")
+
+
+def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
+    broken, tmp_path, monkeypatch
+):
+    """Fails if neither can be opened any more, or its loss can be accepted by the store."""
+    with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
+        shard_tools.local(broken)
+    (tmp_path / "store.witness").unlink()
+    with pytest.raises(PrivacyRefused, match="was split"):
+        Store.open(tmp_path / "store", accept_loss=True)
+    with pytest.raises(PrivacyRefused, match="accept the loss"):
+        shard_tools.local(broken)
+    Coordinator.open(broken, local_transports, SOON, accept_loss=True).close()
+    assert set(shard_tools.budgets(broken).values()) == {0}
 
 
 # ---------------------------------------------------------------- an absent shard

@@ -421,31 +421,28 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
 
 def test_a_store_that_was_split_answers_no_more(tmp_path):
     """Fails if budgets can be spent in two places."""
-    shard_tools.clustered(tmp_path, 2)
-    with pytest.raises(PrivacyRefused, match="is a backup"):
-        Store.open(tmp_path / "store")
+    with tools.make(tmp_path / "store") as store:
+        store.backup(tmp_path / "backup")
+    split(tmp_path / "store", tmp_path / "cluster", 2)
+    for accept in (False, True):
+        with pytest.raises(PrivacyRefused, match="was split"):
+            Store.open(tmp_path / "store", accept_loss=accept)
     with pytest.raises(PrivacyRefused, match="older than the store"):
-        Store.restore(tmp_path / "store", tmp_path / "back", witness=tmp_path / "store.witness")
+        Store.restore(tmp_path / "backup", tmp_path / "b", witness=tmp_path / "store.witness")
 
 
 def broken_split(tmp_path, monkeypatch):
     """Break a split off just before the store retires."""
     tools.make(tmp_path / "store").close()
-
-    def power_cut(source):  # noqa: ARG001 (as the function)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vicinal.distributed._splitting._retire", power_cut)
-        with pytest.raises(KeyboardInterrupt):
-            split(tmp_path / "store", tmp_path / "cluster", 2)
+    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
+        split(tmp_path / "store", tmp_path / "cluster", 2)
     assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
 
 
 def test_a_split_that_was_broken_off_is_finished(tmp_path, monkeypatch):
     broken_split(tmp_path, monkeypatch)
     assert ready_cluster(tmp_path / "cluster").state == "ready"
-    with pytest.raises(PrivacyRefused, match="is a backup"):
+    with pytest.raises(PrivacyRefused, match="was split"):
         Store.open(tmp_path / "store")
     assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS}
 

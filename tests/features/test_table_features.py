@@ -12,7 +12,14 @@ from sklearn.pipeline import make_pipeline
 
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
-from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
+from vicinal.features import (
+    PublicMap,
+    TableFeatures,
+    TableSchema,
+    check_table,
+    draft_schema,
+    map_components,
+)
 from vicinal.features._table_columns import MOST_DEVIATIONS
 
 PRIVATE = "Ms Secret"
@@ -134,7 +141,7 @@ def test_a_fault_names_column_kind_and_fix_and_no_value(name):
     assert repr(name) in str(caught.value)
     assert str(wrong[0]) not in str(caught.value)
     (misfit,) = [m for m in check_table(rows, TableSchema.from_dict(WHOLE)) if m.stops]
-    assert (misfit.column, misfit.rows) == (name, 1)
+    assert (misfit.column, misfit.rows) == (name, (1,))
     assert words in str(misfit)
 
 
@@ -254,7 +261,7 @@ def test_a_schema_comes_back_from_json_as_it_was(tmp_path):
     path.write_text('{"a": 1, "a": 2}')
     with pytest.raises(InvalidInput, match="twice"):
         TableSchema.load(path)
-    with pytest.raises(InvalidInput, match="no schema"):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         TableSchema.load(tmp_path / "none.json")
 
 
@@ -297,12 +304,55 @@ def test_a_check_counts_for_the_owner_and_says_what_stops():
     found = check_table(rows, TableSchema.from_dict(WHOLE))
     told = {m.column: m for m in found}
     assert not any(m.stops for m in found)
-    assert told["age"].rows == 3
+    assert told["age"].rows == (1, 3, 4)
     assert "other units" in told["age"].fix
     assert PRIVATE not in " ".join(map(str, found))
     lacking = check_table({PRIVATE: [1]}, TableSchema.from_dict(WHOLE))
     assert all(m.stops for m in lacking)
     assert PRIVATE not in " ".join(map(str, lacking)), "no header: a name may be a record"
+
+
+def test_fit_goes_the_whole_way_of_a_table():
+    """A schema in fit: features, a map of public rows, queries and later records as tables."""
+    rng = np.random.default_rng(2)
+
+    def people(size):
+        y = rng.integers(0, 2, size)
+        rows = {"age": 30 + 40 * y, "sex": rng.choice(["f", "m"], size), "income": 10.0**6 * y}
+        return pa.table(rows), y
+
+    declared = schema(
+        age=WHOLE["columns"]["age"], sex=WHOLE["columns"]["sex"],
+        income={"kind": "number", "low": 0, "high": 2e6},
+    )  # fmt: skip
+    (rows, y), (public, _), (queries, truth) = people(300), people(200), people(20)
+    for reference in (public, None):
+        model = IndKNNClassifier([0, 1], epsilon=50, n_queries=40, n_records=300, simulation_seed=0)
+        model.fit(rows, y, public=reference, schema=declared)
+        assert (model.predict(queries) == truth).mean() > 0.9
+        model.add(*people(5))
+        assert model.predict_proba(queries).shape == (20, 2)
+    table = TableFeatures(declared)
+    learnt = PublicMap(map_components(table.transform(public))).fit(table.transform(public))
+    mapped = [learnt.transform(table.transform(part)) for part in (rows, public, queries)]
+    same = clone(model).fit(mapped[0], y, public=mapped[1])
+    whole = clone(model).fit(rows, y, public=public, schema=declared)
+    np.testing.assert_array_equal(whole.query(queries).votes, same.query(mapped[2]).votes)
+    with pytest.raises(InvalidInput, match="lacks column 'age'"):
+        whole.predict({"sex": ["f"], "income": [1.0]})
+    with pytest.raises(InvalidInput, match="part of the private records"):
+        clone(model).fit(rows, y, public=rows, schema=declared)
+    whole.fit(mapped[0], y, public=mapped[1])
+    assert whole.predict(mapped[2]).shape == (20,), "without a schema features are numbers again"
+
+
+def test_columns_of_very_different_scales_warn():
+    rng = np.random.default_rng(3)
+    public = np.column_stack([rng.normal(0, 15, 200), rng.normal(0, 2, 200)])  # age, education
+    X = public + rng.normal(size=public.shape)
+    model = IndKNNClassifier([0, 1], n_queries=5, n_records=200, simulation_seed=0)
+    with pytest.warns(UserWarning, match=r"Feature 1 of 2 has 9\d%.*PublicMap.*TableFeatures"):
+        model.fit(X, np.arange(200) % 2, public=public)
 
 
 def test_a_pipeline_takes_tables_and_learns_nothing_from_them():

@@ -1,8 +1,12 @@
 import builtins
 import importlib
+import json
 import pickle
 import socket
+import sys
+import types
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -90,6 +94,37 @@ def test_a_folder_with_the_model_will_do(features: SentenceFeatures) -> None:
 def test_what_is_not_here_is_not_fetched(model: str) -> None:
     with pytest.raises(InvalidInput, match="nothing is ever downloaded"):
         SentenceFeatures(model=model).transform(["a"])
+
+
+def loaded_with(version: str, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+    """Load a model with a library of some version that can load nothing."""
+    library = types.ModuleType("sentence_transformers")
+    library.__version__ = version
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    SentenceFeatures(model=str(model)).transform(["a"])
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "evil.Module", "os.path.Pooling", "sentence_transformers.util.import_from_string",
+        "sentence_transformers.base.modules.router.Router", "sentence_transformersx.Pooling", None,
+    ],
+)  # fmt: skip
+def test_a_model_that_names_code_of_its_own_is_refused(
+    named: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if the library gets it: version 5.0 ran a module that lay beside the model."""
+    part = {"idx": 0, "name": "0", "path": "", "type": named}
+    (tmp_path / "modules.json").write_text(json.dumps([part]))
+    with pytest.raises(InvalidInput, match="code from elsewhere"):
+        loaded_with("6.0.0", monkeypatch, tmp_path)
+
+
+def test_an_earlier_version_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(MissingExtra, match="sentence-transformers 6"):
+        loaded_with("5.6.0", monkeypatch, tmp_path)
 
 
 @needs_the_extra

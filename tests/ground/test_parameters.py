@@ -98,7 +98,7 @@ def test_a_bad_parameter_is_refused_by_name_before_anything_changes(estimator, n
 
 
 WITH_EPSILON = {
-    "Private-kNN": (PrivateKNNClassifier, {"gamma": 1.0}, "sigma_votes"),
+    "Private-kNN": (PrivateKNNClassifier, {"sampling_rate": 1.0}, "sigma_votes"),
     "PATE": (PATEClassifier, {"interactions": 3}, "sigma_votes"),
 }
 

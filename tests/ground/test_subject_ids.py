@@ -16,11 +16,18 @@ from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
-from vicinal.errors import InvalidInput
+from vicinal.errors import IdsAlike, InvalidInput
+from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
-from vicinal.ledger import framed, unframed
+from vicinal.ledger import folded, framed, unframed
 from vicinal.mechanisms import teachers_of
-from vicinal.predictors import FitInputs, IndKNNClassifier, PrivateKNNClassifier
+from vicinal.predictors import (
+    FitInputs,
+    IndKNNClassifier,
+    IndKNNMultiLabelClassifier,
+    IndKNNRegressor,
+    PrivateKNNClassifier,
+)
 from vicinal.serving import checked_ids
 from vicinal.store import Presence, Store
 
@@ -30,6 +37,9 @@ FAULTS = {
     "delete": "a\x7fb", "next line": "a\x85b", "line separator": "a\u2028b",
     "byte order mark": "\ufeffa", "zero width": "a\u200bb", "right to left": "a\u202eb",
     "undecodable": "M\ufffdller",
+    "variation": "a\ufe0fb", "joiner": "a\u034fb", "filler": "a\u3164b", "Hangul": "a\u115fb",
+    "Braille": "a\u2800b", "tag": "a\U000e0041b", "selector": "a\U000e0100b",
+    "no break": "a\xa0b", "narrow": "a\u202fb", "wide": "a\u3000b",
     "surrogate": "a\ud800", "not in Unicode": "a\U000e0fff", "decimal point": "5.0",
     "point alone": "-5.", "float": 5.0, "numpy float": np.float64(5), "nan": float("nan"),
     "none": None, "decimal": Decimal("5"), "decimal nan": Decimal("NaN"), "bool": True,
@@ -55,6 +65,36 @@ def test_a_faulty_id_is_refused_by_the_name_of_its_fault_and_not_shown(case):
     assert _checks.id_fault(FAULTS[case]) in str(refused.value)
     if isinstance(FAULTS[case], str) and len(FAULTS[case].strip()) > 1 and case != "decimal point":
         assert FAULTS[case].strip() not in str(refused.value)
+
+
+def test_every_blank_and_every_invisible_character_is_refused():
+    """All characters of Unicode: what prints as nothing, or as a blank, makes no other id."""
+    for code in [*range(0xD800), *range(0xE000, 0x110000)]:
+        one = chr(code)
+        if unicodedata.category(one) in ("Zs", "Cf", "Cc", "Zl", "Zp") and one != " ":
+            assert _checks.text_fault(f"a{one}b"), hex(code)
+
+
+def test_who_is_behind_a_mask_is_refused_by_name(tmp_path):
+    classifier = IndKNNClassifier(range(3), n_records=30, **PLAN)
+    features, labels = np.ma.masked_array(X, X > 1), np.ma.masked_array(Y, Y == 0)
+    people = np.ma.masked_array(np.arange(30), Y == 0)
+    for name, arguments in {
+        "subjects": (X, Y, people), "y": (X, labels, None), "X": (features, Y, None),
+    }.items():  # fmt: skip
+        with pytest.raises(InvalidInput, match=f"'{name}' parameter must not be a masked"):
+            classifier.fit(*arguments, public=R)
+        with pytest.raises(InvalidInput, match=f"'{name}' parameter must not be a masked"):
+            Store.init(tmp_path / "s", *arguments, classes=range(3), public=R, n_records=30, **PLAN)
+    with pytest.raises(InvalidInput, match="'public' parameter must not be a masked"):
+        classifier.fit(X, Y, public=np.ma.masked_array(R, R > 1))
+    with pytest.raises(InvalidInput, match="'X' parameter must not be a masked"):
+        classifier.fit(list(features), Y, public=R)
+    with pytest.raises(InvalidInput, match="'X' parameter must not be a masked"):
+        PublicMap(2).fit(features)
+    for target in (IndKNNRegressor(bounds=(0, 3)), IndKNNMultiLabelClassifier(["a", "b"])):
+        with pytest.raises(InvalidInput, match="'y' parameter must not be a masked"):
+            target.set_params(n_records=30).fit(X, labels, public=R)
 
 
 def test_distinct_ids_stay_distinct():
@@ -383,6 +423,48 @@ def test_a_person_keeps_one_budget_through_every_door(store, tmp_path_factory, n
     assert units(store, who) == 12345
     assert store.erase(spelt()) == 1
     assert store.presence(spelt()) == Presence(0, 1, 0)
+
+
+ALIKE = ["0042", "042", "P 7", "p7", "P007", "stra\u00dfe", "STRASSE"]
+KNOWN = [42, "P7", "Strasse", 0, *range(100, 126)]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_new_ids_that_differ_by_zeros_case_or_blanks_are_refused(tmp_path, gone):
+    """Whoever is known, here or erased, before this opening or after it."""
+    path = tmp_path / "store"
+    Store.init(path, X, Y, KNOWN, classes=range(3), public=R, n_records=30, **PLAN).close()
+    with Store.open(path) as store:
+        if gone:
+            store.erase(KNOWN)
+            store.add(X[:1], Y[:1], ["somebody"])
+    with Store.open(path) as store:
+        for new, n_alike in (
+            (ALIKE, 7),
+            (["0042", "0042", 42, "43", "00"], 2),
+            ([*KNOWN[1:], "new"], 0),
+        ):
+            if not n_alike:
+                store.add(X[: len(new)], Y[: len(new)], new)
+                continue
+            version, before = store.version, store.facts(curator=True)["private"]
+            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids .* 'ids_differ' param"):
+                store.add(X[: len(new)], Y[: len(new)], new)
+            with pytest.raises(IdsAlike, match=f"{n_alike} of the new ids"):
+                store.evaluate(X[: len(new)], Y[: len(new)], new)
+            assert (store.version, store.facts(curator=True)["private"]) == (version, before)
+        store.add(X[:7], Y[:7], ALIKE, ids_differ=True)
+        store.add(X[:7], Y[:7], ALIKE)
+        with pytest.raises(IdsAlike):
+            store.add(X[:1], Y[:1], ["00042"])
+        assert store.verify()
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))
+def test_ids_fold_as_each_alone(some, others):
+    ids = _checks.subject_ids("subjects", [*some, *others])
+    assert folded(ids) == [one for each in ids for one in folded([each])]
+    assert folded(folded(ids)) == folded(ids)
 
 
 def test_a_store_takes_records_with_subjects_if_its_first_had_some(store):

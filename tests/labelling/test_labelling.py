@@ -1,6 +1,8 @@
 """Rounds of questions: plans, what is kept, the journal, and that only released things decide."""
 
+import dataclasses
 import os
+import shutil
 from contextlib import suppress
 
 import numpy as np
@@ -23,6 +25,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
+from vicinal.ledger import WitnessState
 
 C = 3
 
@@ -318,6 +321,24 @@ def test_a_journal_and_its_witness_go_together(tmp_path, lost, message):
     committed(folder, 4)
     (folder / "journal.npz" if lost == "journal" else tmp_path / "run.witness").unlink()
     with FileJournal(folder) as journal, pytest.raises(PrivacyRefused, match=message):
+        journal.read()
+
+
+@pytest.mark.parametrize("begun", [0, 1, 3])
+def test_a_journal_that_ran_elsewhere_is_not_swapped_back(tmp_path, begun):
+    """Fails if a copy that went further, with a witness of its own, is taken for what ran here."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "run").mkdir(parents=True)
+    committed(here / "run", 1)
+    if not begun:  # as a kill after the first entry leaves it
+        witness, content = here / "run.witness", WitnessState.read(here / "run.witness")
+        witness.write_bytes(dataclasses.replace(content, clock=0).header())
+    committed(here / "run", *range(1, begun))
+    shutil.copytree(here, there)
+    committed(here / "run", *[7] * bool(begun))
+    committed(there / "run", 7, 8, 9)
+    shutil.copy(there / "run" / "journal.npz", here / "run" / "journal.npz")
+    with FileJournal(here / "run") as journal, pytest.raises(PrivacyRefused, match="elsewhere"):
         journal.read()
 
 

@@ -27,7 +27,12 @@ class Raw:
 
 def knn(part, **options):
     sigma = 5.0 if part.share < 0.5 else 4.0
-    defaults = {"k": 30, "gamma": 0.3, "sigma_votes": sigma, "simulation_seed": None}
+    defaults = {
+        "n_neighbors": 30,
+        "sampling_rate": 0.3,
+        "sigma_votes": sigma,
+        "simulation_seed": None,
+    }
     return PrivateKNNClassifier(range(C), **{**defaults, **options})
 
 

@@ -61,12 +61,12 @@ def test_a_new_fit_would_refill_budgets_and_reembedding_does_not(world):
     spent_up = left < UNITS >> 20
     assert spent_up.mean() > 0.5
     reembed(classifier, turned, y, public=turned_public, n_queries=100)
-    votes = classifier.decision_function(turned_public[:50])
+    votes = classifier.query(turned_public[:50]).votes
     assert (remaining(classifier) <= left).all()
     fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N, noise_multiplier=0.05)
     fresh.fit(turned, y, public=turned_public)
     # What is left of the crowd can hardly vote.
-    assert np.abs(votes).sum() < np.abs(fresh.decision_function(turned_public[:50])).sum()
+    assert np.abs(votes).sum() < np.abs(fresh.query(turned_public[:50]).votes).sum()
 
 
 def test_reembedded_answers_equal_those_of_a_fit_while_budgets_are_full(world):

@@ -5,13 +5,14 @@ import re
 import shutil
 import sqlite3
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store_tools import Q, make
+from store_tools import PLAN, Q, broken_off, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
@@ -20,6 +21,7 @@ from vicinal.ledger._rollback_guard import WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import Tables
 from vicinal.store import RequestBatch, Store
+from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
 
@@ -107,6 +109,46 @@ def test_whoever_holds_an_earlier_epoch_answers_no_more(place):
         assert not store.is_consistent
 
 
+def copied_over(witness):
+    shutil.copy(witness, witness.with_name("copy"))
+    witness.with_name("copy").rename(witness)
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [copied_over, Path.unlink, lambda witness: witness.with_name("second").hardlink_to(witness)],
+    ids=["replaced", "removed", "linked"],
+)
+def test_a_witness_that_is_not_the_file_that_was_opened_stops_the_store(place, attack):
+    """Fails if a store answers whose commits no witness hears of: an earlier folder would open."""
+    with Store.open(place / "store") as store:
+        attack(place / "store.witness")
+        with pytest.raises(StorageFailed, match=r"store\.witness"):
+            store.predict(Q[3:6])
+        assert not store.is_consistent
+
+
+def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkeypatch):
+    """Fails if the half-way state, put back later, opens although more was charged since."""
+    copied(place / "store", place / "old")
+    ask(place / "store", 3)
+    shutil.rmtree(place / "store")
+    (place / "old").rename(place / "store")
+    with broken_off(monkeypatch, "vicinal.ledger.RollbackGuard.begin"):
+        Store.open(place / "store", accept_loss=True)
+    copied(place / "store", place / "half")
+    with pytest.raises(PrivacyRefused, match="only reads"):
+        Store.open(place / "store", reading=True)
+    with Store.open(place / "store") as store:  # the loss is accepted: it goes on
+        assert not any(remaining_budgets(store).values())
+        store.open_audience("press", n_records=300, **PLAN)
+        store.predict(Q[9:12], audience="press")
+    shutil.rmtree(place / "store")
+    (place / "half").rename(place / "store")
+    with pytest.raises(PrivacyRefused, match="old copy"):
+        Store.open(place / "store")
+
+
 def test_each_opening_draws_a_new_epoch(place):
     epochs = set()
     for _ in range(3):
@@ -150,10 +192,10 @@ def book(tmp_path):
     book.database.close()
 
 
-def reopened(book):
+def reopened(book, key=KEY):
     path = book.database._path
     book.database.close()
-    return Ledger(SQLiteDatabase(path), KEY)
+    return Ledger(SQLiteDatabase(path), key)
 
 
 def test_a_ledger_knows_all_heads_that_it_had(book):
@@ -252,6 +294,55 @@ def test_a_digest_tells_every_byte_and_border_of_its_row(size):
     rows += [(b"", content), (content.decode("latin-1"), b""), (content[:-1], content[-1:])]
     rows += [(hashlib.sha256(content).digest(), b"")]
     assert len({_chain._digest_of(b"prefix", row) for row in rows}) == len(rows)
+
+
+def test_a_digest_tells_values_of_different_types():
+    """Fails if what is missing passes for empty, or a number for its digits."""
+    values = [None, "", b"", 0, 0.0, "0", b"0", "n", b"n;", "i0;"]
+    assert len({_chain._digest_of(b"prefix", (one,)) for one in values}) == len(values)
+
+
+def test_rows_that_changed_tables_are_told(book):
+    """Fails if a digest does not cover the table of its row: both tables have equal columns."""
+    book.database.insert(Tables.SHADOWS, [(1, "x")])
+    for statement in ("INSERT INTO partial SELECT * FROM shadows", "DELETE FROM shadows"):
+        book.database._connection.execute(statement)
+    with pytest.raises(StorageFailed, match="its rows differ"):
+        reopened(book)
+
+
+def test_digests_belong_to_one_key(book):
+    """Fails if rows can be digested without the store's key."""
+    with pytest.raises(StorageFailed, match="its rows differ"):
+        reopened(book, bytes([1]) * 32)
+
+
+@pytest.mark.parametrize("changed", [{"number": 9}, {"clock": 9}, {"content": b"9"}])
+def test_a_head_covers_its_link_whole(changed):
+    """Fails if a part of a link can be another one under the same head."""
+    link = ChainLink.after(NO_HEAD, 0, 5, b"content")
+    parts = {"number": link.number, "clock": link.clock, "content": link.content, **changed}
+    assert ChainLink.after(NO_HEAD, *parts.values()).head != link.head
+    before = replace(link, number=-1, head=NO_HEAD)
+    assert link.follows(before)
+    assert not replace(link, **changed).follows(before)
+
+
+@pytest.mark.parametrize("column", ["clock", "content", "head"])
+def test_a_link_far_back_is_compared_with_its_neighbours(book, column):
+    """Fails if only the last links are: an opening reads no others, so a check of all must."""
+    for name in ("two", "three", "four"):
+        with book.change("audience"):
+            book.open_audience(name, "{}")
+    last = book.database.read("SELECT MAX(number) FROM chain")[0][0]
+    value = 0 if column == "clock" else bytes(32)
+    book.database._connection.execute(
+        f"UPDATE chain SET {column} = ? WHERE number = ?",  # noqa: S608 (a constant)
+        (value, last - 2),
+    )
+    reopened(book).database.close()
+    book.database = SQLiteDatabase(book.database._path)
+    assert chain_faults(book.database, KEY) == ["The chain of commits is broken."]
 
 
 def test_every_write_is_digested_however_it_is_made(book):

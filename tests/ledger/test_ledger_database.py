@@ -107,7 +107,7 @@ def test_one_connection_at_a_time_holds_the_lock_of_a_server(postgres_url):
 def test_a_server_that_is_not_there_is_said_so():
     pytest.importorskip("psycopg")
     with pytest.raises(StorageFailed):
-        PostgresDatabase("postgresql:///nobody?host=/nowhere")
+        PostgresDatabase("postgresql:///nobody")
 
 
 def test_without_psycopg_the_extra_is_named(monkeypatch):

@@ -1,27 +1,119 @@
-"""What is refused of a server."""
+"""What is refused of a server, and what it never gets."""
+
+import socket
+import threading
 
 import pytest
 
-from vicinal.errors import PrivacyRefused
-from vicinal.ledger import _postgres
+import store_tools as tools
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.ledger import PostgresDatabase, choose_server, read_sealed, write_sealed
+from vicinal.store import Store
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed (extra `postgres`)")
 
 
-class NoFlush:
-    """Stands in for a server with fsync off."""
-
-    def execute(self, statement, *_, **__):
-        self.row = ("off",) if statement == "SHOW fsync" else ("",)
-        return self
-
-    def fetchone(self):
-        return self.row
-
-    def close(self):
-        pass
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """A user who has chosen no server, and whose environment holds a password."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PGPASSWORD", "secret")
+    return tmp_path / "config" / "vicinal" / "servers"
 
 
-def test_a_server_that_does_not_flush_is_refused(monkeypatch):
-    driver = type("D", (), {"connect": lambda *_, **__: NoFlush(), "Error": OSError})
-    monkeypatch.setattr(_postgres, "_psycopg", lambda: driver)
-    with pytest.raises(PrivacyRefused, match="fsync"):
-        _postgres.PostgresDatabase("postgresql:///x")
+@pytest.fixture
+def stranger():
+    """A server that asks for the password in plain text; yields its port, and what it gets."""
+    heard = []
+
+    def serve(listener):
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                while message := connection.recv(4096):
+                    heard.append(message)
+                    # No TLS and no GSS; else: AuthenticationCleartextPassword.
+                    short = len(message) == 8
+                    connection.sendall(b"N" if short else b"R\0\0\0\x08\0\0\0\x03")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1], heard
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_a_server_that_nobody_chose_hears_nothing(tmp_path, config, stranger):
+    """Fails if the folder of a stranger can send this user's password, or anything, anywhere."""
+    port, heard = stranger
+    tools.make(tmp_path / "store").close()
+    fields = read_sealed(
+        tmp_path / "store" / "store.json", 1,
+        {"id": str, "ledger": str, "witness": str, "backup": bool}, "",
+    )  # fmt: skip
+    url = f"postgresql://me@127.0.0.1:{port}/db"
+    write_sealed(tmp_path / "store" / "store.json", 1, {**fields, "ledger": url})
+    with pytest.raises(PrivacyRefused, match=f"add the line 127.0.0.1:{port} to {config}"):
+        Store.open(tmp_path / "store")
+    assert not heard
+    choose_server(url)
+    choose_server(url)
+    assert config.read_text() == f"127.0.0.1:{port}\n"
+    with pytest.raises(StorageFailed, match="scram-sha-256"):
+        Store.open(tmp_path / "store")
+    assert heard
+    assert not any(b"secret" in message for message in heard), "a password is never sent"
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "?password=x", "?passfile=/etc/passwd", "?service=evil", "?sslkeylogfile=/tmp/x",
+        "?require_auth=password", "?hostaddr=10.0.0.1", "?options=-cfsync%3Doff", "?nonsense=1",
+    ],
+)  # fmt: skip
+def test_an_address_says_where_and_nothing_else(config, rest):
+    with pytest.raises(InvalidInput, match="'ledger'"):
+        choose_server(f"postgresql://host/db{rest}")
+    assert not config.exists()
+
+
+@pytest.mark.parametrize("setting", ["fsync", "full_page_writes"])
+def test_a_server_that_would_lose_commits_is_refused_at_once(postgres_url, setting):
+    """Fails if a commit goes through after an operator has turned it off."""
+    url = postgres_url()
+
+    def turn(value):
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(f"ALTER SYSTEM SET {setting} = {value}")
+            connection.execute("SELECT pg_reload_conf()")
+            while connection.execute(f"SHOW {setting}").fetchone() != (value,):
+                pass
+
+    database = PostgresDatabase(url)
+    database.create_tables()
+    database.put("epoch", "before")
+    turn("off")
+    try:
+        with pytest.raises(StorageFailed, match=f"{setting} = on"):
+            database.put("epoch", "after")
+        database.close()
+        with pytest.raises(StorageFailed, match=f"{setting} = on"):
+            PostgresDatabase(url)
+    finally:
+        turn("on")
+    database = PostgresDatabase(url)
+    assert database.get("epoch") == "before"
+    database.close()
+
+
+def test_a_database_that_cannot_hold_every_id_is_refused(postgres_url):
+    with psycopg.connect(postgres_url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE latin ENCODING LATIN1 TEMPLATE template0 LOCALE 'C'")
+        url = f"postgresql:///latin?host={connection.info.host}&user=tester"
+    with pytest.raises(StorageFailed, match="server_encoding = UTF8"):
+        PostgresDatabase(url)

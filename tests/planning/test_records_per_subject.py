@@ -38,7 +38,7 @@ def fitted(declared, **more):
 def late_votes(declared):
     """Return votes of the last hundred queries over those that were planned."""
     made = fitted(declared)
-    return made.decision_function(Q)[-100:].sum() / (100 * made.n_neighbors_)
+    return made.query(Q).votes[-100:].sum() / (100 * made.n_neighbors_)
 
 
 def test_budgets_last_where_the_number_is_declared():
@@ -51,7 +51,7 @@ def test_the_mechanism_does_not_read_it():
     """Fails if a wrong declaration changes a charge or an answer other than through the plan."""
     fixed = {"n_neighbors": 60, "noise_multiplier": 2.0}
     right, wrong = (fitted(declared, **fixed) for declared in (EACH, 1000))
-    np.testing.assert_array_equal(right.decision_function(Q), wrong.decision_function(Q))
+    np.testing.assert_array_equal(right.query(Q).votes, wrong.query(Q).votes)
     left = [made._engine.shard.ledger.remaining for made in (right, wrong)]
     np.testing.assert_array_equal(*left)
     assert right.budget_ == wrong.budget_

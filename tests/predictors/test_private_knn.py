@@ -375,7 +375,13 @@ def data(n=400, seed=0):
 
 def classifier(**more):
     """Return a classifier that is nearly always right, and simulated."""
-    given = {"k": 20, "gamma": 0.5, "sigma_votes": 2.0, "n_queries": 40, "simulation_seed": 0}
+    given = {
+        "n_neighbors": 20,
+        "sampling_rate": 0.5,
+        "sigma_votes": 2.0,
+        "n_queries": 40,
+        "simulation_seed": 0,
+    }
     return PrivateKNNClassifier(range(3), **{**given, **more})
 
 
@@ -384,12 +390,30 @@ def screened(**more):
 
 
 PLANS = [
-    {"k": 300, "gamma": 0.15, "sigma_screen": 75, "threshold": 180, "sigma_votes": 25},
-    {"k": 300, "gamma": 0.25, "sigma_screen": 85.3, "threshold": 210.7, "sigma_votes": 20.1},
-    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3},
-    {"k": 50, "gamma": 0.1, "sigma_votes": 33.3, "release": "label"},
-    {"k": 800, "gamma": 1.0, "sigma_screen": 100, "threshold": 400, "sigma_votes": 70},
-    {"k": 70, "gamma": 0.1, "sigma_votes": 100.0, "tau": 10},
+    {
+        "n_neighbors": 300,
+        "sampling_rate": 0.15,
+        "sigma_screen": 75,
+        "threshold": 180,
+        "sigma_votes": 25,
+    },
+    {
+        "n_neighbors": 300,
+        "sampling_rate": 0.25,
+        "sigma_screen": 85.3,
+        "threshold": 210.7,
+        "sigma_votes": 20.1,
+    },
+    {"n_neighbors": 50, "sampling_rate": 0.1, "sigma_votes": 33.3},
+    {"n_neighbors": 50, "sampling_rate": 0.1, "sigma_votes": 33.3, "release": "label"},
+    {
+        "n_neighbors": 800,
+        "sampling_rate": 1.0,
+        "sigma_screen": 100,
+        "threshold": 400,
+        "sigma_votes": 70,
+    },
+    {"n_neighbors": 70, "sampling_rate": 0.1, "sigma_votes": 100.0, "tau": 10},
 ]
 
 
@@ -399,10 +423,11 @@ def planned_by_hand(given, delta, count):
     steps = []
     if "sigma_screen" in given:
         steps.append({
-            "kind": "screening", "k": given["k"], "classes": 10, "gamma": given["gamma"],
+            "kind": "screening", "k": given["n_neighbors"], "classes": 10,
+            "gamma": given["sampling_rate"],
             "threshold": given["threshold"], "sigma": given["sigma_screen"], "count": count,
         })  # fmt: skip
-    last = {"kind": "noisy_max", "sigma": given["sigma_votes"], "gamma": given["gamma"]}
+    last = {"kind": "noisy_max", "sigma": given["sigma_votes"], "gamma": given["sampling_rate"]}
     if "tau" in given:
         last |= {"kind": "multilabel", "tau": given["tau"]}
     if "release" in given:
@@ -500,7 +525,7 @@ def test_a_subject_has_one_vote():
     y = np.array([1] * 10 + [0] * 3)
     ids = ["one"] * 10 + ["a", "b", "c"]
     one = PrivateKNNClassifier(range(2), 10, 1.0, sigma_votes=0.01, n_queries=2)
-    votes = one.fit(X, y, ids).decision_function(np.zeros((2, 2)))
+    votes = one.fit(X, y, ids).votes(np.zeros((2, 2)))
     np.testing.assert_allclose(votes, [[3, 1]] * 2, atol=0.2)
 
 
@@ -537,13 +562,13 @@ def test_the_grid_comes_from_public_rows():
 def test_the_private_cost_is_marked_and_unsampled():
     """Fails if a data-dependent cost is offered under sampling, or not called private."""
     X, y = data()
-    with pytest.raises(PrivacyRefused, match="gamma=1"):
+    with pytest.raises(PrivacyRefused, match="sampling_rate=1"):
         screened().fit(X, y).private_cost_for_curator()
-    whole = screened(gamma=1.0, k=100)
+    whole = screened(sampling_rate=1.0, n_neighbors=100)
     with pytest.raises(InvalidInput, match="screened"):
         whole.private_cost_for_curator()
     with pytest.raises(InvalidInput, match="screened"):
-        classifier(gamma=1.0).fit(X, y).private_cost_for_curator()
+        classifier(sampling_rate=1.0).fit(X, y).private_cost_for_curator()
     whole.fit(X, y).predict(X[:40])
     price = whole.private_cost_for_curator()
     assert price["private"]
@@ -619,7 +644,7 @@ def test_a_fitted_classifier_cannot_be_copied():
     for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(PrivacyRefused, match="planned answers again"):
             make_copy(fitted)
-    assert clone(fitted).k == 20
+    assert clone(fitted).n_neighbors == 20
     pickle.dumps(classifier())
 
 

@@ -2,6 +2,14 @@
 
 import numpy as np
 import pytest
+from sklearn import config_context
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_score,
+)
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
@@ -17,30 +25,22 @@ from vicinal.errors import PrivacyRefused
 NOISE = "answers carry fresh noise, so two calls or two fits never agree exactly"
 COPIES = "a fitted estimator refuses to be copied: every copy could spend the same budgets again"
 COUNTS = "predict counts its answers, since it spends what was planned for them"
-# Reached after the part on three classes has passed, accuracy included.
-TWO = "two classes also have a column of votes each, not a difference"
 ASKING = {
     "check_estimators_pickle": COPIES,
     "check_dict_unchanged": COUNTS,
     "check_methods_sample_order_invariance": NOISE,
     "check_methods_subset_invariance": NOISE,
 }
-PLANNED = {**ASKING, "check_classifiers_train": TWO, "check_classifiers_classes": TWO}
+ASKING_TWICE = {**ASKING, "check_classifiers_train": NOISE}
 EXCEPTIONS = {
     "IndKNNClassifier": {
-        **ASKING,
-        "check_classifiers_classes": NOISE,
+        **ASKING_TWICE,
         "check_decision_proba_consistency": NOISE,
-        "check_classifiers_train": TWO,
     },
     "IndKNNRegressor": {**ASKING, "check_pipeline_consistency": NOISE},
-    "PrivateKNNClassifier": PLANNED,
-    "PATEClassifier": PLANNED,
-    "NoisySGDClassifier": {
-        "check_classifiers_train": TWO,
-        "check_classifiers_classes": TWO,
-        "check_decision_proba_consistency": TWO,
-    },
+    "PrivateKNNClassifier": ASKING_TWICE,
+    "PATEClassifier": ASKING_TWICE,
+    "NoisySGDClassifier": {},
 }
 
 
@@ -78,17 +78,18 @@ class DeclaredBounds(IndKNNRegressor):
 
 
 def declared_classes(y):
-    """Return the names in `y` and one more, or two names that fit nothing."""
+    """Return the names in `y`, two at least, or two names that fit nothing."""
     column = np.asarray(y).ravel()
     if column.dtype.kind == "O" and all(isinstance(name, int) for name in column):
         column = column.astype(int)
     if column.dtype.kind == "f" and not (column % 1).any():
         column = column.astype(int)
-    if column.dtype.kind in "iu" and len(column):
-        return np.union1d(column, [column.max() + 1])
-    if column.dtype.kind in "UO" and all(isinstance(name, str) for name in column):
-        return np.union1d(column.astype(str), ["another"])
-    return np.arange(2)
+    names = np.unique(column) if column.dtype.kind in "iuU" and len(column) else np.arange(2)
+    if column.dtype.kind == "O" and all(isinstance(name, str) for name in column):
+        names = np.unique(column.astype(str))
+    if len(names) > 1:
+        return names
+    return np.append(names, "another" if names.dtype.kind == "U" else names[0] + 1)
 
 
 INDIVIDUAL = {
@@ -100,14 +101,15 @@ ESTIMATORS = {
     "IndKNNClassifier": DeclaringIndKNN((0, 1), **INDIVIDUAL),
     "IndKNNRegressor": DeclaredBounds((-400.0, 400.0), **INDIVIDUAL),
     "PrivateKNNClassifier": DeclaringKNN(
-        classes=(0, 1), k=5, gamma=0.9, sigma_votes=0.3, n_queries=5000, simulation_seed=0
+        (0, 1), n_neighbors=5, sampling_rate=0.9, sigma_votes=0.3, n_queries=5000,
+        simulation_seed=0,
     ),
     "PATEClassifier": DeclaringPATE(
         classes=(0, 1), n_teachers=5, sigma_votes=0.3, n_queries=5000, simulation_seed=0,
         teacher=KNeighborsClassifier(1),
     ),
     "NoisySGDClassifier": DeclaringSGD(
-        classes=(0, 1), epsilon=200.0, n_steps=60, gamma=0.5, n_records=100, simulation_seed=0
+        (0, 1), epsilon=200.0, n_steps=60, sampling_rate=0.5, n_records=100, simulation_seed=0
     ),
 }  # fmt: skip
 
@@ -127,3 +129,79 @@ def test_scikit_learn_check(name, checked, check):
         return
     with pytest.raises((AssertionError, PrivacyRefused)):
         check(checked)
+
+
+# ------------------------------------------------------------------ tools around an estimator
+
+
+def trial(**more):
+    """Return a classifier of two classes, records far apart, and a reference."""
+    rng = np.random.default_rng(1)
+    y = np.arange(300) % 2
+    X = rng.normal(size=(300, 4)) + 6 * y[:, None] - 3  # 12 deviations apart
+    plan = {"n_queries": 400, "n_records": 300, "model_share": 0, "epsilon": 200.0, **more}
+    return IndKNNClassifier([0, 1], **plan), X, y, X + rng.normal(size=X.shape)
+
+
+@pytest.fixture
+def _routing():
+    with config_context(enable_metadata_routing=True):
+        yield
+
+
+def scores(model, X, y, public):
+    return cross_val_score(model, X, y, cv=3, scoring="roc_auc", params={"public": public})
+
+
+TOOLS = {
+    "cross_val_score, roc_auc": scores,
+    "GridSearchCV": lambda model, X, y, public: (
+        GridSearchCV(model, {"epsilon": [100.0, 200.0]}, cv=3).fit(X, y, public=public)
+    ).score(X, y),
+    "CalibratedClassifierCV": lambda model, X, y, public: (
+        CalibratedClassifierCV(model, cv=3).fit(X, y, public=public).score(X, y)
+    ),
+    "CalibratedClassifierCV, one model": lambda model, X, y, public: (
+        CalibratedClassifierCV(model, cv=3, ensemble=False).fit(X, y, public=public).score(X, y)
+    ),
+    "TunedThresholdClassifierCV": lambda model, X, y, public: (
+        TunedThresholdClassifierCV(model, cv=3, response_method="decision_function")
+        .fit(X, y, public=public)
+        .score(X, y)
+    ),
+    "FixedThresholdClassifier": lambda model, X, y, public: (
+        FixedThresholdClassifier(model, threshold=0.0, response_method="decision_function")
+        .fit(X, y, public=public)
+        .score(X, y)
+    ),
+}
+
+
+@pytest.mark.usefixtures("_routing")
+@pytest.mark.filterwarnings("ignore::vicinal.errors.PrivacyWarning")
+@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.parametrize("open_records", [{"simulation_seed": 3}, {"interactions": "public"}])
+def test_tools_work_where_nothing_is_protected(name, open_records):
+    model, X, y, public = trial(**open_records)
+    model.set_fit_request(public=True)
+    assert np.min(TOOLS[name](model, X, y, public)) > 0.9
+
+
+@pytest.mark.usefixtures("_routing")
+@pytest.mark.parametrize("name", [name for name in TOOLS if name != "FixedThresholdClassifier"])
+def test_tools_are_refused_loudly_with_real_noise(name):
+    """Not a single fold is answered, and no score is NaN."""
+    model, X, y, public = trial()
+    model.set_fit_request(public=True)
+    with pytest.raises((PrivacyRefused, ValueError), match="fit several times") as caught:
+        TOOLS[name](model, X, y, public)
+    assert "interactions" in str(caught.value)
+    model.fit(X, y, public=public)  # nothing was claimed
+
+
+def test_two_classes_have_one_score():
+    model, X, y, public = trial(simulation_seed=3)
+    scores = model.fit(X, y, public=public).decision_function(X[:40])
+    again, *_ = trial(simulation_seed=3)
+    votes = again.fit(X, y, public=public).query(X[:40]).votes
+    np.testing.assert_array_equal(scores, votes[:, 1] - votes[:, 0])

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from contextlib import suppress
 from functools import reduce
 
 import numpy as np
@@ -22,6 +23,7 @@ from vicinal.reports._deployment_certificate import (
     deployment_certificate,
     membership_success,
 )
+from vicinal.store import check_receipt
 
 RNG = np.random.default_rng(0)
 X, Y, R = RNG.normal(size=(40, 4)), np.arange(40) % 2, RNG.normal(size=(30, 4))
@@ -40,6 +42,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
+    "total": {"epsilon": 1, "capped": True, "text": "epsilon 1"},
 }  # fmt: skip
 
 
@@ -108,12 +111,13 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
     state = facts["audiences"]["default"]
     plan = {**state["plan"], "model_share": 0.3, "neighbor_count": "private"}
     further = {**facts, "audiences": {"default": {**state, "plan": plan, "evaluations": [{}]}}}
+    further["total"] = {**facts["total"], "capped": True}
     plain, whole = (
         {note["note"] for note in deployment_certificate(each, "0", "now")["mechanism"]["proofs"]}
         for each in (facts, further)
     )
     names = ("linear_model", "count", "tally")
-    assert whole - plain == {f"mechanisms/{name}.md" for name in names}
+    assert whole - plain == {*(f"mechanisms/{name}.md" for name in names), "ledger/total.md"}
 
 
 def test_a_certificate_says_what_audits_have_shown(folder):
@@ -255,6 +259,38 @@ def test_a_key_that_is_none_is_refused(folder, key, fault):
         path.write_bytes(b"short")
     words = {"missing": "There is no key", "readable": "read by others", "short": "32 bytes"}
     assert words[fault] in run("receipt", "guarantee", folder, "--key", path, code=2).stderr
+
+
+def test_a_key_under_which_anybody_can_sign_is_refused():
+    """Fails for any of the fourteen spellings of keys of small order: one signature fits."""
+    key_type = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
+    modulus, eighth = 2**255 - 19, 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+    places = [0, 1, eighth, modulus - eighth, modulus - 1]
+    signatures = [place.to_bytes(32, "little") + bytes(32) for place in places]
+    forged = {
+        (place | sign << 255).to_bytes(32, "little").hex()
+        for place in [*places, modulus, modulus + 1]
+        for sign in (0, 1)
+    }
+    for public in forged:
+        verifier = key_type.Ed25519PublicKey.from_public_bytes(bytes.fromhex(public))
+        for number in range(40):
+            receipt = {"format": 1, "kind": "erasure", "public_key": public, "number": number}
+            message = json.dumps(receipt, sort_keys=True, separators=(",", ":")).encode()
+            good = [one for one in signatures if passes(verifier, one, message)]
+            if good:
+                break
+        assert good, "the attack has come to fail by itself"
+        with pytest.raises(InvalidInput, match="Anybody can sign"):
+            check_receipt({**receipt, "signature": good[0].hex()}, public)
+
+
+def passes(verifier, signature, message):
+    """Tell whether a library takes a signature, which nobody made."""
+    with suppress(Exception):
+        verifier.verify(signature, b"vicinal receipt\x01" + message)
+        return True
+    return False
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"kind": "erasure"}'])

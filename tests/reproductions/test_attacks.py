@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import flips
 from benchmarks.attacks import SECTIONS
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/attacks.md").read_text(encoding="utf-8")
@@ -23,6 +24,16 @@ def test_a_refusal_tells_nothing_and_its_control_does(row, tmp_path):
     name, attack = row
     assert f"| {name} | stopped;" in PAGE
     assert attack(tmp_path).startswith("stopped; the control is caught")
+
+
+def test_no_bit_that_flips_beside_stores_is_silent(tmp_path):
+    """Fails if a backup, keys, a student, a journal, labels or a receipt say something else."""
+    pytest.importorskip("cryptography", reason="receipts need it (extra `receipts`)")
+    pytest.importorskip("torch", reason="students need it (extra `students`)")
+    names, said = [name for name in flips.KEPT if name not in ("store", "cluster")], list[str]()
+    counts = flips.flips(tmp_path, 10 * len(names), names, report=said.append)
+    assert not said
+    assert all(counts[name, "noticed"] > 5 for name in names)
 
 
 @pytest.mark.soak

@@ -61,7 +61,7 @@ def sent(service, content):
 
 
 def dropped(service, reason):
-    text = service.call("GET", "/metrics", key=None).body
+    text = service.call("GET", "/metrics", key="curator").body
     lines = [line for line in text.splitlines() if f'dropped_total{{reason="{reason}"' in line]
     return int(lines[0].split()[-1]) if lines else 0
 
@@ -250,14 +250,14 @@ def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error)
         assert service.predict([Q[0].tolist()]).status in (500, 503)
         assert not service.store.is_consistent
         assert service.call("GET", "/healthz", key=None).status == 503
-        assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
+        assert "vicinal_up 0" in service.call("GET", "/metrics", key="curator").body
 
 
 def test_a_store_that_is_closed_behind_the_service_shows_in_health(tmp_path):
     with tools.running(tmp_path / "store") as service:
         service.store.close()
         assert service.call("GET", "/healthz", key=None).status == 503
-        assert "vicinal_up 0" in service.call("GET", "/metrics", key=None).body
+        assert "vicinal_up 0" in service.call("GET", "/metrics", key="curator").body
 
 
 # ---------------------------------------------------------------- bodies

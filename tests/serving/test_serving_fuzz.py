@@ -96,7 +96,9 @@ async def fuzz(app, keys, count, seed):
             if who == "analyst" and path.startswith(("/v1/records", "/v1/history", "/v1/subjects")):
                 assert status >= 400, case
             statuses.add(status)
-        metrics = await direct.call("GET", "/metrics")
+        curator = [(b"authorization", b"Bearer " + keys["curator"].encode())]
+        metrics = await direct.call("GET", "/metrics", b"", curator)
+        assert metrics[0] == 200
         assert CANARY not in metrics[1]
     return statuses
 

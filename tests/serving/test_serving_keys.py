@@ -60,6 +60,9 @@ def test_nobody_is_in_two_audiences(file):
     with pytest.raises(PrivacyRefused):
         file.add("anna", "analyst", "others")
     assert file.add("anna", "analyst", "default")
+    file.add("Zo\u00eb", "analyst", "default")
+    with pytest.raises(PrivacyRefused):
+        file.add("Zo\u0065\u0308", "analyst", "others")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 2}', '{"format": 1, "keys": [1]}'])

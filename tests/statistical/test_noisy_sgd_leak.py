@@ -108,8 +108,8 @@ def test_a_person_with_many_records_counts_once():
 def test_the_weights_of_one_step_have_the_law():
     labels = (0, 0, 1)
     estimator = NoisySGDClassifier(
-        range(2), epsilon=4.0, n_steps=1, gamma=GAMMA, clip=CLIP, momentum=0.0, learning_rate=1.0,
-        n_records=3,
+        range(2), epsilon=4.0, n_steps=1, sampling_rate=GAMMA, clip=CLIP, momentum=0.0,
+        learning_rate=1.0, n_records=3,
     )  # fmt: skip
     sigma = estimator.plan()["releases"][0]["sigma"]
     places, along = np.tile([0.6, -0.8], (3, 1)), direction(np.array([0.6, -0.8, BIAS]))

@@ -28,22 +28,6 @@ LASTS = 2.5
 """Queries that a victim's budget lasts for."""
 
 
-class OpenRegressor(IndKNNRegressor):
-    """Shows the noisy sums, which leave."""
-
-    def decision_function(self, X):
-        """Return the sums, (q, coordinates)."""
-        return self.query(X).votes
-
-
-class OpenLabels(IndKNNMultiLabelClassifier):
-    """Shows the noisy sums, which leave."""
-
-    def decision_function(self, X):
-        """Return the sums, (q, coordinates)."""
-        return self.query(X).votes
-
-
 class VectorCase(Case):
     """A case whose estimator is given as a class under "estimator"."""
 
@@ -69,7 +53,7 @@ def vector_case(victim, others, rounds=4, **estimator):
 def numbers(rounds=4):
     """Three records with numbers on both sides of the middle."""
     victim = [(1.0, 3.0), (0.98, 2.5), (0.95, -0.5)]
-    return vector_case(victim, [(0.9, 1.0)] * 2, rounds, estimator=OpenRegressor, bounds=(-1, 3))
+    return vector_case(victim, [(0.9, 1.0)] * 2, rounds, estimator=IndKNNRegressor, bounds=(-1, 3))
 
 
 def numbers_asked_often():
@@ -79,7 +63,7 @@ def numbers_asked_often():
 def thresholds():
     """One record, whose side of seven thresholds is told."""
     return vector_case(
-        [(1.0, 2.0)], [(0.9, 0.0)] * 2, estimator=OpenRegressor, bounds=(-1, 3), n_thresholds=7
+        [(1.0, 2.0)], [(0.9, 0.0)] * 2, estimator=IndKNNRegressor, bounds=(-1, 3), n_thresholds=7
     )
 
 
@@ -87,7 +71,7 @@ def label_sets():
     """Two records with several labels, of which they share one."""
     victim = [(1.0, [1, 1, 0]), (0.97, [0, 1, 1])]
     others = [(0.9, [0, 0, 1]), (0.9, [1, 0, 0])]
-    return vector_case(victim, others, estimator=OpenLabels, labels=["a", "b", "c"])
+    return vector_case(victim, others, estimator=IndKNNMultiLabelClassifier, labels=["a", "b", "c"])
 
 
 @pytest.mark.parametrize("case", [numbers, thresholds, label_sets])

@@ -59,7 +59,7 @@ def votes_by_round(classifier, world):
     with warnings.catch_warnings():
         # Attackers ask for more than was planned; they are warned, and the guarantee holds.
         warnings.simplefilter("ignore", PrivacyWarning)
-        votes = classifier.decision_function(world.queries)
+        votes = classifier.query(world.queries).votes
     return votes.reshape(-1, world.count, votes.shape[1])
 
 

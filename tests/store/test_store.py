@@ -12,7 +12,14 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
-from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, StorageFailed, VicinalError
+from vicinal.errors import (
+    InvalidInput,
+    KeyReused,
+    NoSubjectIds,
+    PrivacyRefused,
+    StorageFailed,
+    VicinalError,
+)
 from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
 from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
@@ -129,13 +136,14 @@ def test_adding_and_erasing_survive_a_restart(tmp_path, ledger):
     store.close()
 
 
-def test_records_without_subjects_are_people_whose_numbers_do_not_come_back(tmp_path):
+def test_records_without_subjects_are_people_who_cannot_be_erased(tmp_path):
     settings = {"classes": range(3), "public": R, "n_records": 300, **tools.PLAN}
     with Store.init(tmp_path / "store", X, Y, **settings) as store:
-        store.erase([299])
-        store.add(*points(2, 3))
-        assert {300, 301} < set(store._parts.ledger.slot_table.slot_of)
-        assert 299 not in store._parts.ledger.slot_table.slot_of
+        for _ in range(2):
+            with pytest.raises(NoSubjectIds, match="every row is a person of its own"):
+                store.erase([299])
+            store.add(*points(2, 3))
+        assert store._parts.ledger.slot_table.slot_of.keys() == set(range(304))
 
 
 @pytest.mark.usefixtures("store")
@@ -232,6 +240,93 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
         store._parts.ledger.audiences["default"].account.remaining, before
     )
     assert store.predict(points(5, 78)[0]).left == 0
+
+
+ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
+FAILING = {
+    "cells": {"index": {"kind": "centroids", "cells": 50}},
+    "noise": {"noise_multiplier": 1e-3, "n_neighbors": None},
+    "delta": {"delta": 1e-30},
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_what_is_refused_is_refused_before_a_size_is_drawn(tmp_path, monkeypatch, case):
+    """Else a fresh noisy size could be had as often as anybody likes, and nobody would pay."""
+    drawn = []
+    monkeypatch.setattr(ESTIMATED, lambda *_: drawn.append(1))
+    given = {name: each for name, each in FAILING[case].items() if each is not None}
+    left_out = dict.fromkeys(FAILING[case]) | {"n_records": None}
+    plan = {name: each for name, each in tools.PLAN.items() if name not in left_out}
+    with pytest.raises(InvalidInput):
+        Store.init(tmp_path / "s", X, Y, PEOPLE, classes=range(3), public=R, **plan, **given)
+    assert not drawn
+    assert not (tmp_path / "s").exists()
+    with make(tmp_path / "store") as store:
+        with pytest.raises(InvalidInput):
+            store.open_audience("other", **{**plan, **given})
+        assert not drawn
+        if case != "cells":  # nothing was begun
+            assert store.predict(Q[:1]).charged == 1
+
+
+@pytest.mark.parametrize("weak", [{"epsilon": 20.1}, {"delta": 0.0034}])
+def test_a_plan_that_protects_next_to_nobody_has_to_be_meant(tmp_path, weak):
+    with pytest.raises(PrivacyRefused, match="set the 'accept_weak_plan' parameter"):
+        make(tmp_path / "store", **weak)
+    make(tmp_path / "void", simulation_seed=1, **weak).close()
+    with make(tmp_path / "store", accept_weak_plan=True, **weak) as store:
+        with pytest.raises(PrivacyRefused, match="accept_weak_plan"):
+            store.open_audience("other", n_records=300, **{**tools.PLAN, **weak})
+        assert store.audiences == ("default",)
+        given = {"n_records": 300, **tools.PLAN, **weak}
+        store.open_audience("other", accept_weak_plan=True, **given)
+        store.open_audience(
+            "edge", n_records=300, **{**tools.PLAN, "epsilon": 20, "delta": 1 / 300}
+        )
+
+
+@pytest.mark.filterwarnings("error")
+def test_warnings_that_tell_a_size_come_after_it_is_paid_for(tmp_path):
+    few = {"classes": range(3), "public": R[:3], **tools.PLAN, "n_neighbors": 2}
+    with pytest.raises(UserWarning, match="too small to tell a radius"):
+        Store.init(tmp_path / "store", X, Y, PEOPLE, **few)
+    with Store.open(tmp_path / "store") as store:
+        assert units(store, "person-3") < UNITS
+        with pytest.raises(UserWarning, match="too small to tell a radius"):
+            store.open_audience("other", **tools.PLAN | {"n_neighbors": 2})
+        assert units(store, "person-3", "other") < UNITS
+        assert store.verify()
+
+
+def test_names_have_one_form_and_no_twins(store):
+    composed, parts = "Zo\u00eb", "Zo\u0065\u0308"
+    store.allow(parts, 2)
+    assert store.predict(Q[:2], analyst=composed, idempotency_key=parts).charged == 2
+    assert store.predict(Q[:2], analyst=parts, idempotency_key=composed).charged == 0
+    with pytest.raises(PrivacyRefused, match="0 of 2 answers left"):
+        store.predict(Q[2:3], analyst=parts)
+    assert store.quota(parts) == store.quota(composed)
+    store.open_audience(parts, n_records=300, **tools.PLAN)
+    with pytest.raises(InvalidInput, match="must be new"):
+        store.open_audience(composed, n_records=300, **tools.PLAN)
+    assert store.predict(Q[2:3], audience=composed, analyst="eve").charged == 1
+    for name in ("a\u3164", "a\xa0b", "a\ufe0f", " a", "\ufffd", "a\u200b"):
+        with pytest.raises(InvalidInput, match=r"characters\. Got "):
+            store.allow(name, 1)
+
+
+def test_an_analyst_of_one_audience_gets_no_answer_of_another(store):
+    """Whatever the file of keys says, which may be an older one put in its place."""
+    store.open_audience("press", n_records=300, **tools.PLAN)
+    store.predict(Q[:1], analyst="anna")
+    both = [Query(Q[1:2], "press", "eve"), Query(Q[1:2], "default", "eve")]
+    one, other = store.predict_many(both)
+    assert one.charged == 1
+    with pytest.raises(PrivacyRefused, match="of the audience 'default'"):
+        store.predict(Q[:1], audience="press", analyst="anna")
+    assert isinstance(other, PrivacyRefused)
+    assert store.predict(Q[:1], audience="press").charged == 1
 
 
 def test_a_quota_binds_its_analyst_only(tmp_path, store):

@@ -25,6 +25,7 @@ from vicinal.accounting._composition import compose as compose
 from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
 from vicinal.accounting._gaussian import grid_excess as grid_excess
 from vicinal.accounting._gaussian import grid_slack as grid_slack
+from vicinal.accounting._guarantee import rounded_up as rounded_up
 from vicinal.accounting._kinds import KINDS as KINDS
 from vicinal.accounting._label_only import LINE_GRID as LINE_GRID
 from vicinal.accounting._label_only import ChargeTable as ChargeTable

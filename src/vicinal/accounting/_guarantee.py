@@ -60,7 +60,7 @@ class Guarantee:
                 "NO GUARANTEE. These results were made in simulation mode, with noise from a "
                 "seeded generator that anybody can repeat. They show accuracy, and protect nobody."
             )
-        epsilon, delta = _rounded_up(self.epsilon), _rounded_up(self.delta)
+        epsilon, delta = rounded_up(self.epsilon), rounded_up(self.delta)
         return (
             f"({epsilon}, {delta})-differential privacy for every subject. "
             f"Neighbouring data sets: {self.neighbouring}. "
@@ -79,8 +79,8 @@ class Guarantee:
         if self.public_records or not self.holds:
             return f"<p><strong>{escape(str(self))}</strong></p>"
         rows = {
-            "epsilon": _rounded_up(self.epsilon),
-            "delta": _rounded_up(self.delta),
+            "epsilon": rounded_up(self.epsilon),
+            "delta": rounded_up(self.delta),
             "neighbouring data sets": self.neighbouring,
             "protected": _series(self.protected),
             "public": _series(self.public),
@@ -102,7 +102,7 @@ class Guarantee:
         return {**dataclasses.asdict(self), "text": str(self)}
 
 
-def _rounded_up(bound: float) -> str:
+def rounded_up(bound: float) -> str:
     """Return `bound` in six digits, or in all of them where six would round it down."""
     short = f"{bound:g}"
     return short if float(short) >= bound else repr(bound)

@@ -146,12 +146,6 @@ class Plan:
         )
         return (*COMMON_ASSUMPTIONS, *particular)
 
-    def _alone(self, step: Step) -> float:
-        """Return the epsilon of a step by what is known in closed form."""
-        composition = step.composition()
-        closed = [method for method in ("rdp", "gdp") if method in composition.methods()]
-        return min(composition.to_epsilon(self.delta, method) for method in closed)
-
     def _shares(self, total: Composition) -> list[dict[str, Any]]:
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
@@ -160,7 +154,7 @@ class Plan:
             {
                 **step.shown(),
                 "share": cost / total_cost,
-                "alone": self._alone(step),
+                "alone": step.composition().least_epsilon(self.delta),
                 **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),
             }
             for step, cost in zip(self.steps, costs, strict=True)

@@ -157,7 +157,7 @@ def _crowd(classifier: Any) -> int:
 
     Where fewer are, the attacker's score is off; what scores prove holds for any score.
     """
-    k, gamma = int(classifier.k), float(classifier.gamma)
+    k, gamma = int(classifier.n_neighbors), float(classifier.sampling_rate)
     others = k
     while binom.cdf(k - 1, others, gamma) > _TOO_FEW:
         others += math.ceil(1 / gamma)

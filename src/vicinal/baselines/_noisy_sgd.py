@@ -31,6 +31,7 @@ from vicinal.predictors import (
     FixedPlanParameters,
     FixedPlanSettings,
     checked_features,
+    decision_scores,
     note_release,
 )
 
@@ -55,7 +56,7 @@ class NoisySGDParameters(FixedPlanParameters):
     n_steps: int = parameter(
         Integer(least=1, most=10**6), default=200, doc="How many steps to train."
     )
-    gamma: float = parameter(
+    sampling_rate: float = parameter(
         Real(above=0, most=1),
         default=0.1,
         doc="The probability with which each subject is in a batch.",
@@ -102,7 +103,7 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
     def _releases(self, multiplier: float) -> list[Plan]:
         steps = {"kind": "gaussian", "sigma": multiplier, "sensitivity": 1.0}
         size = {**steps, "sigma": SIZE_NOISE / self.epsilon, "gamma": 1.0, "count": 1}
-        planned: Plan = {**steps, "gamma": self.gamma, "count": self.n_steps}
+        planned: Plan = {**steps, "gamma": self.sampling_rate, "count": self.n_steps}
         return [planned, *([size] if self.n_records is None else [])]
 
     def draws(self, n_features: int = ENOUGH_FEATURES) -> dict[int, float]:
@@ -114,7 +115,7 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
         """Return the planned steps on `records`, a feature of 1 being `unit` integer steps."""
         noise = randomness(self.simulation_seed)
         gradient = NoisyGradient(
-            records, len(self.classes), unit, self.gamma, self.clip, self.noise_multiplier,
+            records, len(self.classes), unit, self.sampling_rate, self.clip, self.noise_multiplier,
             ReleaseCounter(self.n_steps, "steps"), noise, bernoulli_source(self.simulation_seed),
         )  # fmt: skip
         size = self.n_records or NoisySize(SIZE_NOISE / self.epsilon, noise)
@@ -129,7 +130,7 @@ BIAS = 0.3
 class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
 
-    In every step each subject is in the batch by an independent coin of probability gamma; its
+    In every step each subject is in the batch by an independent coin, `sampling_rate`; its
     gradient, summed over its records, is clipped to norm `clip`, and Gaussian noise is added to the
     sum. The noise is calibrated so that all steps together keep (epsilon, delta). The trained
     weights can be published, and the classifier copied, stored and asked without limit.
@@ -223,20 +224,23 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         return FLOAT32.scale(n_features)
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
-        """Return the scores of all classes, float64 (q, c); costs nothing."""
+        """Return the scores of all classes, float64 (q, c), or of two the second's lead, (q,)."""
+        return decision_scores(self._scores(X))
+
+    def _scores(self, X: npt.ArrayLike) -> Floats:
         check_is_fitted(self)
         rows = self._rows(checked_features(self, X))[:, :-1].astype(np.float64)
         return np.asarray(rows @ self.coef_.T / self._unit(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the model's probabilities of all classes, float64 (q, c); costs nothing."""
-        scores = self.decision_function(X)
+        scores = self._scores(X)
         grown = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(grown / grown.sum(axis=1, keepdims=True))
 
     def predict(self, X: npt.ArrayLike) -> AnyArray:
         """Return labels, (q,); costs nothing."""
-        scores = self.decision_function(X)
+        scores = self._scores(X)
         return np.asarray(self.classes_[scores.argmax(axis=1)])
 
 

@@ -12,17 +12,16 @@ from typing import Annotated, Any, TypeGuard
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import __version__, distributed, reports
+from vicinal import __version__, distributed, ledger, reports
 from vicinal import audit as audits
 from vicinal import store as stores
 from vicinal.cli._main import group_of
-from vicinal.cli._options import AcceptLoss, Json, StorePath, SubjectFile, SubjectIds
+from vicinal.cli._options import Json, StorePath, SubjectFile, SubjectIds
 from vicinal.cli._output import (
     as_json,
     check_writable,
     output_folder,
     progress,
-    read_json,
     write_file,
 )
 from vicinal.cli._plan import read_plan
@@ -209,11 +208,10 @@ def certificate(
     vouched_by: Stated = None,
     accuracy: Stated = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Write certificate.html and certificate.json: what is guaranteed, by what, shown how."""
     found = [read_audit(path) for path in audit or []]
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         facts = opened.facts()
     for path, report in zip(audit or [], found, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
@@ -239,7 +237,7 @@ _CLAIM = {
 
 def read_audit(path: Path) -> dict[str, Any]:
     """Return a report that `vicinal audit --out` wrote."""
-    report = read_json(path, "audit")
+    report = ledger.read_json(path, "audit")
     if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
     return report
@@ -309,7 +307,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check a receipt's signature; with --store, that it is in force: nobody came back."""
-    content = stores.check_receipt(read_json(receipt, "receipt"), public_key)
+    content = stores.check_receipt(ledger.read_json(receipt, "receipt"), public_key)
     faults: list[str] = []
     if store is not None:
         with _opened(store) as opened:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import datasets, features, planning, targets
+from vicinal import datasets, features, planning, predictors, targets
 from vicinal import store as stores
 from vicinal.cli._options import (
     AcceptLoss,
@@ -37,24 +37,23 @@ from vicinal.cli._records import naming, opened_at, read_records, spread, target
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix, Floats
+    from vicinal._arrays import AnyArray, FloatMatrix
 
+AcceptWeakPlan = Annotated[
+    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
+]
 FROM_SCHEMA = "from-schema"
-
-MAPPED = 100
-"""Components of the map that table features go through, where the reference is large enough."""
-
-_ROWS_PER_FEATURE = 5
-"""Reference rows for each feature that a map learnt from them needs."""
 
 FEW_ROWS = 50
 """Fewer reference rows place a neighbourhood's border too roughly to be of use."""
 
-SWAMPED = 0.95
-"""A feature with this share of all variance decides alone who is near."""
-
 _SHOWN = 5
+_ROWS_SHOWN = 20
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
+_EVERY_ROW = (
+    "without --subject every row is a person: nobody with several rows is protected as one person, "
+    "and nobody can be erased by id."
+)
 _MADE_UP = (
     "made-up rows lie further apart than real ones, so more records take part in an answer "
     "than planned: neighbours alone lost up to .09 of AUC by it, a private model beside them "
@@ -118,7 +117,7 @@ class FeatureOptions:
             schema.refuse(others, "labels or subjects")
             options["schema"] = schema.to_dict()
         columns = None if self.columns is None else listed(self.columns)
-        named = public is not None and public.name.endswith((".csv", ".csv.gz", ".parquet"))
+        named = public is not None and not public.is_dir() and public.suffix != ".npz"
         if columns is None and self.features == "columns" and public is not None and named:
             names = datasets.read_table(public).column_names
             columns = [name for name in names if name not in others]
@@ -140,10 +139,9 @@ class FeatureOptions:
             return extractor, None
         if components is None:
             points = extractor.transform(rows)
-            enough = len(points) >= _ROWS_PER_FEATURE * points.shape[1] if len(points) else False
-            if extractor.kind != "table" or not enough or not points.std(axis=0).any():
+            components = features.map_components(points) if extractor.kind == "table" else 0
+            if not components:
                 return extractor, points
-            components = MAPPED
         if not components:
             return extractor, extractor.transform(rows)
         return extractor.fitted(rows, components, self.power)
@@ -183,7 +181,7 @@ class ReferenceOptions:
     def rows(self, extractor: stores.StoreExtractor) -> Any:
         """Return raw public rows, or None."""
         if self.public is not None:
-            return read_records(self.public, extractor).features
+            return read_records(self.public, extractor, public=True).features
         if self.reference is None:
             return None
         schema = features.TableSchema.from_dict(extractor.options["schema"])
@@ -207,6 +205,11 @@ def init(
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
+    epsilon_total: Annotated[
+        float | None,
+        Option(help="Most that everybody can lose to all audiences together; default: no limit."),
+    ] = None,
+    yes: AcceptWeakPlan = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
     reference_options.check(data, feature_options.features)
@@ -222,6 +225,8 @@ def init(
             made_up = reference_options.reference == FROM_SCHEMA
             _say_before(plan, made_up=made_up and feature_options.features == "table")
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
+        if dataset.subjects is None:
+            _say([_EVERY_ROW])
         with naming(data):
             rows = reference_options.rows(unmapped)
         extractor, points = feature_options.reference_points(rows, unmapped)
@@ -237,7 +242,8 @@ def init(
         with naming(data):
             opened = stores.Store.init(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, **plan,
+                extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
+                accept_weak_plan=yes, **plan,
             )  # fmt: skip
         with opened:
             facts = opened.facts()
@@ -256,10 +262,11 @@ def audience(
     store: StorePath,
     name: Annotated[str, Argument(help="What to call it.")],
     accept_loss: AcceptLoss = False,
+    yes: AcceptWeakPlan = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
     with opened_at(store, accept_loss=accept_loss) as opened:
-        opened.open_audience(name, **plan_given(ctx))
+        opened.open_audience(name, accept_weak_plan=yes, **plan_given(ctx))
         echo(str(opened.guarantee(name)))
 
 
@@ -335,50 +342,42 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     rows = np.asarray(points, dtype=np.float64)
     if rows.ndim != 2 or not rows.size:
         return
-    found = _faults_of_spread(rows, names or [str(i) for i in range(1, rows.shape[1] + 1)])
+    names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
     if len(rows) < FEW_ROWS:
-        found = [
-            (
-                f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods "
-                "are guesses. Take some hundreds of public rows."
-            ),
-            *found,
-        ]
-    for text in found:
-        warnings.warn(text, UserWarning, stacklevel=2)
-
-
-def _faults_of_spread(rows: Floats, names: Sequence[str]) -> list[str]:
-    import numpy as np
-
-    faults: list[str] = []
-    if len(rows) < 2:
-        return faults
+        _warn(
+            f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods are "
+            "guesses. Take some hundreds of public rows."
+        )
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
-    if constant:
+    if constant and len(rows) > 1:
         more = ", ..." if len(constant) > _SHOWN else ""
-        faults.append(
+        _warn(
             f"Constant in the reference, so of no use there: feature "
             f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
         )
-    spread = (rows / (np.abs(rows).max() or 1.0)).std(axis=0)  # Squares stay finite.
-    largest = int(spread.argmax())
-    share = 1 / np.square(spread / spread[largest]).sum() if spread[largest] > 0 else 0.0
-    if rows.shape[1] > 1 and share > SWAMPED:
-        faults.append(
-            f"Feature {names[largest]} swamps the others: it has {share:.0%} of the reference's "
-            "variance, and alone decides who is near. Give a schema (--features table), which "
-            "standardises columns."
+    if (swamping := predictors.swamping_feature(rows)) is not None:
+        _warn(
+            f"Feature {names[swamping[0]]} swamps the others: it has {swamping[1]:.0%} of the "
+            "reference's variance, and alone decides who is near. Give a schema (--features "
+            "table), which standardises columns."
         )
-    return faults
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def schema(
     public: Annotated[
         Path | None,
-        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv."),
+        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv, .xlsx."),
     ] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
+    delimiter: Annotated[
+        str | None, Option(help="Between a CSV file's fields; default: found in PUBLIC.")
+    ] = None,
+    decimal: Annotated[str | None, Option(help="Its decimal mark; default: found.")] = None,
+    encoding: Annotated[str | None, Option(help="Its encoding; default: found.")] = None,
     check: Annotated[
         Path | None, Option(help="The owner's table: say what of it will not fit.")
     ] = None,
@@ -390,25 +389,65 @@ def schema(
     label: Annotated[
         str | None, Option(help="Column of labels, or several with semicolons: no features.")
     ] = None,
+    classes: Annotated[
+        str | None, Option(help="All class names, as init takes them: labels are checked too.")
+    ] = None,
     subject: Annotated[str | None, Option(help="Column of subject ids: no feature.")] = None,
+    curator: Annotated[
+        bool, Option("--curator", help="List the rows that do not fit: private.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
+    from vicinal._parameters import ClassNames
+
     labels = [] if label is None else label.split(";")
     apart = [*labels, *([] if subject is None else [subject])]
     if (public is None) == (check is None):
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
-    if check is not None:
-        _check(check, schema, reference, apart, json=json)
-    elif public is not None:
-        _draft(public, out, apart)
+    if public is not None:
+        form = datasets.csv_form(public, delimiter, decimal, encoding)
+        drafted, notes = features.draft_schema(datasets.read_table(public, form), apart, form)
+        _write_draft(drafted, notes, out)
+        return
+    assert check is not None  # noqa: S101 (one of the two)
+    if reference is not None and schema is None:
+        raise InvalidInput("The 'reference' option needs --schema.")
+    declared = features.TableSchema((), file=datasets.csv_form(check, delimiter, decimal, encoding))
+    if schema is not None:
+        declared = features.TableSchema.load(schema).usable()
+        declared.refuse(apart, "labels or subjects")
+    numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
+    table = datasets.read_table(check, declared.file, numeric.__contains__)
+    names = None if classes is None else ClassNames().parsed(classes)
+    misfits = features.check_table(
+        table, None if schema is None else declared, labels, subject, names
+    )
+    stops = any(misfit.stops for misfit in misfits)
+    shared = None
+    if reference is not None and not stops:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
+            transform = features.TableFeatures(declared).transform
+            points = datasets.read_table(
+                reference, datasets.csv_form(reference), declared.reads_numbers
+            )
+            shared = datasets.coincidences(transform(table), transform(points))
+    _show_check(check, misfits, shared, curator=curator, json=json)
+    if stops:
+        raise InvalidInput(f"{check} does not fit. Mend what is marked, or edit the schema.")
 
 
-def _draft(public: Path, out: Path | None, apart: list[str]) -> None:
-    drafted, notes = features.draft_schema(datasets.read_table(public), apart)
-    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
+def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | None) -> None:
+    if drafted.file != features.CsvForm():
+        echo(
+            f"Written with {drafted.file}, as records are taken to be; others: --delimiter, "
+            "--decimal, --encoding.",
+            err=True,
+        )
     for note in notes:
         echo(note, err=True)
+    text = jsonlib.dumps(drafted.to_dict(), indent=2, ensure_ascii=False) + "\n"
     if out is None:
         echo(text, nl=False)
         return
@@ -420,47 +459,24 @@ def _draft(public: Path, out: Path | None, apart: list[str]) -> None:
     )
 
 
-def _check(
-    data: Path, schema: Path | None, reference: Path | None, apart: list[str], *, json: bool
-) -> None:
-    if reference is not None and schema is None:
-        raise InvalidInput("The 'reference' option needs --schema.")
-    declared = None if schema is None else features.TableSchema.load(schema).usable()
-    if declared is not None:
-        declared.refuse(apart, "labels or subjects")
-    table = datasets.read_table(data)
-    misfits = features.check_table(table, declared, apart)
+def _show_check(data: Path, misfits: list[Any], shared: Any, *, curator: bool, json: bool) -> None:
     stops = any(misfit.stops for misfit in misfits)
-    shared = None
-    if reference is not None and declared is not None and not stops:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the check has told of further columns
-            transform = features.TableFeatures(declared).transform
-            shared = datasets.coincidences(
-                transform(table), transform(datasets.read_table(reference))
-            )
     if json:
-        result = {
-            "private": True,
-            "fits": not stops,
-            "misfits": [
-                {
-                    "column": m.column,
-                    "what": m.fault,
-                    "rows": m.rows,
-                    "fix": m.fix,
-                    "stops": m.stops,
-                }
-                for m in misfits
-            ],
-            "coincidences": shared and {**asdict(shared), "suspicious": shared.suspicious},
-        }
+        listed = [asdict(m) | {"rows": m.rows and len(m.rows)} for m in misfits]
+        if curator:
+            listed = [each | {"at": m.rows} for each, m in zip(listed, misfits, strict=True)]
+        suspected = shared and {**asdict(shared), "suspicious": shared.suspicious}
+        result = {"private": True, "fits": not stops, "misfits": listed, "coincidences": suspected}
         echo(as_json(result))
-    else:
-        lines = ["For the owner of the table only: counts of rows are private."]
-        lines += [f"{'MEND' if m.stops else 'note'}  {m}" for m in misfits]
-        echo("\n".join(lines) if misfits else f"{data} fits.")
-        if shared is not None:
-            echo(str(shared))
-    if stops:
-        raise InvalidInput(f"{data} does not fit. Mend what is marked, or edit the schema.")
+        return
+    lines = ["For the owner of the table only: counts of rows are private."]
+    for m in misfits:
+        lines.append(f"{'MEND' if m.stops else 'note'}  {m}")
+        if curator and m.rows:
+            more = ", ..." if len(m.rows) > _ROWS_SHOWN else ""
+            lines.append(f"      rows {', '.join(map(str, m.rows[:_ROWS_SHOWN]))}{more}")
+    if curator:
+        lines.append("Row 1 is the first below the header; --json lists all.")
+    echo("\n".join(lines) if misfits else f"{data} fits.")
+    if shared is not None:
+        echo(str(shared))

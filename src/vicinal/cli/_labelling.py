@@ -45,7 +45,7 @@ Public = Annotated[
 
 _LABELLERS_OF = {
     "neighbors": (PRIVATE_KNN,),
-    "gamma": (PRIVATE_KNN,),
+    "sampling_rate": (PRIVATE_KNN,),
     "teachers": (PATE,),
     "sigma_votes": (PRIVATE_KNN, PATE),
     "sigma_screen": (PRIVATE_KNN, PATE),
@@ -90,7 +90,9 @@ class LabellerOptions:
         float | None, Option(help="ind-knn: public mean number of records of a subject; 1.")
     ] = None
     neighbors: Annotated[int | None, Option(help="private-knn: how many vote; 300.")] = None
-    gamma: Annotated[float | None, Option(help="private-knn: sampling rate of people; .15.")] = None
+    sampling_rate: Annotated[
+        float | None, Option(help="private-knn: chance of each subject to be in a sample; .15.")
+    ] = None
     teachers: Annotated[int | None, Option(help="pate: how many teachers; 250.")] = None
     sigma_votes: Annotated[
         float | None,
@@ -172,7 +174,7 @@ class LabellerOptions:
             shared["mechanism"] = "gnmax" if self.threshold is None else "confident_gnmax"
             shared |= _set_options(n_teachers=self.teachers)
             return baselines.PATEClassifier(classes, **shared)
-        shared |= _set_options(k=self.neighbors, gamma=self.gamma)
+        shared |= _set_options(n_neighbors=self.neighbors, sampling_rate=self.sampling_rate)
         return predictors.PrivateKNNClassifier(classes, **shared)
 
 
@@ -434,13 +436,13 @@ def transfer(
 
 def class_names(text: str) -> list[int] | list[str]:
     """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
+    from vicinal._parameters import ClassNames
+
     first, dash, last = text.partition("-")
     if dash and first.isdecimal() and last.isdecimal():
         names: list[Any] = list(range(int(first), int(last) + 1))
     else:
-        names = [name.strip() for name in text.split(",")]
-        if all(name.removeprefix("-").isdecimal() for name in names):
-            names = [int(name) for name in names]
+        names = ClassNames().parsed(text)
     if len(names) < 2 or len(set(names)) != len(names) or "" in names:
         raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
     return names

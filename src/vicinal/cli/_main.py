@@ -28,8 +28,16 @@ BAD_INPUT, REFUSED, INTERRUPTED = 2, 3, 130
 PLAIN: dict[str, Any] = {"rich_markup_mode": None, "pretty_exceptions_enable": False}
 """How every program and every group of commands shows itself."""
 
-_ARGUMENT_OF = {"deadline": "shard_s", "labels": "label", "subjects": "subject"}
+_ARGUMENT_OF = {
+    "accept_weak_plan": "yes",
+    "deadline": "shard_s",
+    "labels": "label",
+    "subjects": "subject",
+}
 """Arguments of methods whose option has another name, and that option's name in a command."""
+
+_WORDS = {"y": "records' labels", "classes": "store's classes"}
+"""What else parameters are called that are no options of a command."""
 
 _LOSS = "accept the loss"
 _NAMED = re.compile(r"'(\w+)' (?:parameter|option|argument)\b")
@@ -45,11 +53,10 @@ def with_flags(message: str, command: Any) -> str:
 
     def flag(match: re.Match[str]) -> str:
         flag_name = flags.get(match[1]) or flags.get(option_of.get(match[1], ""))
-        return match[0] if flag_name is None else f"{flag_name} option"
+        return _WORDS.get(match[1], match[0]) if flag_name is None else f"{flag_name} option"
 
-    if "accept_loss" in flags:
-        message = message.replace(_LOSS, f"{_LOSS} ({flags['accept_loss']})")
-    return _NAMED.sub(flag, message)
+    of = "" if "accept_loss" in flags else " of a command that writes"
+    return _NAMED.sub(flag, message.replace(_LOSS, f"{_LOSS} (--accept-loss{of})"))
 
 
 def _flags(command: Any) -> Iterator[tuple[str, str]]:

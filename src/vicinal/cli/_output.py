@@ -56,16 +56,6 @@ def check_writable(path: Path) -> None:
         path.unlink()
 
 
-def read_json(path: Path, noun: str) -> Any:
-    """Return what a JSON file holds; `noun` is it, in errors: "plan"."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidInput(f"The {noun} {path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise InvalidInput(f"The {noun} {path} is not JSON: {error}.") from None
-
-
 def as_json(result: dict[str, Any]) -> str:
     """Return one JSON object; NaN and infinities are refused, as JSON has none."""
     return json.dumps(result, indent=2, allow_nan=False)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import __version__, accounting, planning, reports, targets
+from vicinal import __version__, accounting, ledger, planning, reports, targets
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Delta, Epsilon, Json, grouped
-from vicinal.cli._output import as_json, picture_format, progress, read_json, write_file
+from vicinal.cli._output import as_json, picture_format, progress, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def read_plan(path: Path) -> dict[str, Any]:
 
     A string in place of a release's votes names a CSV file of them, beside the plan.
     """
-    plan = read_json(path, "plan")
+    plan = ledger.read_json(path, "plan")
     releases = plan.get("releases") if isinstance(plan, dict) else None
     for place, release in enumerate(releases if isinstance(releases, list) else []):
         if isinstance(release, dict) and isinstance(release.get("votes"), str):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal import datasets, distributed, targets
+from vicinal import datasets, distributed, features, targets
 from vicinal import store as stores
 from vicinal.errors import InvalidInput
 
@@ -35,15 +35,17 @@ def opened_at(
     policy: distributed.MissingShardPolicy | None = None,
     *,
     accept_loss: bool = False,
+    reading: bool = False,
 ) -> Iterator[stores.Store | distributed.Coordinator]:
     """Open the store or the cluster that lies at `path`, and close it at the end."""
+    how = {"accept_loss": accept_loss, "reading": reading}
     if not distributed.is_cluster(path):
         if ray is not None:
             raise InvalidInput(
                 f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
                 "vicinal shard"
             )
-        with stores.Store.open(path, accept_loss=accept_loss) as store:
+        with stores.Store.open(path, **how) as store:
             yield store
         return
     with ExitStack() as resources:
@@ -52,7 +54,7 @@ def opened_at(
             if ray is None
             else resources.enter_context(engine_at(ray)).transports
         )
-        cluster = distributed.Coordinator.open(path, connect, policy, accept_loss=accept_loss)
+        cluster = distributed.Coordinator.open(path, connect, policy, **how)
         yield resources.enter_context(cluster)
 
 
@@ -99,6 +101,10 @@ def local_file(data: str) -> Iterator[Path]:
         except io.UnsupportedOperation:  # another program's, or a test's, that is no file
             content = sys.stdin.buffer.read()
         suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
+        if (
+            suffix == ".npz" and b"xl/workbook.xml" in content
+        ):  # as an npz file, it is a zip archive
+            suffix = ".xlsx"
         path = Path(folder) / f"standard input{suffix}"
         path.write_bytes(content)
         try:
@@ -124,10 +130,13 @@ def read_records(
     label: str | None = None,
     subject: str | None = None,
     columns: Sequence[str] = (),
+    *,
+    public: bool = False,
 ) -> datasets.Dataset:
     """Return the records of a file, raw, as the store's extractor takes them.
 
-    `columns` are those of numbers that records carry in place of a label.
+    `columns` are those of numbers that records carry in place of a label. How a `public` CSV file
+    is written is found; how others are, the schema says.
     """
     if path.is_dir():
         return datasets.load_images(path)
@@ -135,9 +144,12 @@ def read_records(
         return datasets.load_table(path)
     options: dict[str, Any] = {"columns": extractor.columns}
     if extractor.kind == "table":
-        options = {"named": True}
+        options = {"schema": features.TableSchema.from_dict(extractor.options["schema"])}
+        options["form"] = options["schema"].file
     elif extractor.kind == "text":
         options = {"text": extractor.columns[0] if extractor.columns else "text"}
+    if public:
+        options["form"] = datasets.csv_form(path)
     with naming(path):
         return datasets.load_table(path, label, subject, targets=columns, **options)
 
@@ -176,7 +188,7 @@ def read_queries(
 ) -> tuple[dict[str, Any], datasets.Dataset]:
     """Return what goes before the answers (a column, or names of images), and the queries."""
     if name is None:
-        dataset = read_records(path, extractor)
+        dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
     if path.is_dir() or path.name.endswith(".npz"):
         raise InvalidInput("The 'id' option names a column; images and npz files have none.")
@@ -186,7 +198,7 @@ def read_queries(
     if extractor.kind == "columns" and extractor.columns is None:
         others = [column for column in table.column_names if column != name]
         extractor = replace(extractor, columns=others)
-    dataset = read_records(path, extractor)
+    dataset = read_records(path, extractor, public=True)
     rows: Any = dataset.features
     declared = extractor.options.get("schema", {}).get("columns", {})
     if extractor.kind == "table" and name not in declared:

@@ -62,7 +62,7 @@ keys = group_of("Keys of the service: add, list, revoke.")
 def add(
     store: StorePath,
     name: Annotated[str, Argument(help="Who it is for; whose quota it uses.")],
-    role: Annotated[str, Option(help="analyst or curator.")] = "analyst",
+    role: Annotated[str, Option(help="analyst, curator or monitor.")] = "analyst",
     audience: Annotated[str, Option(help="Whose budgets it spends.")] = "default",
 ) -> None:
     """Make a key and print it: this once, it is kept nowhere."""

@@ -53,6 +53,10 @@ MODEL_STAYS = (
     "A private model was trained before: its weights stay as they are, like answers given, within "
     "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
 )
+IdsDiffer = Annotated[
+    bool,
+    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
+]
 FORMATS = (".csv", ".parquet", ".npy")
 _SHOWN = 5
 _FIGURE_NAMES = {
@@ -66,6 +70,7 @@ def add(
     data: Data,
     label: Label = None,
     subject: Subject = None,
+    ids_differ: IdsDiffer = False,
     key: Annotated[str | None, Option(help="Idempotency key: sent again, added once.")] = None,
     accept_loss: AcceptLoss = False,
 ) -> None:
@@ -74,7 +79,10 @@ def add(
         schema = opened.schema
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
         with naming(data):
-            version = opened.add(dataset.features, labels, dataset.subjects, idempotency_key=key)
+            version = opened.add(
+                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                idempotency_key=key,
+            )  # fmt: skip
     echo(f"Added. The records are at version {version} now.")
 
 
@@ -220,6 +228,7 @@ def evaluate(
     data: Annotated[Path, Option(help="Labelled rows: .parquet, .csv, .csv.gz or .npz.")],
     label: Label = None,
     subject: Subject = None,
+    ids_differ: IdsDiffer = False,
     audience: Annotated[str, Option(help="Whose answers, and whose budgets.")] = "default",
     share: Annotated[
         float, Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1)
@@ -245,8 +254,8 @@ def evaluate(
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
         with naming(data):
             figures = opened.evaluate(
-                dataset.features, labels, dataset.subjects, audience=audience, share=share,
-                largest_error=largest_error,
+                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                audience=audience, share=share, largest_error=largest_error,
             )  # fmt: skip
     echo(as_json(figures.to_dict()) if json else _evaluation_text(figures))
 
@@ -335,16 +344,18 @@ def inspect(
         bool, Option("--curator", help="Show private numbers too, and say so.")
     ] = False,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
     echo(as_json(facts) if json else _facts_text(facts))
 
 
 def _facts_text(facts: dict[str, Any]) -> str:
-    lines = [f"Store {facts['identity']}, version {facts['version']} of the data"]
+    lines = [
+        f"Store {facts['identity']}, version {facts['version']} of the data",
+        f"All audiences together: {facts['total']['text']}",
+    ]
     for name, audience in facts["audiences"].items():
         counts, used = audience["queries"], audience["wear"]
         lines.append(
@@ -370,10 +381,9 @@ def export_guarantee(
     audience: Audience = "default",
     out: Annotated[Path | None, Option(help="Write it to this file.")] = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -389,10 +399,9 @@ def verify(
         Path | None, Option(help="File of ids that must be gone, one a line.")
     ] = None,
     json: Json = False,
-    accept_loss: AcceptLoss = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, reading=True) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
     if json:

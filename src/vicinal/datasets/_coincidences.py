@@ -1,19 +1,15 @@
 """How many public rows equal a private one, and how many would by nature: for the owner only.
 
-Nobody is refused for it and nothing is filtered by it: either would tell whether a row is private
-(docs/decisions/0051-tables.md).
+Nothing is filtered by it: that would tell whether a row is private (docs/decisions/0051-tables.md).
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal.errors import InvalidInput
-
-_DEVIATIONS = 6.0
-"""How far beyond chance an excess must be before it is called one."""
+from vicinal.mechanisms import is_excess
 
 
 @dataclass(frozen=True)
@@ -33,9 +29,7 @@ class Coincidences:
     @property
     def suspicious(self) -> bool:
         """Whether more rows are shared than chance explains, as if copied from the records."""
-        share = self.expected / self.public
-        chance = math.sqrt(self.public * max(share * (1 - share), 1 / self.public))
-        return self.shared > self.expected + _DEVIATIONS * chance
+        return is_excess(self.shared, self.public, self.expected / self.public)
 
     def __str__(self) -> str:
         verdict = (

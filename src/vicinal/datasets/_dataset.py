@@ -130,6 +130,12 @@ def subject_column(ids: npt.ArrayLike | Iterable[Hashable]) -> AnyArray:
     return np.array(listed if are_integers else [str(subject) for subject in listed])
 
 
+def label_column(texts: list[str]) -> AnyArray:
+    """Return labels as int64 or bool (n,) if all name whole numbers, or truths; else strings."""
+    names = list(map(_checks.label_name, texts))
+    return np.array(names if len(set(map(type, names))) == 1 else texts)
+
+
 def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
     return None if field is None else field[places]
 
@@ -300,7 +306,7 @@ def load_images(folder: str | Path) -> Dataset:
             "LABEL/PERSON/IMAGE."
         )
     (depth,) = depths
-    labels = _names([path.parts[0] for path in paths]) if depth >= _LABEL else None
+    labels = label_column([path.parts[0] for path in paths]) if depth >= _LABEL else None
     people = (
         subject_column([path.parts[1] for path in paths]) if depth == _LABEL_AND_SUBJECT else None
     )
@@ -308,15 +314,6 @@ def load_images(folder: str | Path) -> Dataset:
     with ThreadPoolExecutor() as pool:
         pixels = _together(list(pool.map(partial(_pixels, folder), paths)))
     return Dataset(pixels, labels, people, names=names)
-
-
-def _names(names: list[str]) -> AnyArray:
-    """Return names as an array: integers if all are written so, as a column of a table is read."""
-    plain = all(
-        name.isascii() and name.isdecimal() and len(name) < 19 and str(int(name)) == name
-        for name in names
-    )
-    return np.array([int(name) for name in names] if plain else names)
 
 
 def _pixels(folder: Path, path: Path) -> UInts8:

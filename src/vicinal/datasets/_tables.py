@@ -1,25 +1,37 @@
-"""Data sets from tables: CSV and Parquet files, and npz files with one array a part."""
+"""Data sets from tables: CSV, Parquet and Excel files, and npz files with one array a part."""
 
+import codecs
+import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal._arrays import AnyArray, Floats, Ints
-from vicinal.datasets._dataset import Dataset, Features, array_npz, subject_column
+from vicinal._arrays import AnyArray, Floats
+from vicinal._lazy import of_extra
+from vicinal.datasets._dataset import Dataset, array_npz, label_column, subject_column
 from vicinal.errors import InvalidInput
-
-_MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
-"""How files write that a value is missing."""
-
-_INT64_DIGITS = 19
-"""Integers of fewer digits fit int64; longer ones, as some ids are, stay strings."""
+from vicinal.features import (
+    CsvForm,
+    TableSchema,
+    ids,
+    numbers,
+    plain_text,
+    with_points,
+)
 
 _BLOCK = 1 << 24
 """Bytes of a CSV file read at a time; a longer row cannot be read."""
+
+_CSV = re.compile(r".*\.(csv|tsv|txt)(\.gz)?", re.IGNORECASE)
+_DELIMITERS = ",;\t|"
+_UNREADABLE = (OSError, ValueError, LookupError, pa.ArrowException)
+_PLAIN = CsvForm()
 
 
 def load_table(
@@ -29,7 +41,8 @@ def load_table(
     columns: Sequence[str] | None = None,
     text: str | None = None,
     *,
-    named: bool = False,
+    schema: TableSchema | None = None,
+    form: CsvForm = _PLAIN,
     targets: Sequence[str] = (),
 ) -> Dataset:
     r"""Return the records of a file.
@@ -37,11 +50,12 @@ def load_table(
     Parameters
     ----------
     path
-        .csv or .csv.gz (UTF-8, comma separated, with a header), .parquet, or .npz, which has the
-        keys x, y and subjects, or x_train, ... and x_test, ...; all but the x may be absent, and
-        the parameters below are for the other kinds of file.
+        A table with a header: .csv, .tsv or .txt, also as .gz; .parquet; or .xlsx, whose first
+        sheet is read, with the extra `excel`. Or .npz, which has the keys x, y and subjects, or
+        x_train, ... and x_test, ...; all but the x may be absent, and the parameters below are for
+        tables.
     label
-        Column of labels: whole numbers or strings. Without it there are no labels.
+        Column of labels: whole numbers, strings or truth values. Without it there are no labels.
     subject
         Column of persons: whole numbers or strings, see :func:`vicinal._checks.subject_id`.
         Without it every record is its own person.
@@ -52,18 +66,21 @@ def load_table(
     targets
         Columns of numbers that records carry in place of a label: the labels then are float64
         (n, p), in this order.
-    named
-        Keep all columns but those of labels and subjects as they are, by name, for
-        :class:`~vicinal.features.TableFeatures`.
+    schema
+        Keep all columns but those of labels and subjects, by name, for
+        :class:`~vicinal.features.TableFeatures` with this schema.
+    form
+        How a CSV file is written; without it, with commas and decimal points in UTF-8. It is
+        declared, not found: one private record could change how the others are read.
 
     Returns
     -------
     Dataset
-        Features are float64 (n, d), a tuple of n texts, or a pyarrow Table if they are `named`;
-        from an npz file they are as stored.
-        Labels are int64 (n,) when every value is a whole number written plainly (7, not 07 or
-        7.0, of at most 18 digits), or is true or false in a Parquet file (1 or 0); else strings
-        (n,). Subjects are int64 (n,) when every one is a whole number, else strings (n,).
+        Features are float64 (n, d), a tuple of n texts, or with a `schema` a pyarrow Table; from
+        an npz file they are as stored.
+        Labels are int64 (n,) when every value is a whole number, in texts one written plainly (7,
+        not 07 or 7.0, of at most 18 digits); bool (n,) when every one is true or false; else
+        strings (n,). Subjects are int64 (n,) when every one is a whole number, else strings (n,).
 
     Raises
     ------
@@ -84,52 +101,157 @@ def load_table(
     """
     path = _existing(path)
     if path.name.endswith(".npz"):
-        if named or targets or not (label is subject is columns is text is None):
+        if schema or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
-    table = read_table(path)
-    carried = _carried(table, label, targets)
+
+    def numeric(name: str) -> bool:
+        declared = schema.reads_numbers(name) if schema else name not in (label, subject, text)
+        return name in targets or declared
+
+    table = read_table(path, form, numeric)
+    carried = None if label is None else _labels(table, label)
+    if targets:
+        carried = _matrix(table, targets, [f"target column {name!r}" for name in targets])
     subjects = None if subject is None else _subjects(table, subject)
     others = {name for name in (label, subject, *targets) if name is not None}
-    if named:
+    if schema is not None:
         return Dataset(table.drop_columns(sorted(others)), carried, subjects)
-    return Dataset(_features(table, columns, text, others), carried, subjects)
+    if text is not None:
+        return Dataset(_texts(table, text), carried, subjects)
+    return Dataset(_features(table, columns, others), carried, subjects)
 
 
-def _carried(table: pa.Table, label: str | None, targets: Sequence[str]) -> AnyArray | None:
-    """Return what records carry: numbers, labels, or nothing."""
-    if targets:
-        return _targets(table, targets)
-    return None if label is None else _labels(table, label)
+def csv_form(
+    path: str | Path,
+    delimiter: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+) -> CsvForm:
+    """Return how a **public** CSV file is written: what is given, and the rest as found.
 
-
-def read_table(path: str | Path) -> pa.Table:
-    """Return the whole table of a CSV or Parquet file; from CSV all columns are strings.
-
-    No message quotes anything from it.
+    Found is the delimiter that gives most columns; UTF-8 or UTF-16 if the file is that, else
+    Windows-1252; and a decimal comma if fields are separated otherwise, and most columns of numbers
+    with a mark have it. Of another file than CSV the result is plain.
     """
     path = _existing(path)
-    if path.name.endswith((".csv", ".csv.gz")):
-        reader = _read_csv
-    elif path.suffix == ".parquet":
-        reader = _read_parquet
-    else:
-        raise InvalidInput(f"{path} must end in .csv, .csv.gz, .parquet or .npz.")
+    plain = CsvForm(delimiter or ",", decimal or ".", encoding or "utf-8")
+    if _reader(path) is not _read_csv:
+        return plain
     try:
-        table = reader(path)
-    except (OSError, ValueError, pa.ArrowException):
-        # Arrow's own messages quote the offending row.
-        raise InvalidInput(
-            f"{path} is damaged, or is not what its name says. (A CSV file must be UTF-8, with a "
-            "header, and as many fields in every row.)"
-        ) from None
+        encoding = encoding or _encoding(path)
+        forms = [CsvForm(mark, ".", encoding) for mark in delimiter or _DELIMITERS]
+        widths = [_width(path, each) for each in forms]
+        if max(widths) < 2 and 0 in widths:
+            raise ValueError  # rows of different lengths, whatever separates their fields
+        form = forms[widths.index(max(widths))]
+        return replace(form, decimal=decimal or _decimal(_read_csv(path, form), form))
+    except _UNREADABLE:
+        raise _damaged(path) from None
+
+
+def _encoding(path: Path) -> str:
+    with pa.input_stream(str(path)) as stream:  # unpacks .gz
+        content = bytes(stream.read())
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    if b"\0" in content:
+        raise ValueError  # no text
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
+
+
+def _width(path: Path, form: CsvForm) -> int:
+    """Return how many columns the first block has in this form; 0 if it cannot be read."""
+    from pyarrow import csv
+
+    try:
+        with csv.open_csv(path, *_options(form)) as stream:
+            return len(stream.schema.names)
+    except _UNREADABLE:
+        return 0
+
+
+def _decimal(table: pa.Table, form: CsvForm) -> str:
+    """Return the mark that more columns of numbers have; a point if commas separate fields."""
+
+    def count(number: str) -> int:
+        found = (pc.any(pc.match_substring_regex(c, number)).as_py() for c in table.columns)
+        return sum(map(bool, found))
+
+    if form.delimiter == ",":
+        return "."
+    commas, points = (count(rf"^\s*[<>]?-?\d+{mark}\d+\s*$") for mark in (",", r"\."))
+    return "," if commas and commas >= points else "."
+
+
+def read_table(
+    path: str | Path,
+    form: CsvForm | None = None,
+    numeric: Callable[[str], bool] = lambda name: False,  # noqa: ARG005
+) -> pa.Table:
+    """Return the whole table of a file; from CSV all columns are strings.
+
+    `form`: of a CSV file; None finds it, which is for public ones. `numeric`: tells of a name
+    whether numbers stand there, which get decimal points. No message quotes anything from the file.
+    """
+    path = _existing(path)
+    form = form or csv_form(path)
+    table = _parsed(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
     if len(set(table.column_names)) != table.num_columns:
         raise InvalidInput(f"{path} has two columns of one name.")
+    if form.decimal == "," and _reader(path) is _read_csv:
+        for place, name in enumerate(table.column_names):
+            if numeric(name):
+                table = table.set_column(place, name, with_points(table[name]))
     return table
+
+
+def _parsed(path: Path, form: CsvForm) -> pa.Table:
+    reader, table = _reader(path), None
+    try:
+        table = reader(path, form)
+        if reader is not _read_csv or table.num_columns > 1:
+            return table
+    except _UNREADABLE:
+        # Arrow's own messages quote the offending row.
+        if reader is not _read_csv:
+            raise _damaged(path) from None
+    found = csv_form(path)
+    if (found.delimiter, found.encoding) != (form.delimiter, form.encoding):
+        raise InvalidInput(
+            f"{path} is not written as expected ({form}); it looks like {found}. Say so in the "
+            'schema\'s "file", which vicinal schema drafts from a public table; or save it as '
+            "plain CSV in UTF-8, as .parquet or as .xlsx."
+        )
+    if table is None:
+        raise _damaged(path)
+    return table
+
+
+def _damaged(path: Path) -> InvalidInput:
+    return InvalidInput(
+        f"{path} is damaged, or is not what its name says. (A CSV file needs a header, and as many "
+        "fields in every row.)"
+    )
+
+
+def _reader(path: Path) -> Callable[[Path, CsvForm], pa.Table]:
+    if _CSV.fullmatch(path.name):
+        return _read_csv
+    kinds = {".parquet": _read_parquet} | dict.fromkeys((".xlsx", ".xls", ".ods"), _read_excel)
+    if path.suffix.lower() not in kinds:
+        raise InvalidInput(
+            f"{path} must end in .csv, .tsv, .txt, .parquet, .xlsx, .xls, .ods or .npz."
+        )
+    return kinds[path.suffix.lower()]
 
 
 def _existing(path: str | Path) -> Path:
@@ -138,19 +260,26 @@ def _existing(path: str | Path) -> Path:
     return Path(path)
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _options(form: CsvForm) -> tuple[Any, Any]:
+    from pyarrow import csv
+
+    return (
+        csv.ReadOptions(block_size=_BLOCK, encoding=form.encoding),
+        csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True),
+    )
+
+
+def _read_csv(path: Path, form: CsvForm) -> pa.Table:
     # Read as strings and converted later: types guessed from the first rows may not fit the rest.
     from pyarrow import csv
 
-    blocks = csv.ReadOptions(block_size=_BLOCK)
-    layout = csv.ParseOptions(newlines_in_values=True)
-    with csv.open_csv(path, blocks, layout) as peek:
+    with csv.open_csv(path, *_options(form)) as peek:
         names = peek.schema.names
     types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
-    return csv.read_csv(path, blocks, layout, types)
+    return csv.read_csv(path, *_options(form), types)
 
 
-def _read_parquet(path: Path) -> pa.Table:
+def _read_parquet(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (of CSV files)
     from pyarrow import parquet
 
     table = parquet.read_table(path, partitioning=None)
@@ -160,31 +289,65 @@ def _read_parquet(path: Path) -> pa.Table:
     )
 
 
-def _features(
-    table: pa.Table, columns: Sequence[str] | None, text: str | None, others: set[str]
-) -> Features:
-    if text is not None:
-        return tuple(_strings(_column(table, "text", text), "text"))
+def _read_excel(path: Path, form: CsvForm) -> pa.Table:  # noqa: ARG001 (of CSV files)
+    calamine = of_extra("excel", "python_calamine", "Reading Excel files")
+    try:
+        sheet = calamine.CalamineWorkbook.from_path(str(path)).get_sheet_by_index(0)
+    except calamine.CalamineError:
+        raise ValueError from None
+    header, *rows = sheet.to_python() or [[]]
+    columns = zip(*rows, strict=True) if rows else [()] * len(header)
+    cells = [_cells([None if value == "" else value for value in column]) for column in columns]
+    return pa.table(cells, names=list(map(plain_text, header)))
+
+
+def _cells(values: list[Any]) -> pa.Array:
+    """Return a column of an Excel sheet: whole numbers as such, several types as texts."""
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float}:
+        whole = all(float(value).is_integer() for value in values if value is not None)
+        return pa.array(values, pa.int64() if whole else pa.float64())
+    if len(kinds) == 1 and not kinds & {dt.time, dt.timedelta}:
+        return pa.array(values)
+    return pa.array([None if value is None else plain_text(value) for value in values])
+
+
+def _features(table: pa.Table, columns: Sequence[str] | None, others: set[str]) -> Floats:
     if isinstance(columns, str):
         raise InvalidInput("The 'columns' must be a list of names. Got one; put it into a list.")
-    names = columns if columns is not None else [n for n in table.column_names if n not in others]
-    if not names:
+    # Names that nobody declared may be a record: they stand for their places then.
+    which = [f"feature column {name!r}" for name in columns or ()]
+    if columns is None:
+        columns = [name for name in table.column_names if name not in others]
+        which = [f"column {table.column_names.index(name) + 1} of the file" for name in columns]
+    if not columns:
         raise InvalidInput("The table must have at least one feature column.")
-    out = np.empty((table.num_rows, len(names)))
-    for place, name in enumerate(names):
-        which = f"feature column number {place + 1}"
-        out[:, place] = _numbers(_column(table, which, name), which)
-    return out
+    return _matrix(table, columns, which)
 
 
-def _targets(table: pa.Table, names: Sequence[str]) -> Floats:
-    """Return columns of numbers, float64 (n, p)."""
-    which = [f"target column {name!r}" for name in names]
-    columns = (_column(table, *pair) for pair in zip(which, names, strict=True))
-    return np.stack([_numbers(*pair) for pair in zip(columns, which, strict=True)], axis=1)
+def _texts(table: pa.Table, name: str) -> tuple[str, ...]:
+    column = _column(table, name, "text column")
+    if not _is_string(column.type):
+        raise InvalidInput("The text column must hold strings.")
+    return tuple(column.to_pylist())
 
 
-def _column(table: pa.Table, which: str, name: str, *, gaps: bool = False) -> pa.ChunkedArray:
+def _matrix(table: pa.Table, names: Sequence[str], which: Sequence[str]) -> Floats:
+    """Return columns of numbers, or of texts that read as numbers, float64 (n, d)."""
+    return np.stack([_numbers(table, *pair) for pair in zip(names, which, strict=True)], axis=1)
+
+
+def _numbers(table: pa.Table, name: str, which: str) -> Floats:
+    column = _column(table, name, which)
+    reading = numbers(column.cast(pa.int8()) if pa.types.is_boolean(column.type) else column)
+    if reading.faults.any():
+        raise InvalidInput(f"The {which} must hold finite numbers only.")
+    if np.isnan(reading.codes).any():
+        raise _lacks(which)
+    return reading.codes
+
+
+def _column(table: pa.Table, name: str, which: str, *, gaps: bool = False) -> pa.ChunkedArray:
     """Return a column with dictionaries resolved; without `gaps` missing values are refused."""
     if name not in table.column_names:
         raise InvalidInput(f"The table has no column {name!r}, which was asked for as {which}.")
@@ -196,78 +359,44 @@ def _column(table: pa.Table, which: str, name: str, *, gaps: bool = False) -> pa
     return column
 
 
-def _numbers(column: pa.ChunkedArray, which: str) -> Floats:
-    """Return a column of numbers, or of strings that read as numbers, as float64 (n,)."""
-    if _is_string(column.type):
-        column = pc.utf8_trim_whitespace(column)
-        if pc.any(pc.is_in(column, pa.array(_MISSING, column.type))).as_py():
-            raise _lacks(which)
-    try:
-        numbers = column.cast(pa.float64(), safe=False).to_numpy()
-    except (ValueError, pa.ArrowException):
-        raise InvalidInput(f"The {which} must hold numbers only.") from None
-    if np.isnan(numbers).any():
-        raise _lacks(which)
-    if np.isinf(numbers).any():
-        raise InvalidInput(f"The {which} must hold finite numbers only.")
-    return np.asarray(numbers)
-
-
 def _labels(table: pa.Table, name: str) -> AnyArray:
-    """Return a column of labels as int64 or str (n,)."""
-    column = _column(table, "label", name)
-    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+    """Return a column of labels as int64, bool or str (n,)."""
+    column = _column(table, name, "label column")
+    if pa.types.is_boolean(column.type):
+        return np.asarray(column.to_numpy())
+    if not _is_string(column.type):
         return _integers(column)
-    strings = _strings(column, "label")
+    strings = list(map(plain_text, column.to_pylist()))
     if "" in strings:
-        raise _lacks("label")
-    if all(_written_plainly(string) for string in strings):
-        return _integers(column)
-    return np.array(strings, dtype=np.str_)
+        raise _lacks("label column")
+    return label_column(strings)
 
 
 def _subjects(table: pa.Table, name: str) -> AnyArray:
     """Return a column of subjects as int64 or str (n,)."""
-    column = _column(table, "subject", name, gaps=True)
-    missing = column.null_count
-    if _is_string(column.type):
-        missing += pc.sum(pc.is_in(column, pa.array(_MISSING, column.type))).as_py() or 0
-    elif pa.types.is_floating(column.type):
-        missing += pc.sum(pc.is_nan(column)).as_py() or 0
-    elif pa.types.is_boolean(column.type):
+    column = _column(table, name, "subject column", gaps=True)
+    if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
+    reading = ids(column)
+    missing = int((np.isnan(reading.codes) & (reading.faults == 0)).sum())
     if missing:
         raise InvalidInput(
             f"The subject column lacks an id in {missing} of {len(column)} rows. Give these rows "
             "their ids, or drop them; a record of nobody's cannot be charged to anybody."
         )
-    return subject_column(column.to_numpy() if _is_whole(column.type) else column)
+    return subject_column(column.to_numpy() if pa.types.is_integer(column.type) else column)
 
 
-def _is_whole(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind))
-
-
-def _integers(column: pa.ChunkedArray) -> Ints:
+def _integers(column: pa.ChunkedArray) -> AnyArray:
+    kinds = (pa.types.is_integer, pa.types.is_floating, _is_string)
     try:
-        return np.asarray(column.cast(pa.int64()).to_numpy())
+        if any(is_kind(column.type) for is_kind in kinds):
+            return np.asarray(column.cast(pa.int64()).to_numpy())  # 1.5 is refused
     except (ValueError, pa.ArrowException):
-        raise InvalidInput("The label column must hold integers of at most 64 bits.") from None
-
-
-def _written_plainly(string: str) -> bool:
-    """Tell whether a string is a whole number and what str() would write for it."""
-    digits = string.removeprefix("-")
-    is_integer = digits.isascii() and digits.isdigit() and len(digits) < _INT64_DIGITS
-    return is_integer and (digits[0] != "0" or string == "0")
-
-
-def _strings(column: pa.ChunkedArray, which: str) -> list[str]:
-    if not _is_string(column.type):
-        kinds = "strings" if which == "text" else "integers or strings"
-        raise InvalidInput(f"The {which} column must hold {kinds}.")
-    strings: list[str] = column.to_pylist()
-    return strings
+        pass
+    raise InvalidInput(
+        "The label column must hold integers or strings; integers have at most 64 bits."
+    )
 
 
 def _is_string(kind: pa.DataType) -> bool:

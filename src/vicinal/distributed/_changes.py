@@ -34,7 +34,7 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import Add, Task
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
-from vicinal.ledger import Ledger, Turn, guarded, replace_file, sync_folder
+from vicinal.ledger import Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
@@ -45,7 +45,7 @@ PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
 _FILE = "change"
-_AT_ONCE = 1 << 12
+AT_ONCE = 1 << 12
 """Subjects that shards are asked for at a time, between two blocks."""
 
 _WORK = 3600.0
@@ -117,7 +117,7 @@ class ClusterChange:
         if hashlib.sha256(content).hexdigest() != digest:
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            described = json.loads(arrays["described"].tobytes())
+            described = parse_json(arrays["described"].tobytes(), path)
             return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 
@@ -347,8 +347,8 @@ class ClusterChanges:
         thousands at a time. Raises ShardMissing if a shard is missing: it may know one of them.
         """
         places = [_NOTHING]
-        for start in range(0, len(subjects), _AT_ONCE):
-            some = subjects[start : start + _AT_ONCE]
+        for start in range(0, len(subjects), AT_ONCE):
+            some = subjects[start : start + AT_ONCE]
             table = np.stack(list(self.on_all(tasks.KnownSubjects(some)).values()))
             if ((table > 0).sum(axis=0) > 1).any():
                 raise PrivacyRefused(
@@ -383,7 +383,7 @@ class ClusterChanges:
             first = int(self._ledger.database.get(NEXT_NUMBER) or 0)
         numbers: list[SubjectId] = []
         while len(numbers) < size:
-            tried: list[SubjectId] = list(range(first, first + min(_AT_ONCE, size - len(numbers))))
+            tried: list[SubjectId] = list(range(first, first + min(AT_ONCE, size - len(numbers))))
             standings = self.on_all(tasks.KnownSubjects(tried)).values()
             numbers += [
                 number for number, *by in zip(tried, *standings, strict=True) if not any(by)

@@ -27,15 +27,12 @@ from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.ledger import guarded
 from vicinal.store import (
-    CONFIG,
     LOST,
     Folder,
     OpenStore,
     open_folder,
     private_folder,
-    read_config,
     unpack,
 )
 
@@ -49,7 +46,7 @@ def accept_cluster_loss(path: str | Path) -> None:
     first. Raises PrivacyRefused if a part is in use, if a folder is that of another shard, or if
     parts have different audiences. Nothing is spent then that was not lost already.
     """
-    cluster = ready_cluster(Path(path))
+    cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
         coordinator = resources.enter_context(open_folder(folder.folder, accept_loss=True))
@@ -128,13 +125,14 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     accept = _checks.boolean("accept_loss", accept_loss)
     parts = [source / COORDINATOR, *shard_paths(source, cluster.shards)]
     folders = [_unpacked(part, target, cluster, accept_loss=accept) for part in parts]
-    lost = accept and _lost(folders)
     cluster.save(target)
-    if lost:
+    try:
+        for folder in folders:  # what it was restored from is an old copy from then on
+            open_folder(folder).resources.close()
+    except PrivacyRefused:
+        if not accept:
+            raise
         accept_cluster_loss(target)
-    for folder in folders:
-        with open_folder(folder) as opened:
-            opened.supersede()  # the folder that it was restored from is an old copy from now on
 
 
 def _unpacked(
@@ -143,20 +141,6 @@ def _unpacked(
     place, witness = target / part.name, witness_of(target, part.name)
     private_folder(target)
     private_folder(witness.parent)
-    unpack(part, place, None, witness, accept_loss=accept_loss)
-    # A part of a cluster is no store: answering alone it would spend budgets for nothing.
-    with guarded(place):
-        (place / CONFIG).unlink()
-    folder = Folder(place, read_config(part)["id"], "sqlite", witness)
+    folder = unpack(part, place, None, witness, accept_loss=accept_loss)
     ShardFolder(folder, cluster.identity).save()
     return folder
-
-
-def _lost(folders: list[Folder]) -> bool:
-    """Tell whether any part may have been further than its backup."""
-    try:
-        for folder in folders:
-            open_folder(folder).resources.close()
-    except PrivacyRefused:
-        return True
-    return False

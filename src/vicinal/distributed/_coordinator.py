@@ -20,8 +20,10 @@ from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.distributed._changes import (
     ADD,
+    AT_ONCE,
     AUDIENCE,
     ERASE,
+    PENDING,
     ClusterChange,
     ClusterChanges,
     StagedAddition,
@@ -31,6 +33,7 @@ from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._messages import (
+    AlikeSubjects,
     Backup,
     DeleteVotes,
     Facts,
@@ -75,6 +78,7 @@ from vicinal.store import (
     pack,
     private_folder,
     public_facts,
+    unfinished,
     verify,
 )
 
@@ -137,6 +141,7 @@ class Coordinator(BaseStore):
         policy: MissingShardPolicy | None = None,
         *,
         accept_loss: bool = False,
+        reading: bool = False,
     ) -> Self:
         """Open the cluster in a folder.
 
@@ -152,6 +157,8 @@ class Coordinator(BaseStore):
         accept_loss
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
+        reading
+            Finish nothing: refuse a cluster in which a change, or its split, was broken off.
 
         Raises
         ------
@@ -170,12 +177,14 @@ class Coordinator(BaseStore):
         if accept_loss and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
-        description = ready_cluster(place)
+        description = ready_cluster(place, reading=reading)
         shard_folder = ShardFolder.read(place / COORDINATOR)
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            parts = resources.enter_context(open_folder(shard_folder.folder))
+            parts = resources.enter_context(open_folder(shard_folder.folder, reading=reading))
+            if reading and (parts.database.get(PENDING) or "0") != "0":
+                raise unfinished("A change")
             records = ShardRecords.of(parts.database, description)
             transports = connect(shard_paths(place, description.shards))
             for transport in transports:
@@ -189,13 +198,12 @@ class Coordinator(BaseStore):
         return coordinator
 
     def close(self) -> None:
-        with self._lock:
-            if not self._failed:
-                self._delete_votes()
-            self._failed = True
+        with self._lock, self._parts.resources as resources:
             for client in self._clients:
-                client.transport.close()
-            self._parts.resources.close()
+                resources.callback(client.transport.close)
+            failed, self._failed = self._failed, True
+            if not failed:
+                self._delete_votes()
 
     # ------------------------------------------------------------ answers
 
@@ -289,7 +297,7 @@ class Coordinator(BaseStore):
             If a shard is missing. If the erasure was decided before, nothing is answered until it
             is finished.
         """
-        ids = _checks.subject_ids("subjects", subjects)
+        ids = self._erasable(subjects)
         with self._exclusive():
             self._changes.on_all(Ping())
             self._additions.note_erased(ids)
@@ -298,9 +306,23 @@ class Coordinator(BaseStore):
 
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
+        return Presence.of(self._standings(ids))
+
+    def _standings(self, ids: list[SubjectId]) -> list[int]:
         with self._exclusive():
-            standings = np.max(list(self._changes.on_all(KnownSubjects(ids)).values()), axis=0)
-        return Presence.of(standings.tolist())
+            known = self._changes.on_all(KnownSubjects(ids)).values()
+        return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
+
+    def _alike(self, subjects: list[SubjectId]) -> int:
+        n_alike, ids = 0, list(dict.fromkeys(subjects))
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            standings = zip(some, self._standings(some), strict=True)
+            unknown = [one for one, standing in standings if not standing]
+            with self._exclusive():
+                alike = self._changes.on_all(AlikeSubjects(unknown)).values()
+            n_alike += len(set().union(*alike))
+        return n_alike
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:

@@ -11,16 +11,13 @@ None of these folders is a store by itself, and none is opened as one: a shard t
 would spend budgets on answers that are never summed.
 """
 
-import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self, get_type_hints
 
-from vicinal import _checks
-from vicinal.errors import InvalidInput, StoreDamaged
-from vicinal.ledger import replace_file
+from vicinal.ledger import read_sealed, replace_file, write_sealed
 from vicinal.mechanisms import fresh_key
-from vicinal.store import KEY, Folder, check_of, private_folder
+from vicinal.store import KEY, Folder, private_folder
 
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"
@@ -53,9 +50,8 @@ class ShardFolder:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the folder of a shard that is there, or raise InvalidInput."""
-        content = _read(
-            path / _SHARD, {"id", "cluster", "witness"}, f"There is no shard at {path}."
-        )
+        kinds = dict.fromkeys(("id", "cluster", "witness"), str)
+        content = read_sealed(path / _SHARD, FORMAT, kinds, f"There is no shard at {path}.")
         folder = Folder(path, content["id"], "sqlite", Path(content["witness"]))
         return cls(folder, content["cluster"])
 
@@ -63,7 +59,7 @@ class ShardFolder:
         """Write who it is, which makes the folder a part of the cluster."""
         witness = str(self.folder.witness)
         content = {"id": self.folder.identity, "cluster": self.cluster, "witness": witness}
-        _write(self.folder.path / _SHARD, content)
+        write_sealed(self.folder.path / _SHARD, FORMAT, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +71,21 @@ class ClusterDescription:
     - `state`: :data:`SPLITTING` until the store that it was made of has retired, then
       :data:`READY`.
     - `source`: that store's folder.
-    - `clock`: how far that store had come.
     """
 
     identity: str
     shards: int
     state: str
     source: str
-    clock: int
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the cluster that lies at `path`, or raise InvalidInput."""
-        names = {field.name for field in fields(cls)}
-        return cls(**_read(path / _CLUSTER, names, f"There is no cluster at {path}."))
+        missing = f"There is no cluster at {path}."
+        return cls(**read_sealed(path / _CLUSTER, FORMAT, get_type_hints(cls), missing))
 
     def save(self, path: Path) -> None:
-        _write(path / _CLUSTER, asdict(self))
+        write_sealed(path / _CLUSTER, FORMAT, asdict(self))
 
 
 def is_cluster(path: Path) -> bool:
@@ -116,27 +110,3 @@ def witness_of(path: Path, part: str) -> Path:
     """Return where the witness of a part of the cluster at `path` lies."""
     absolute = path.absolute()
     return absolute.with_name(absolute.name + ".witnesses") / part
-
-
-def _write(path: Path, described: dict[str, Any]) -> None:
-    """Write a description with its digest: for damage; against an editor there is the ledger."""
-    content = {"format": FORMAT, **described, "digest": check_of(described)}
-    replace_file(path, json.dumps(content, indent=2).encode())
-
-
-def _read(path: Path, names: set[str], missing: str) -> dict[str, Any]:
-    """Return what a description says.
-
-    Raises InvalidInput with the sentence `missing`, if there is none; or if it has another format.
-    Raises StorageFailed if it is damaged.
-    """
-    try:
-        content = dict(json.loads(path.read_text(encoding="utf-8")))
-        file_format = content.pop("format")
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InvalidInput(missing) from None
-    _checks.file_format(path, file_format, FORMAT)
-    digest = content.pop("digest", None)
-    if set(content) != names or digest != check_of(content):
-        raise StoreDamaged(f"{path} is not what was written. Restore a backup.")
-    return content

@@ -235,6 +235,13 @@ class KnownSubjects:
     subjects: Sequence[SubjectId]
 
 
+@dataclass(frozen=True, slots=True)
+class AlikeSubjects:
+    """Say which subjects are unknown but for leading zeros, case or blanks; answered with them."""
+
+    subjects: Sequence[SubjectId]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Verify:
     """Check every invariant on the shard's disk; answered with a Verification."""
@@ -258,7 +265,7 @@ class Backup:
 Task = (
     VoteRequest | TallyRequest | SearchAhead | DeleteVotes
     | Add | Stage | IsStaging | AddStaged | Erase | OpenAudience
-    | Ping | KnownSubjects | Verify | Facts | Backup
+    | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""
 

@@ -163,6 +163,8 @@ class ShardServer:
                     return True
                 case tasks.KnownSubjects():
                     return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
+                case tasks.AlikeSubjects():
+                    return self._parts.ledger.alike(task.subjects)
                 case tasks.Verify():
                     return verify(self._parts, task.erased, task.rows)
                 case tasks.Facts():

@@ -1,8 +1,9 @@
 """From a store to a cluster: every subject moves with all records and the budget that is left.
 
-Budgets may not exist twice. So the cluster is completed first; then the store retires, durably,
-to being an old backup that cannot answer; only then is there a cluster. A split that was
-broken off before the last step is finished by the next opening.
+Budgets may not exist twice. The store's ledger names the cluster, then the cluster is completed;
+the store retires, by a commit of its ledger, and its witness hears of it; only then is there a
+cluster. A split that was broken off once the cluster was complete is finished by the next command
+that writes, unless the store has gone on. Earlier there is none, and its folder can be deleted.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ from vicinal.distributed._folders import (
     shard_paths,
     witness_of,
 )
-from vicinal.distributed._membership import ShardRecord, ShardRecords, join
+from vicinal.distributed._membership import CLUSTER, ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
-    NO_HEAD,
     Audience,
     Database,
     StoredAccount,
@@ -47,20 +47,24 @@ from vicinal.store import (
     CELLS,
     NAMING,
     NEXT_NUMBER,
+    RETIRED,
+    Folder,
     OpenStore,
     check_new,
     copy_file,
     create_store,
     note_files,
-    open_store,
-    read_config,
-    write_config,
+    open_folder,
+    unfinished,
     write_digests,
 )
 
 Place = Callable[[SubjectId], int]
 _ROWS = 1 << 16
 """Records in memory at a time."""
+
+_SOURCE = "source"
+"""Where the coordinator's ledger keeps the store and its head that the cluster was made of."""
 
 _FREE = -1
 """In place of a shard, for slots that nobody has."""
@@ -77,8 +81,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     Parameters
     ----------
     store
-        Folder of the store. It becomes a backup that is older than its witness, and answers no
-        more; delete it once the cluster is backed up.
+        Folder of the store. It answers no more; delete it once the cluster is backed up.
     path
         Folder of the cluster; there must be nothing there.
     shards
@@ -108,8 +111,13 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
     target = Path(path)
     check_new(target)
-    with open_store(Path(store)) as source:
+    with open_folder(Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
+        if ledger.total is not None:
+            raise InvalidInput(
+                "A store with a total over all audiences ('epsilon_total') cannot be split: its "
+                "shards would have to share one filter."
+            )
 
         def shard_of(subject: SubjectId) -> int:
             if place is None:
@@ -117,44 +125,64 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
             return _checks.integer("place", place(subject), least=0, most=shards - 1)
 
         subjects = PlacedSubjects.of(source.database, ledger.size, shards, shard_of)
+        with source.database.transaction():
+            source.database.put(CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
-        cluster = ClusterDescription(identity, shards, SPLITTING, source_path, ledger.clock)
+        cluster = ClusterDescription(identity, shards, SPLITTING, source_path)
         cluster.save(target)
-        _retire(source)
+        _retire(source, identity)
     replace(cluster, state=READY).save(target)
 
 
-def ready_cluster(path: Path) -> ClusterDescription:
+def ready_cluster(
+    path: Path, *, accept_loss: bool = False, reading: bool = False
+) -> ClusterDescription:
     """Return the cluster at `path`, after finishing a split that was broken off.
 
-    Raises PrivacyRefused if the store has answered since: its budgets are further than the
-    cluster's.
+    `accept_loss`: of the coordinator, and of the witness of a store that has retired.
+
+    Raises PrivacyRefused if the store is not the one that the cluster was made of, or has gone on
+    since: its budgets are further than the cluster's; or if it is only `reading`.
     """
     cluster = ClusterDescription.read(path)
     if cluster.state == READY:
         return cluster
-    if not read_config(Path(cluster.source))["backup"]:
-        with open_store(Path(cluster.source)) as source:
-            if source.ledger.clock != cluster.clock:
+    if reading:
+        raise unfinished("The split that makes this cluster")
+    part, store = ShardFolder.read(path / COORDINATOR).folder, Folder.read(Path(cluster.source))
+    if part.key() != store.key():  # before anything of a store is opened that may be another's
+        raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
+    with (
+        open_folder(part, accept_loss=accept_loss) as coordinator,
+        open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
+    ):
+        if source.database.get(RETIRED) is None:  # else its opening has told its witness
+            ShardRecords.of(coordinator.database, cluster)
+            kin = source.database.get(CLUSTER), coordinator.database.get(_SOURCE)
+            if kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
                 )
-            _retire(source)
+            _retire(source, cluster.identity)
     ready = replace(cluster, state=READY)
     ready.save(path)
     return ready
 
 
-def _retire(source: OpenStore) -> None:
-    """Make an open store an old backup: its clock is behind its witness for good."""
-    source.witness.advance(source.ledger.clock + 1, NO_HEAD)
-    source.witness.sync()
-    folder = source.folder
-    write_config(folder.path, folder.identity, folder.ledger, "", backup=True)
+def _state(source: OpenStore) -> str:
+    """Return which store it is, and how far."""
+    return f"{source.folder.identity} {source.ledger.head.hex()}"
+
+
+def _retire(source: OpenStore, cluster: str) -> None:
+    """Make a store one that only its cluster opens; its witness refuses any earlier copy."""
+    with source.ledger.change("split"):
+        source.database.put(RETIRED, cluster)
+    source.mark_change()
 
 
 def place_by_hash(hashed: bytes, shards: int) -> int:
@@ -300,8 +328,9 @@ def _write_coordinator(
             if naming := source.database.get(NAMING):
                 parts.database.put(NAMING, naming)
             ShardRecords(parts.database).replace_all(cluster, records)
+            parts.database.put(_SOURCE, _state(source))
             _copy_cells(source, parts)
-        parts.witness.advance(source.ledger.clock, parts.ledger.head)
+        parts.mark()
     folder.save()
 
 

@@ -1,3 +1,4 @@
+from vicinal.features._csv_form import CsvForm as CsvForm
 from vicinal.features._hog import HOGFeatures as HOGFeatures
 from vicinal.features._image import ImageFeatures as ImageFeatures
 from vicinal.features._lite0 import Lite0Features as Lite0Features
@@ -13,9 +14,14 @@ from vicinal.features._text import SentenceFeatures as SentenceFeatures
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.features._csv_form import with_points as with_points
 from vicinal.features._lite0 import packaged_weights as packaged_weights
 from vicinal.features._model_names import LITE0 as LITE0
 from vicinal.features._model_names import MINILM as MINILM
 from vicinal.features._model_names import PACKAGED_MODEL as PACKAGED_MODEL
+from vicinal.features._public_map import map_components as map_components
+from vicinal.features._table_columns import ids as ids
+from vicinal.features._table_columns import numbers as numbers
+from vicinal.features._table_columns import plain_text as plain_text
 from vicinal.features._table_features import as_schema as as_schema
 from vicinal.features._table_features import check_table as check_table

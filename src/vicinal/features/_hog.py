@@ -121,8 +121,6 @@ def _histograms(
     images: Images, orientations: int, cell: int, block: int, compress: bool
 ) -> Vectors:
     """Return the features of a chunk of images, float32 (n, d)."""
-    from vicinal.features._hog import additions, bin_bounds, features_of
-
     few = max(1, _PIXELS // images[0].size)
     parts = [images[start : start + few] for start in range(0, len(images), few)]
     plan = bin_bounds(orientations), additions(block * block * orientations)

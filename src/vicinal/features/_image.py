@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray
-from vicinal.errors import InvalidInput, MissingExtra
+from vicinal._lazy import of_extra
+from vicinal.errors import InvalidInput
 from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, one_by_one
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ Image = AnyArray
 
 BRIGHTEST = 255
 _PART = 64
+
+_extra = partial(of_extra, "vision", purpose="ImageFeatures")
 
 
 class _LoadedNetwork(NamedTuple):
@@ -93,6 +96,7 @@ def listed_images(images: Any) -> Sequence[Any]:
 
 def checked_image(image: Any) -> Image:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
+    _checks.unmasked("images", image)
     try:
         pixels = np.asarray(image)
     except ValueError:
@@ -190,14 +194,3 @@ def _fill(network: Any, state: dict[str, Any]) -> None:
 
 def _unfit(weights: Path) -> InvalidInput:
     return InvalidInput(f"{weights} holds no weights: neither safetensors nor a plain state dict.")
-
-
-def _extra(package: str) -> Any:
-    try:
-        return import_module(package)
-    except (ImportError, RuntimeError) as error:
-        # torchvision, which timm imports, raises RuntimeError if it is of another build than torch.
-        raise MissingExtra(
-            f"ImageFeatures needs the package {package}, with builds of torch and torchvision that "
-            "fit each other. Install them with: pip install 'vicinal[vision]'"
-        ) from error

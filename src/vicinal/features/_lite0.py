@@ -114,7 +114,8 @@ def _session(size: int, weights: str | None) -> Any:
             f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
             f"none, or another one, at {path}."
         )
-    return session_of(runtime, _Lite0Graph(onnx.helper, read_weights(path)).network(size))
+    network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
+    return session_of(runtime, network.SerializeToString())
 
 
 class _Lite0Graph(OnnxGraph):

@@ -114,7 +114,8 @@ def _load(folder: Path) -> tuple[Any, Any]:
     pieces.no_padding()
     pieces.enable_truncation(_MOST_PIECES)
     weights = safetensors.load_file(folder / "model.safetensors")
-    return session_of(runtime, _MiniLMGraph(onnx.helper, weights).network()), pieces
+    network = _MiniLMGraph(onnx.helper, weights).network()
+    return session_of(runtime, network.SerializeToString()), pieces
 
 
 class _MiniLMGraph(OnnxGraph):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
@@ -61,12 +62,15 @@ class OnnxGraph:
         return output
 
 
-def session_of(runtime: Any, model: Any) -> Any:
-    """Return a session of onnxruntime that computes on one thread."""
+def session_of(runtime: Any, model: bytes | str) -> Any:
+    """Return a session of onnxruntime, of a model or of a file's path, on one thread.
+
+    The order of sums must not hang on how many cores are free.
+    """
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    content = model.SerializeToString()
-    return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    options.log_severity_level = 4
+    return runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def side_by_side(rows: Sequence[Row], embed: Callable[[Row], Vectors]) -> Iterator[Vectors]:
@@ -176,6 +180,7 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
 
 def _checked(rows: npt.ArrayLike, loaded: _LoadedSession) -> AnyArray:
     """Return rows as the network's numbers, or say what is wrong with them; repeats no value."""
+    _checks.unmasked("rows", rows)
     try:
         values = np.asarray(rows)
     except ValueError:
@@ -220,14 +225,8 @@ def _load(model: Path) -> _LoadedSession:
     onnxruntime = of_extra("onnx", "onnxruntime", "OnnxFeatures")
     if not model.is_file():
         raise InvalidInput(f"The 'model' parameter must be an ONNX file. There is none at {model}.")
-    options = onnxruntime.SessionOptions()
-    # The order of sums must not hang on how many cores are free.
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(
-            str(model), options, providers=["CPUExecutionProvider"]
-        )
+        session = session_of(onnxruntime, str(model))
     except Exception as error:
         # Its errors have no common class.
         raise InvalidInput(f"{model} is no ONNX network that onnxruntime can run.") from error

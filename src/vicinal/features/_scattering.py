@@ -358,8 +358,6 @@ def _scattered(planes: Vectors, cells: Shape, settings: _Settings) -> tuple[list
 
     At scale r only every 2**r-th pixel is left, so that coarser wavelets are that much finer.
     """
-    from vicinal.features._scattering import averages, moduli, responses
-
     scales, directions, count = settings.scales, settings.orientations, len(planes)
     first, second = [], []
     spectra = _transformed(fft.fft2, planes, count)

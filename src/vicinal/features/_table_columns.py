@@ -9,8 +9,9 @@ import math
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from scipy.special import ndtri
 
+from vicinal import _checks
 from vicinal._arrays import Bools, Floats
 
 # ---------------------------------------------------------------- cells to codes
@@ -28,7 +30,7 @@ Faults = npt.NDArray[np.uint8]
 MISSING_WORDS = frozenset({"", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
 """How files write that a value is missing, unless the schema declares the word as a value."""
 
-OK, NUMBER, FINITE, WHOLE, DECLARED, YES_NO, DATE, TYPE, MISSING = range(9)
+OK, NUMBER, FINITE, WHOLE, DECLARED, YES_NO, DATE, TYPE, MISSING, ID, CLASS = range(11)
 """Kinds of fault; 0 is none."""
 
 WORDS = {
@@ -39,22 +41,31 @@ WORDS = {
     YES_NO: "values that are neither yes nor no",
     DATE: "values that are no dates",
     TYPE: "another type of value than declared",
-    MISSING: "missing values, which the schema does not allow",
+    MISSING: "missing values where none may be",
+    ID: "values that are no ids",
+    CLASS: "labels that are none of the classes",
 }
 FIXES = {
-    NUMBER: "Write plain decimal numbers with a point, or declare a category",
+    NUMBER: (
+        'Write plain decimal numbers; declare "limits": true for cells such as <0.5; or declare a '
+        "category"
+    ),
     FINITE: "Leave cells without a number empty",
     WHOLE: "Round them, or declare the kind 'number'",
     DECLARED: 'Declare these values; a category also takes "other": true',
     YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
-    DATE: "Write dates as 2026-01-31",
+    DATE: 'Write dates as 2026-01-31, or declare how they are: "form": "%d.%m.%Y"',
     TYPE: "Convert the column, or declare the kind that it has",
-    MISSING: 'Fill them in, or declare "missing": true',
+    MISSING: 'Fill them in, drop these rows, or, for a feature, declare "missing": true',
+    ID: "Write whole numbers, or text without blanks around it",
+    CLASS: "Declare every class, or drop these rows",
 }
 
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _PLAIN = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
+_TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*$", re.ASCII)
+_LIMIT = re.compile(r"[<>≤≥]=?\s*")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
 
@@ -81,22 +92,29 @@ class Reading:
         return type(self)(np.where(wrong, np.nan, self.codes), faults)
 
 
-def numbers(column: pa.ChunkedArray) -> Reading:
-    """Return the numbers of a column; text is read as decimal numbers with a point."""
+def numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
+    """Return the numbers of a column; text is read as decimal numbers with a point.
+
+    `limits`: whether <0.5 is read as 0.5, its limit.
+    """
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
         return Reading(values, np.zeros(len(values), np.uint8)).checked(np.isfinite(values), FINITE)
-    return _by_value(column, _number, TYPE if _is_other(kind) or _is_bool(kind) else OK)
+    read = partial(_number, limits=limits)
+    return _by_value(column, read, TYPE if _is_other(kind) or _is_bool(kind) else OK)
 
 
-def days(column: pa.ChunkedArray) -> Reading:
-    """Return dates as days since 1970; of a time, its day (in UTC where it has a zone)."""
+def days(column: pa.ChunkedArray, form: str | None = None) -> Reading:
+    """Return dates as days since 1970; of a time, its day (in UTC where it has a zone).
+
+    `form`: how texts are written, such as "%d.%m.%Y"; 2026-01-31 is always a date.
+    """
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
         seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
         return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
-    return _by_value(column, _day, OK if _is_text(column.type) else TYPE)
+    return _by_value(column, partial(_day, form=form), OK if _is_text(column.type) else TYPE)
 
 
 def truths(column: pa.ChunkedArray) -> Reading:
@@ -167,8 +185,32 @@ def date_of(day: float) -> str:
     return dt.date.fromordinal(ordinal).isoformat()
 
 
-def _number(value: str) -> float | int:
-    text = value.strip()
+def labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
+    """Return 0 for every label; with `classes`, one that is none of them is at fault."""
+    known = None if classes is None else _checks.class_positions(classes)
+
+    def is_label(value: Any) -> float | int:
+        text = plain_text(value)
+        if is_missing(text, known or ()):
+            return math.nan
+        return 0.0 if known is None or text in known or _checks.label_name(text) in known else CLASS
+
+    return _by_value(column, is_label, TYPE if _is_other(column.type) else OK).refusing_missing()
+
+
+def ids(column: pa.ChunkedArray) -> Reading:
+    """Return 0 for every id; texts that say that nothing stands there are missing."""
+
+    def is_id(value: Any) -> float | int:
+        if plain_text(value) in MISSING_WORDS:
+            return math.nan
+        return 0.0 if isinstance(value, bool) or _checks.id_fault(value) is None else ID
+
+    return _by_value(column, is_id, TYPE if _is_other(column.type) else OK)
+
+
+def _number(value: str, *, limits: bool) -> float | int:
+    text = _LIMIT.sub("", value.strip(), count=1) if limits else value.strip()
     if is_missing(text):
         return math.nan
     if not _PLAIN.fullmatch(text):
@@ -177,12 +219,15 @@ def _number(value: str) -> float | int:
     return number if math.isfinite(number) else FINITE
 
 
-def _day(value: str) -> float | int:
+def _day(value: str, form: str | None) -> float | int:
     text = value.strip()
     if is_missing(text):
         return math.nan
     match = _ISO.fullmatch(text)
     try:
+        if match is None and form is not None:
+            date = dt.datetime.strptime(_TIME.sub("", text), form)  # noqa: DTZ007 (a day)
+            return float(date.toordinal() - _EPOCH)
         return day_number(match[1]) if match else DATE
     except ValueError:
         return DATE
@@ -323,7 +368,7 @@ class NumberColumn(TableColumn):
 
     `low`, `high`: declared bounds. `center`, `spread`: of the public, after the logarithm if there
     is one; None: of a number that is uniform between the bounds. `log`: whether distances are those
-    of log(x) (of log(1 + x) where `low` is 0).
+    of log(x) (of log(1 + x) where `low` is 0). `limits`: whether <0.5 counts as 0.5.
     """
 
     kind: ClassVar[str] = "number"
@@ -333,9 +378,10 @@ class NumberColumn(TableColumn):
     center: float | None = None
     spread: float | None = None
     log: bool = False
+    limits: bool = False
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return numbers(column)
+        return numbers(column, limits=self.limits)
 
     def clipped(self, codes: Codes) -> Bools:
         low = -math.inf if self.low is None else self.low
@@ -413,7 +459,7 @@ class WholeColumn(NumberColumn):
     kind: ClassVar[str] = "whole"
 
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        reading = numbers(column)
+        reading = super()._read(column)
         with np.errstate(invalid="ignore"):
             return reading.checked(reading.codes % 1 == 0, WHOLE)
 
@@ -426,12 +472,14 @@ class WholeColumn(NumberColumn):
 
 @dataclass(frozen=True)
 class DateColumn(NumberColumn):
-    """A date, as days since 1970."""
+    """A date, as days since 1970; `form`: how texts are written, besides 2026-01-31."""
 
     kind: ClassVar[str] = "date"
 
+    form: str | None = None
+
     def _read(self, column: pa.ChunkedArray) -> Reading:
-        return days(column)
+        return days(column, self.form)
 
     def _value(self, code: float) -> object:
         return dt.date.fromisoformat(date_of(code))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 from vicinal import _checks
 from vicinal.errors import InvalidInput
 from vicinal.features import _table_columns as cells
+from vicinal.features._csv_form import PLAIN_CSV, CsvForm, with_points
 from vicinal.features._table_columns import (
     CategoryColumn,
     Codes,
@@ -41,14 +43,25 @@ _COUNTED = 20
 _CERTAIN = 10.0
 """Pairs expected to be equal, from which on it is no accident that none is."""
 
-_LEADING_ZERO = re.compile(r"-?0\d")
+_FITTING = 0.9
+"""A column of texts is one of numbers or dates if this share of its values are."""
+
+_LEADING_ZERO = re.compile(r"-?0\d+")
 _LEVEL = re.compile(r"\s*([<>≤≥]?)\s*(\d+(?:\.\d+)?)")
 
-Draft = TableColumn | tuple[str, str]
-"""A column, or a kind without features and the reason for it."""
+_DATE_FORMS = (
+    None, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d",
+    "%d %b %Y", "%d-%b-%Y", "%d.%m.%y", "%m/%d/%y", "%d/%m/%y",
+)  # fmt: skip
+"""How dates are written, None: 2026-01-31; of two that fit equally well the first is drafted."""
+
+Draft = tuple[TableColumn | str, str]
+"""A column, or a kind without features; and a note for the person who edits it, or nothing."""
 
 
-def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema, list[str]]:
+def draft_schema(
+    table: Any, leave_out: Sequence[str] = (), file: CsvForm = PLAIN_CSV
+) -> tuple[TableSchema, list[str]]:
     """Return a schema for tables like this public one, and notes for the person who edits it.
 
     Parameters
@@ -58,6 +71,8 @@ def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema
         written into the schema: never draft one from private records.
     leave_out : sequence of str
         Columns that are no features, such as the label's and the subject's.
+    file : CsvForm, optional
+        How the file was written that the rows came from, where it was CSV.
 
     Raises
     ------
@@ -77,30 +92,34 @@ def draft_schema(table: Any, leave_out: Sequence[str] = ()) -> tuple[TableSchema
     if len(set(names)) != len(names):
         raise InvalidInput("The public table has two columns of one name. Drop one.")
     absent = set(map(nfc, leave_out))
-    drafts = {name: _sound(_drafted(table, name)) for name in names if name not in absent}
-    drafts |= {name: (IGNORED, "") for name in names if name in absent}
-    columns = tuple(draft for draft in drafts.values() if isinstance(draft, TableColumn))
-    others = {name: d for name, d in drafts.items() if not isinstance(d, TableColumn)}
-    notes = [f"{name!r} is {kind}: {why}." for name, (kind, why) in others.items() if why]
+    drafts = {
+        name: (IGNORED, "") if name in absent else _sound(*_drafted(table, name, file))
+        for name in names
+    }
+    notes = [
+        f"{name!r} is {getattr(draft, 'kind', draft)}: {note}."
+        for name, (draft, note) in drafts.items()
+        if note
+    ]
+    columns = tuple(draft for draft, _ in drafts.values() if isinstance(draft, TableColumn))
     ignored, texts = (
-        tuple(name for name, (kind, _) in others.items() if kind == reason)
-        for reason in (IGNORED, TEXT)
+        tuple(name for name, (draft, _) in drafts.items() if draft == kind)
+        for kind in (IGNORED, TEXT)
     )
-    return TableSchema(columns, ignored, texts), notes
+    return TableSchema(columns, ignored, texts, file), notes
 
 
-def _sound(draft: Draft) -> Draft:
+def _sound(draft: TableColumn | str, note: str) -> Draft:
     """Return a draft that the schema's own checks accept."""
-    if not isinstance(draft, TableColumn):
-        return draft
-    try:
-        TableSchema.from_dict(TableSchema((draft,)).to_dict())
-    except InvalidInput:
-        return IGNORED, "its numbers are too large, or too close together, to be compared"
-    return draft
+    if isinstance(draft, TableColumn):
+        try:
+            TableSchema.from_dict(TableSchema((draft,)).to_dict())
+        except InvalidInput:
+            return IGNORED, "its numbers are too large, or too close together, to be compared"
+    return draft, note
 
 
-def _drafted(table: Any, name: str) -> Draft:
+def _drafted(table: Any, name: str, file: CsvForm) -> Draft:
     try:
         column = table_columns(table, [name])[0][name]
     except InvalidInput:
@@ -117,7 +136,7 @@ def _drafted(table: Any, name: str) -> Draft:
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return _numeric(name, cells.numbers(column), may_be_whole=False)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return _textual(name, column, _order_of(table, name))
+        return _textual(name, column, _order_of(table, name), file)
     return IGNORED, "it holds a type of value that tables do not have"
 
 
@@ -145,10 +164,12 @@ def _yes_no(name: str, reading: Reading) -> Draft:
     if len(known) == 0:
         return IGNORED, "it is empty"
     yes = _rounded(float(known.mean()))
-    return YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes))
+    return YesNoColumn(name, **_common(reading), shares=(_rounded(1 - yes), yes)), ""
 
 
-def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft:
+def _numeric(
+    name: str, reading: Reading, *, may_be_whole: bool = True, limits: bool = False
+) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     distinct = np.unique(known)
     if len(distinct) < 2:
@@ -161,7 +182,7 @@ def _numeric(name: str, reading: Reading, *, may_be_whole: bool = True) -> Draft
     log = _is_skewed(known, distinct)
     column_class = WholeColumn if are_integers else NumberColumn
     bounds = _range_of(known, log=log, integers=are_integers)
-    return column_class(name, **_common(reading), **bounds)
+    return column_class(name, **_common(reading), **bounds, limits=limits), ""
 
 
 def _identifies(known: Codes, distinct: Codes) -> bool:
@@ -173,14 +194,14 @@ def _identifies(known: Codes, distinct: Codes) -> bool:
     return len(known) == len(distinct) > _COUNTED and pairs >= _CERTAIN
 
 
-def _date(name: str, reading: Reading) -> Draft:
+def _date(name: str, reading: Reading, form: str | None = None) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(np.unique(known)) < 2:
         return IGNORED, "it is empty, or the same everywhere"
     bounds = _range_of(known, log=False, integers=True)
     for key in ("low", "high", "center"):  # a date has four digits for its year
         bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
-    return DateColumn(name, **_common(reading), **bounds)
+    return DateColumn(name, **_common(reading), **bounds, form=form), ""
 
 
 def _is_skewed(known: Codes, distinct: Codes) -> bool:
@@ -213,45 +234,70 @@ def _range_of(known: Codes, *, log: bool, integers: bool) -> dict[str, Any]:
     return {"low": low, "high": high, "center": center, "spread": _rounded(spread), "log": log}
 
 
-def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None) -> Draft:
+def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: CsvForm) -> Draft:
     texts = [cells.plain_text(value) for value in column.drop_null().to_pylist()]
     texts = [text for text in texts if not cells.is_missing(text)]
-    distinct = sorted(set(texts))
+    counts = Counter(texts)
+    distinct = sorted(counts)
     if len(distinct) < 2:
         return IGNORED, "it is empty, or the same everywhere"
-    if order is None and (draft := _read_as(name, column, distinct)) is not None:
+    if order is None and (draft := _read_as(name, column, distinct, file)):
         return draft
-    if len(distinct) > MOST_CATEGORIES and len(distinct) > _IDENTIFYING * len(texts):
-        words = sum(len(text.split()) for text in texts) / len(texts)
-        if words >= _PROSE:
-            return TEXT, (
-                "tables make no features of prose; set its kind to ignored, or use --features text"
-            )
+    words = sum(len(text.split()) for text in texts) / len(texts)
+    own = len(distinct) > _IDENTIFYING * len(texts) and len(texts) > _COUNTED
+    if words >= _PROSE and (own or (words >= 2 * _PROSE and len(distinct) > MOST_CATEGORIES)):
+        return TEXT, (
+            "tables make no features of prose; set its kind to ignored, or use --features text"
+        )
+    if own and (len(distinct) > MOST_CATEGORIES or len(distinct) == len(texts)):
         return IGNORED, "nearly every row has a value of its own, as identifiers do"
     levels = order if order is not None else _levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
-        return _declared(LevelsColumn, name, column, tuple(levels), len(texts))
-    counts = dict.fromkeys(distinct, 0)
-    for text in texts:
-        counts[text] += 1
-    categories = sorted(sorted(distinct, key=lambda text: -counts[text])[:MOST_CATEGORIES])
-    return _declared(CategoryColumn, name, column, tuple(categories), len(texts))
-
-
-def _read_as(name: str, column: pa.ChunkedArray, distinct: list[str]) -> Draft | None:
-    """Return the draft of texts that all are truth values, numbers or dates, else None."""
-    readers: tuple[tuple[Callable[..., Reading], Callable[..., Draft]], ...] = (
-        (cells.truths, _yes_no),
-        (cells.numbers, _numeric),
-        (cells.days, _date),
+        return _declared(LevelsColumn, name, column, tuple(levels), len(texts)), ""
+    categories = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])]
+    categories = sorted(categories[:MOST_CATEGORIES])
+    others = 1 - sum(counts[text] for text in categories) / len(texts)
+    note = f"{others:.0%} of the rows have other values than the {MOST_CATEGORIES} declared"
+    return (
+        _declared(CategoryColumn, name, column, tuple(categories), len(texts)),
+        note if others > 1 - _FITTING else "",
     )
-    if any(_LEADING_ZERO.match(text) for text in distinct):
-        readers = ()
-    for read, draft in readers:
-        reading = read(column)
-        if not reading.faults.any():
-            return draft(name, reading)
-    return None
+
+
+def _read_as(
+    name: str, column: pa.ChunkedArray, distinct: list[str], file: CsvForm
+) -> Draft | None:
+    """Return the draft of texts that are truth values, numbers or dates; None of others.
+
+    Of many different values one in ten may be none: a fault of the table, which a note tells of.
+    """
+    tried: list[tuple[Reading, Callable[..., Draft], dict[str, Any]]] = []
+    many = len(distinct) > _COUNTED
+    if not any(_LEADING_ZERO.fullmatch(text) for text in distinct):
+        pointed = with_points(column) if file.decimal == "," else column
+        tried += [(cells.truths(column), _yes_no, {}), (cells.numbers(pointed), _numeric, {})]
+        if many:  # few are levels, of which <10 is one
+            tried.append((cells.numbers(pointed, limits=True), _numeric, {"limits": True}))
+    some = pa.chunked_array([distinct[:_COUNTED]])
+    forms = [form for form in _DATE_FORMS if not cells.days(some, form).faults.all()]
+    tried += [(cells.days(column, form), _date, {"form": form}) for form in forms]
+    sizes = [int((reading.faults != cells.OK).sum()) for reading, _, _ in tried]
+    least = min(sizes, default=len(column))
+    if least > (1 - _FITTING if many else 0) * len(column):
+        return None
+    fitting = [each for each, size in zip(tried, sizes, strict=True) if size == least]
+    reading, draft, options = fitting[0]
+    found, note = draft(name, reading, **options)
+    notes = [note] if note else []
+    if form := options.get("form"):
+        if form.endswith("%y"):
+            return IGNORED, "its years have two digits; write four, or declare a date and its form"
+        alike = [other for *_, other in fitting if other.get("form") not in (form, None)]
+        notes.append(f"written {form}" + (f', or {alike[0]["form"]}: edit "form"' if alike else ""))
+    if least:
+        rows = ", ".join(map(str, (np.flatnonzero(reading.faults)[:5] + 1).tolist()))
+        notes.append(f"{least} cells do not fit, such as row {rows}; mend them")
+    return found, "; ".join(notes)
 
 
 def _levels(distinct: list[str]) -> list[str] | None:

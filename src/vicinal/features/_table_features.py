@@ -1,15 +1,19 @@
 """Features of the rows of a table, by a public schema: nothing is learnt from them."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from vicinal._arrays import Bools
 from vicinal.errors import InvalidInput
+from vicinal.features import _table_columns as cells
 from vicinal.features._fixed import FixedFeatures, Vectors
 from vicinal.features._table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
 from vicinal.features._table_drafts import draft_schema
@@ -170,99 +174,125 @@ class Misfit:
     """One thing that does not fit. **For the owner of the table only**: it counts rows.
 
     `column`: as the schema names it; None for the table as a whole. `fault`: the kind of fault, in
-    words. `rows`: how many rows it is about; private. `fix`: what to do. `stops`: whether the table
-    is refused as it is; otherwise it is only worth knowing.
+    words. `rows`: the rows it is about, from 1; private. `fix`: what to do. `stops`: whether the
+    table is refused as it is; otherwise it is only worth knowing.
     """
 
     column: str | None
     fault: str
-    rows: int | None
     fix: str
     stops: bool
+    rows: tuple[int, ...] | None = None
+
+    @classmethod
+    def of_rows(
+        cls, column: str, fault: str, fix: str, at: Bools, *, stops: bool = True
+    ) -> list[Self]:
+        """Return a list with one for the rows (n,) where it is so; an empty one where none is."""
+        rows = tuple((np.flatnonzero(at) + 1).tolist())
+        return [cls(column, fault, fix, stops, rows)] if rows else []
 
     def __str__(self) -> str:
         where = "the table" if self.column is None else f"column {self.column!r}"
-        rows = "" if self.rows is None else f" in {self.rows} {_plural('row', self.rows)}"
+        size = len(self.rows or ())
+        rows = "" if self.rows is None else f" in {size} {_plural('row', size)}"
         return f"{where}: {self.fault}{rows}. {self.fix}."
 
 
 def check_table(
-    table: Any, schema: TableSchema | None = None, apart: Iterable[str] = ()
+    table: Any,
+    schema: TableSchema | None = None,
+    labels: Sequence[str] = (),
+    subject: str | None = None,
+    classes: Sequence[Any] | None = None,
 ) -> list[Misfit]:
     """Return everything about a table that will not fit, or is worth knowing.
 
     `table`: the owner's, as :class:`~vicinal.features.TableFeatures` takes tables. Without `schema`
-    only what no schema could take is looked for. `apart`: columns that are no features, the label's
-    and the subject's.
+    only what no schema could take is looked for. `labels`: one column of labels, or several of
+    numbers. `classes`: what labels may be; all that is there without them.
     """
     _, size, names = table_columns(table, ())
     if size == 0:
-        return [Misfit(None, "there are no rows", None, "Give records", stops=True)]
+        return [Misfit(None, "there are no rows", "Give records", stops=True)]
     twins = sorted({name for name in names if names.count(name) > 1})
+    readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
+        nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _targets
+        for name in labels
+    }
+    if subject is not None:
+        readers[nfc(subject)] = lambda column: cells.ids(column).refusing_missing()
+    misfits: list[Misfit] = []
     if schema is None:
-        return _without_schema(table, twins)
-    misfits = [
-        Misfit(column.name, "lacking", None, "Add it, or take it out of the schema", stops=True)
-        for column in schema.columns
-        if column.name not in names
+        misfits = _without_schema(table, twins)
+    else:
+        readers |= {column.name: column.read for column in schema.columns}
+    lacking = [name for name in readers if name not in names]
+    misfits += [
+        Misfit(name, "lacking", "Add it, or take it out of the schema", stops=True)
+        for name in lacking
     ]
-    apart = {nfc(name) for name in apart}
-    known = {*schema.names, *schema.ignored, *schema.texts, *apart}
-    others = [name for name in names if name not in known]
-    if not misfits:  # a table without a header has somebody's record for names
+    if schema is not None and not lacking:  # a table without a header has a record for names
+        known = {*readers, *schema.ignored, *schema.texts}
         misfits += [
-            Misfit(name, "not in the schema", None, "It is left out", stops=False)
-            for name in dict.fromkeys(others)
+            Misfit(name, "not in the schema", "It is left out", stops=False)
+            for name in dict.fromkeys(names)
+            if name not in known
         ]
-    for column in schema.columns:
-        if column.name in twins:
-            misfits.append(Misfit(column.name, "there twice", None, "Drop one", stops=True))
-        elif column.name in names:
-            misfits += _faults(table, column)
+    for name, read in readers.items():
+        if name in twins:
+            misfits.append(Misfit(name, "there twice", "Drop one", stops=True))
+        elif name in names:
+            misfits += _faults(table, name, read)
     return misfits
 
 
-def _faults(table: Any, column: TableColumn) -> list[Misfit]:
+def _targets(column: pa.ChunkedArray) -> Reading:
+    return cells.numbers(column).refusing_missing()
+
+
+def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -> list[Misfit]:
     """Return what is wrong in one column."""
     try:
-        reading = column.read(table_columns(table, [column.name])[0][column.name])
+        reading = read(table_columns(table, [name])[0][name])
     except InvalidInput:
-        fault, fix = "values of several types, or of one that tables do not have", "Convert it"
-        return [Misfit(column.name, fault, None, fix, stops=True)]
+        fault = "values of several types, or of one that tables do not have"
+        return [Misfit(name, fault, "Convert it", stops=True)]
     misfits = [
-        Misfit(column.name, WORDS[kind], int((reading.faults == kind).sum()), FIXES[kind], True)
+        misfit
         for kind in np.unique(reading.faults).tolist()
         if kind != OK
+        for misfit in Misfit.of_rows(name, WORDS[kind], FIXES[kind], reading.faults == kind)
     ]
-    return misfits + _worth_knowing(column, reading.codes)
+    column = getattr(read, "__self__", None)
+    return misfits + (_worth_knowing(column, reading.codes) if column else [])
 
 
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
-    known = codes[~np.isnan(codes)]
-    if len(known) == 0:
+    known = int((~np.isnan(codes)).sum())
+    if not known:
         fix = "Set its kind to ignored if it is always so"
-        return [Misfit(column.name, "nothing that can be read", None, fix, stops=False)]
-    outside = int(column.clipped(known).sum())
-    if not outside:
-        return []
+        return [Misfit(column.name, "nothing that can be read", fix, stops=False)]
+    outside = column.clipped(codes)
     fix = "They count as the nearest bound"
-    if outside > _SWAMPED * len(known):
+    if outside.sum() > _SWAMPED * known:
         fix += "; so many suggest other units than the schema's"
-    fault = "values outside the declared bounds"
-    return [Misfit(column.name, fault, outside, fix, stops=False)]
+    return Misfit.of_rows(
+        column.name, "values outside the declared bounds", fix, outside, stops=False
+    )
 
 
 def _without_schema(table: Any, twins: list[str]) -> list[Misfit]:
     """Return what no schema could take; names of columns are not shown."""
     if twins:
-        return [Misfit(None, "two columns of one name", None, "Rename or drop one", stops=True)]
+        return [Misfit(None, "two columns of one name", "Rename or drop one", stops=True)]
     schema, _ = draft_schema(table)
     ends = {
         "free text": (schema.texts, "Use --features text, or leave them out"),
         "no features: empty, constant or identifying": (schema.ignored, "Leave them out"),
     }
     return [
-        Misfit(None, f"{len(of)} {_plural('column', len(of))} with {fault}", None, fix, False)
+        Misfit(None, f"{len(of)} {_plural('column', len(of))} with {fault}", fix, stops=False)
         for fault, (of, fix) in ends.items()
         if of
     ]

@@ -5,8 +5,7 @@ object with "kind" and what tables.md says the kind takes. Names and values are 
 Unicode's NFC.
 """
 
-import json
-import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import pyarrow as pa
 
 from vicinal import _checks
 from vicinal.errors import InvalidInput
+from vicinal.features._csv_form import PLAIN_CSV, CsvForm
 from vicinal.features._table_columns import (
     CategoryColumn,
     DateColumn,
@@ -32,6 +32,7 @@ from vicinal.features._table_columns import (
     is_missing,
     plain_text,
 )
+from vicinal.ledger import read_json
 
 FORMAT, VERSION = "vicinal table schema", 1
 
@@ -49,11 +50,15 @@ _NUMBERS: dict[str, type[NumberColumn]] = {
     "whole": WholeColumn,
     "date": DateColumn,
 }
+_DECLARED: dict[str, Any] = {
+    "levels": LevelsColumn, "category": CategoryColumn, "yes_no": YesNoColumn,
+}  # fmt: skip
+_DATE_PART = re.compile("%([dmbBYy])")
 _COMMON = ("kind", "weight", "missing", "note")
 _OPTIONS = {
-    "number": ("low", "high", "center", "spread", "log"),
-    "whole": ("low", "high", "center", "spread", "log"),
-    "date": ("low", "high", "center", "spread"),
+    "number": ("low", "high", "center", "spread", "log", "limits"),
+    "whole": ("low", "high", "center", "spread", "log", "limits"),
+    "date": ("low", "high", "center", "spread", "form"),
     "levels": ("values", "shares"),
     "category": ("values", "other", "shares"),
     "yes_no": ("shares",),
@@ -74,6 +79,8 @@ class TableSchema:
         Names of columns that are known and left out.
     texts : tuple of str
         Names of columns of free text, of which no features can be made.
+    file : CsvForm
+        How CSV files of records are written.
 
     Examples
     --------
@@ -92,6 +99,7 @@ class TableSchema:
     columns: tuple[TableColumn, ...]
     ignored: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()
+    file: CsvForm = PLAIN_CSV
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,6 +110,14 @@ class TableSchema:
     def feature_names(self) -> tuple[str, ...]:
         """Names of all features, in order."""
         return tuple(name for column in self.columns for name in column.feature_names)
+
+    def reads_numbers(self, name: str) -> bool:
+        """Tell whether a column's cells are numbers, as declared values may be."""
+        return any(
+            column.kind in ("number", "whole") or all_numbers(getattr(column, "values", ("",)))
+            for column in self.columns
+            if column.name == nfc(name)
+        )
 
     def usable(self) -> Self:
         """Return the schema if features can be made with it.
@@ -135,7 +151,10 @@ class TableSchema:
         columns: dict[str, Any] = {column.name: _plain(column) for column in self.columns}
         columns |= {name: {"kind": TEXT} for name in self.texts}
         columns |= {name: {"kind": IGNORED} for name in self.ignored}
-        return {"format": FORMAT, "version": VERSION, "columns": columns}
+        form = self.file
+        written = {"delimiter": form.delimiter, "decimal": form.decimal, "encoding": form.encoding}
+        file = {} if form == PLAIN_CSV else {"file": written}
+        return {"format": FORMAT, "version": VERSION, **file, "columns": columns}
 
     @classmethod
     def from_dict(cls, declared_schema: object) -> Self:
@@ -153,13 +172,11 @@ class TableSchema:
             )
         _checks.file_format("The schema", declared_schema.get("version"), VERSION)
         declared = declared_schema.get("columns")
-        if not isinstance(declared, Mapping) or set(declared_schema) - {
-            "format",
-            "version",
-            "columns",
-        }:
+        known = {"format", "version", "file", "columns"}
+        if not isinstance(declared, Mapping) or set(declared_schema) - known:
             raise InvalidInput(
-                'A schema must have "format", "version" and "columns", and nothing else.'
+                'A schema must have "format", "version" and "columns", may have "file", and '
+                "nothing else."
             )
         named = {
             nfc(str(name)): _options(str(name), declared_column)
@@ -172,6 +189,7 @@ class TableSchema:
             tuple(column for column in columns.values() if isinstance(column, TableColumn)),
             tuple(name for name, column in columns.items() if column == IGNORED),
             tuple(name for name, column in columns.items() if column == TEXT),
+            CsvForm.from_dict(declared_schema.get("file", {})),
         )
 
     @classmethod
@@ -183,13 +201,7 @@ class TableSchema:
         InvalidInput
             If it is missing, is no JSON, or declares something that does not fit.
         """
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-            declared = json.loads(text, object_pairs_hook=_no_twins, parse_constant=_no_constant)
-        except OSError:
-            raise InvalidInput(f"There is no schema {path} that can be read.") from None
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"The schema {path} is no sound JSON: {error}.") from None
+        declared = read_json(Path(path), "schema")
         try:
             return cls.from_dict(declared)
         except InvalidInput as error:
@@ -199,17 +211,6 @@ class TableSchema:
 def nfc(name: str) -> str:
     """Return a column's name as names are compared."""
     return unicodedata.normalize("NFC", name)
-
-
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands there twice")
-    return fields
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number")
 
 
 def _quoted(names: Iterable[str]) -> str:
@@ -247,16 +248,14 @@ def _column(name: str, declared_column: dict[str, Any]) -> TableColumn | str:
     }
     if kind in _NUMBERS:
         return _NUMBERS[kind](name, **common, **_range(name, declared_column, kind))
-    if kind == "yes_no":
-        return YesNoColumn(name, **common, shares=_shares(name, declared_column, 2))
-    values = _values(name, declared_column)
-    if kind == "levels":
-        return LevelsColumn(
-            name, **common, values=values, shares=_shares(name, declared_column, len(values))
-        )
-    other = _flag(name, "other", declared_column.get("other", True))
-    shares = _shares(name, declared_column, len(values) + other)
-    return CategoryColumn(name, **common, values=values, other=other, shares=shares)
+    size = 2  # of yes and no
+    if kind != "yes_no":
+        common["values"] = _values(name, declared_column)
+        size = len(common["values"])
+    if kind == "category":
+        common["other"] = _flag(name, "other", declared_column.get("other", True))
+        size += common["other"]
+    return _DECLARED[kind](name, **common, shares=_shares(name, declared_column, size))
 
 
 def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -270,6 +269,9 @@ def _range(name: str, declared_column: dict[str, Any], kind: str) -> dict[str, A
     if "spread" in declared_column:
         fields["spread"] = _number(name, "spread", declared_column["spread"], least=1e-300)
     fields["log"] = log = _flag(name, "log", declared_column.get("log", False))
+    fields["limits"] = _flag(name, "limits", declared_column.get("limits", False))
+    if "form" in declared_column:
+        fields["form"] = _date_form(name, declared_column["form"])
     low, high = fields.get("low"), fields.get("high")
     if ("center" in fields) != ("spread" in fields):
         raise _wrong(name, 'both "center" and "spread", or neither')
@@ -287,8 +289,8 @@ def _values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_VALUES:
         raise _wrong(name, f'"values": a list of 1 to {MOST_VALUES} texts or numbers')
     for value in values:
-        if not isinstance(value, str | int | float) or not math.isfinite(_finite(value)):
-            raise _wrong(name, '"values" that are texts or finite numbers')
+        if not isinstance(value, str | bool):
+            _number(name, "values", value)
         if plain_text(value) == "" or is_missing(plain_text(value), (plain_text(value),)):
             raise _wrong(name, '"values" that are not empty; an empty cell is a missing value')
     known = {float(v) if all_numbers(tuple(values)) else plain_text(v) for v in values}
@@ -297,13 +299,6 @@ def _values(name: str, declared_column: dict[str, Any]) -> tuple[Any, ...]:
     if declared_column["kind"] == "levels" and len(values) < 2:
         raise _wrong(name, 'two "values" at least, from the lowest to the highest')
     return tuple(values)
-
-
-def _finite(value: object) -> float:
-    try:
-        return float(value) if isinstance(value, int | float) else 0.0
-    except OverflowError:
-        return math.inf
 
 
 def _shares(name: str, declared_column: dict[str, Any], size: int) -> tuple[float, ...]:
@@ -341,38 +336,36 @@ def _date(name: str, key: str, value: object) -> float:
         raise _wrong(name, f'a date as "{key}", written as "2026-01-31"') from None
 
 
+def _date_form(name: str, form: object) -> str:
+    """Return the form of dates if it has a year, a month and a day, and nothing else."""
+    parts = _DATE_PART.findall(str(form))
+    which = sorted({"Y": "y", "b": "m", "B": "m"}.get(part, part) for part in parts)
+    if which != ["d", "m", "y"] or _DATE_PART.sub("", str(form)).strip(" ./,-"):
+        raise _wrong(name, 'a "form" with year, month and day, such as "%d.%m.%Y"')
+    return str(form)
+
+
 # ------------------------------------------------------------------ to JSON
 
 
 def _plain(column: TableColumn) -> dict[str, Any]:
+    """Return a column's options as JSON has them, without those that are as they are anyway."""
+    options = {key: getattr(column, key) for key in _OPTIONS[column.kind]}
     fields: dict[str, Any] = {"kind": column.kind}
-    if isinstance(column, NumberColumn):
-        fields |= _plain_range(column)
-    elif isinstance(column, LevelsColumn | CategoryColumn | YesNoColumn):
-        if column.kind != "yes_no":
-            fields["values"] = list(column.values)
-        if isinstance(column, CategoryColumn):
-            fields["other"] = column.other
-        if column.shares:
-            fields["shares"] = list(column.shares)
+    for key, value in options.items():
+        if key == "other" or not (value is None or value is False or value == ()):
+            fields[key] = list(value) if isinstance(value, tuple) else _written(column, key, value)
     fields["missing"] = column.missing_share or column.missing
-    if column.weight != 1.0:
-        fields["weight"] = column.weight
-    return fields
+    return fields if column.weight == 1.0 else {**fields, "weight": column.weight}
 
 
-def _plain_range(column: NumberColumn) -> dict[str, Any]:
-    keys = ("low", "high", "center")
-    read = {key: getattr(column, key) for key in keys if getattr(column, key) is not None}
+def _written(column: TableColumn, key: str, value: Any) -> Any:
+    if key not in ("low", "high", "center"):
+        return value
     if column.kind == "date":
-        read = {key: date_of(value) for key, value in read.items()}
-    elif column.kind == "whole":
-        read = {k: int(v) if v.is_integer() and abs(v) < 1e15 else v for k, v in read.items()}
-    if column.spread is not None:
-        read["spread"] = column.spread
-    if column.log:
-        read["log"] = True
-    return read
+        return date_of(value)
+    whole = column.kind == "whole" and value.is_integer() and abs(value) < 1e15
+    return int(value) if whole else value
 
 
 # ---------------------------------------------------------------- tables as Arrow columns
@@ -448,6 +441,7 @@ def _of_matrix(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, 
             f"The rows must have named columns: {_FORMS}. A plain matrix also needs the "
             "'columns' parameter, which names them."
         )
+    _checks.unmasked("rows", rows)
     try:
         matrix = np.asarray(rows)
     except ValueError:

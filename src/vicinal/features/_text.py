@@ -1,6 +1,7 @@
 """Sentence embeddings from a pretrained network that lies on this machine (extra `text`)."""
 
 import copy
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -13,12 +14,18 @@ import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors, one_by_one
 from vicinal.features._model_names import PACKAGED_MODEL
+from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
 
 _PART = 128
+_OWN_CLASS = re.compile(
+    r"sentence_transformers\.([a-z_]+\.)*(Dense|LayerNorm|Normalize|Pooling|Transformer)"
+)
+"""Classes that a model may name; any other is code of whoever made the folder."""
+_LEAST_VERSION = 6
 _TEXTS_A_WORKER = 16
 """A further thread needs a copy of the network, which pays from so many texts on."""
 
@@ -130,9 +137,26 @@ def model_folder(model: str) -> Path:
 
 
 def _load(model: str, device: str) -> _Network:
-    """Return the network that lies in a folder of this machine."""
+    """Return the network that lies in a folder of this machine.
+
+    Raises InvalidInput, before anything is loaded, if the folder names other classes than
+    :data:`_OWN_CLASS`.
+    """
     library = _extra("sentence_transformers")
     folder = model_folder(model)
+    if int(library.__version__.split(".")[0]) < _LEAST_VERSION:
+        raise MissingExtra(
+            "SentenceFeatures needs sentence-transformers 6 or later; earlier ones run code that a "
+            "model's configuration names. Install it with: pip install 'vicinal[text]'"
+        )
+    modules = read_json(folder / "modules.json", "list of modules")
+    if not isinstance(modules, list) or not all(
+        isinstance(part, dict) and _OWN_CLASS.fullmatch(str(part.get("type"))) for part in modules
+    ):
+        raise InvalidInput(
+            f"The model {model!r} names classes that are not of sentence-transformers itself (or "
+            "route texts between models). Loading it would run code from elsewhere. Use another."
+        )
     network: _Network = library.SentenceTransformer(
         str(folder), device=device, local_files_only=True
     )

@@ -21,7 +21,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.engine import PublicModel, ReferenceNeighborhoods
 from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.ledger import replace_file
+from vicinal.ledger import parse_json, replace_file
 
 _FORMAT = 1
 
@@ -115,7 +115,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = dict(stored)
-        about = json.loads(str(arrays["about"]))
+        about = parse_json(str(arrays["about"]))
         rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
         flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
         _checks.file_format(path, about["format"], _FORMAT)

@@ -8,10 +8,11 @@ no answer is lost or paid for twice, and a run that was killed costs what one th
 have. (The answers of a lost block existed in a process that is gone; whoever could read its memory
 could read the records too.)
 
-**What a backup can do.** Nothing: beside the folder lies its witness, which counts entries. A
-journal that is behind its witness, or has none, is refused, for its budgets would be refilled.
-Whoever copies both and runs both has two sets of budgets; that nothing here can see. Both files are
-as private as the records.
+**What a backup can do.** Nothing: beside the folder lies its witness, which counts entries and
+knows the last one's head, 32 random bytes that each entry adds to those before. A journal that is
+behind its witness, has another head there, or has no witness, is refused, for its budgets would be
+refilled. Whoever copies both and runs both has two sets of budgets, which nothing here can see; but
+neither goes on beside the other's witness. Both files are as private as the records.
 """
 
 import io
@@ -28,19 +29,19 @@ from vicinal._arrays import AnyArray, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused
 from vicinal.labelling._labellers import State
 from vicinal.ledger import (
-    NO_HEAD,
     PRIVATE_FOLDER,
     Lock,
     RollbackGuard,
     WitnessState,
     default_witness_path,
     guarded,
+    parse_json,
     replace_file,
 )
 from vicinal.mechanisms import fresh_key
 
 _FORMAT = 1
-_IDENTITY = 16
+_IDENTITY, _HEAD = 16, 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +105,7 @@ class FileJournal:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._path = self.folder / "journal.npz"
-        self._clock = 0
+        self._heads: list[bytes] = []
         self._witness: RollbackGuard | None = None
         with guarded(self.folder):
             self.folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -132,7 +133,7 @@ class FileJournal:
         InvalidInput
             If the file is damaged, which a kill cannot do.
         PrivacyRefused
-            If the witness knows of a later entry, or there is but one of the two.
+            If the witness knows of a later entry or of another one, or there is but one of the two.
         """
         place = default_witness_path(self.folder)
         stored = self._read()
@@ -140,13 +141,17 @@ class FileJournal:
             if place.exists() and WitnessState.read(place).clock > 0:
                 self._refuse("is gone")
             return None
-        entry, identity, clock = stored
+        entry, identity, self._heads = stored
         if not place.exists():
             self._refuse("has lost its witness")
-        if clock < WitnessState.read(place).clock:
-            self._refuse("is an earlier one")
         self._witness = self._witness or RollbackGuard(place, identity)
-        self._clock = clock
+        seen = self._witness.state
+        if len(self._heads) < seen.clock:
+            self._refuse("is an earlier one")
+        # Before the first entry is noted, there can be but this one.
+        same = self._heads[seen.clock - 1] == seen.head if seen.clock else len(self._heads) == 1
+        if not same:
+            self._refuse("is of a copy that ran elsewhere")
         return entry
 
     def commit(self, entry: JournalEntry) -> None:
@@ -154,18 +159,18 @@ class FileJournal:
         if self._witness is None and self.read() is None:
             # Before the file: a kill between the two leaves a witness of nothing.
             identity = fresh_key()[:_IDENTITY]
-            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity, 0)
+            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity)
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
-        self._clock += 1
+        self._heads.append(fresh_key())
         content = io.BytesIO()
-        arrays = _arrays(entry, self._witness.state.identity, self._clock)
+        arrays = _arrays(entry, self._witness.state.identity, self._heads)
         np.savez(content, allow_pickle=False, **arrays)
         replace_file(self._path, content.getvalue())
-        self._witness.advance(self._clock, NO_HEAD)
-        if self._clock == 1:
+        self._witness.advance(len(self._heads), self._heads[-1])
+        if len(self._heads) == 1:
             self._witness.sync()
 
-    def _read(self) -> tuple[JournalEntry, bytes, int] | None:
+    def _read(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
         try:
             content = self._path.read_bytes()
             with np.load(io.BytesIO(content), allow_pickle=False) as stored:
@@ -189,15 +194,15 @@ class FileJournal:
         )
 
 
-def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyArray]:
+def _arrays(entry: JournalEntry, identity: bytes, heads: list[bytes]) -> dict[str, AnyArray]:
     head = {
         "format": _FORMAT,
         "identity": identity.hex(),
-        "clock": clock,
         "run": entry.run,
         "rounds": len(entry.rounds),
     }
     arrays: dict[str, AnyArray] = {"head": np.array(json.dumps(head))}
+    arrays["heads"] = np.frombuffer(b"".join(heads), np.uint8).reshape(-1, _HEAD)
     for number, asked_round in enumerate(entry.rounds):
         for name in AskedRound.__slots__:
             if (values := getattr(asked_round, name)) is not None:
@@ -205,8 +210,8 @@ def _arrays(entry: JournalEntry, identity: bytes, clock: int) -> dict[str, AnyAr
     return arrays | {f"state_{name}": value for name, value in entry.state.items()}
 
 
-def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, int]:
-    head = json.loads(str(arrays["head"]))
+def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes, list[bytes]]:
+    head = parse_json(str(arrays["head"]))
     _checks.file_format(path, head["format"], _FORMAT)
     rounds = tuple(
         AskedRound(
@@ -219,4 +224,5 @@ def _entry(path: Path, arrays: dict[str, AnyArray]) -> tuple[JournalEntry, bytes
     )
     prefix = "state_"
     state = {n.removeprefix(prefix): v for n, v in arrays.items() if n.startswith(prefix)}
-    return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), head["clock"]
+    heads = [one.tobytes() for one in arrays["heads"]]
+    return JournalEntry(head["run"], rounds, state), bytes.fromhex(head["identity"]), heads

@@ -392,7 +392,7 @@ class FixedPlanLabeller:
     >>> from vicinal import PrivateKNNClassifier
     >>> from vicinal.labelling import FixedPlanLabeller, default_plan
     >>> def make(part):
-    ...     return PrivateKNNClassifier(classes=[0, 1], k=20, sigma_votes=60.0, gamma=0.5)
+    ...     return PrivateKNNClassifier([0, 1], 20, 0.5, sigma_votes=60.0)
     >>> labels = np.array([0, 1] * 500)
     >>> labeller = FixedPlanLabeller(make, default_plan(rounds=1, pool=100), labels)
     >>> labeller.epsilon() > 0
@@ -464,7 +464,7 @@ class FixedPlanLabeller:
         if self._classifier is None:
             raise InvalidInput("Records must be embedded before they are asked.")
         if self._classifier.release == "votes":
-            answered = _by_votes(self._classifier.decision_function(queries))
+            answered = _by_votes(self._classifier.votes(queries))
         else:
             answered = Answered(self._places(self._classifier.predict(queries)), None)
         self._n_asked[-1] += len(queries)

@@ -20,7 +20,6 @@ from vicinal.ledger._audiences import budget_faults as budget_faults
 from vicinal.ledger._audiences import charges_since_checkpoint as charges_since_checkpoint
 from vicinal.ledger._audiences import exact_sum as exact_sum
 from vicinal.ledger._audiences import load_audiences as load_audiences
-from vicinal.ledger._database import NO_HEAD as NO_HEAD
 from vicinal.ledger._database import ChainLink as ChainLink
 from vicinal.ledger._database import Database as Database
 from vicinal.ledger._database import chain_faults as chain_faults
@@ -34,9 +33,14 @@ from vicinal.ledger._files import sync_folder as sync_folder
 from vicinal.ledger._hashed_slots import NOBODY as NOBODY
 from vicinal.ledger._id_encoding import OPENING as OPENING
 from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
+from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed
+from vicinal.ledger._json_files import parse_json as parse_json
+from vicinal.ledger._json_files import read_json as read_json
+from vicinal.ledger._json_files import read_sealed as read_sealed
+from vicinal.ledger._json_files import write_sealed as write_sealed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
@@ -47,11 +51,14 @@ from vicinal.ledger._memory import MemoryLedger as MemoryLedger
 from vicinal.ledger._memory import Register as Register
 from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
+from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
+from vicinal.ledger._rollback_guard import check_witness_place as check_witness_place
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
 from vicinal.ledger._sqlite import SQLiteDatabase as SQLiteDatabase
 from vicinal.ledger._subject_pages import write_all as write_all
 from vicinal.ledger._tables import FORMAT as FORMAT
 from vicinal.ledger._tables import TABLES as TABLES
 from vicinal.ledger._tables import Tables as Tables
+from vicinal.ledger._total import TotalFilter as TotalFilter

@@ -52,13 +52,22 @@ class StoredAccount:
     written, as nobody needs to say what was charged: the arrays show it. Both are private.
 
     `units`, int64 (slots,): what the database holds; the account's own from now on.
+
+    `shared`: what a total over all audiences knows of, where there is one; the difference to
+    `remaining` is what it has yet to be charged.
     """
 
     def __init__(self, units: Units) -> None:
         self.remaining = units
         self.durable = units.copy()
+        self.shared = np.zeros(0, dtype=np.int64)
         self._spent = 0
         self.unwritten_pages: set[int] = set()
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether anything is noted that no commit has written."""
+        return self._spent > 0
 
     def note_charged_total(self, spent: int) -> None:
         """Take note of the charges of a block, already taken from :attr:`remaining`."""
@@ -94,6 +103,11 @@ class StoredAccount:
         """
         self._spent = exact_sum(self.durable - self.remaining)
         return self._spent > 0
+
+    def share(self, slots: Slots | slice = slice(None)) -> None:
+        """Take it that a total over all audiences knows what is left."""
+        self.shared = grown(self.shared, len(self.remaining))
+        self.shared[slots] = self.remaining[slots]
 
     def assign(self, slots: Slots, units: Units, size: int) -> None:
         """Set the units of subjects that come or go, in both copies."""

@@ -38,7 +38,9 @@ def replace_file(path: Path, content: bytes) -> None:
     """Write a small file so that after a crash it is the old one or the new one, whole."""
     fresh = path.with_name(path.name + ".new")
     with guarded(path):
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, PRIVATE_FILE
+        )
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
@@ -58,7 +60,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         with guarded(path):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             locked(
                 self._descriptor,

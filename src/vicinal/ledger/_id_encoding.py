@@ -18,6 +18,7 @@ OPENING = b"<id:"
 _PLAIN = "".join(chr(code) for code in range(33, 127) if chr(code) not in "<>%")
 _NEED_NO_ESCAPE = re.compile("[!-$&-;=?-~\n]*")
 _WHOLE_NUMBER = ord("i")
+_LEADING_ZEROS = re.compile(r"(?<![0-9])0+(?=[0-9])")
 _FRAMED = re.compile(rb"<id:[is][!-;=?-~]*>")
 
 
@@ -63,6 +64,13 @@ def unframed(stored: bytes) -> SubjectId:
     return unquote(text) if "%" in text else text
 
 
+def folded(subjects: Iterable[SubjectId]) -> list[str]:
+    """Return ids without leading zeros, case and blanks: those equal then may be one person's."""
+    # No id holds a line break.
+    text = "\n".join(map(str, subjects)).casefold().replace(" ", "")
+    return _LEADING_ZEROS.sub("", text).split("\n") if text else []
+
+
 def first_framed_id(content: bytes, at: int = 0) -> bytes | None:
     """Return the framed id that begins at a place of `content`; None if none does."""
     match = _FRAMED.match(content, at)
@@ -73,6 +81,11 @@ def keyed_hash(key: bytes, subject: SubjectId) -> bytes:
     """Return 32 bytes that tell an id only to whoever has the key, and a guess of the id."""
     kind = b"i" if isinstance(subject, int) else b"s"
     return hmac.digest(key, kind + str(subject).encode(), hashlib.sha256)
+
+
+def folded_hashes(key: bytes, subjects: Iterable[SubjectId]) -> list[bytes]:
+    """Return keyed hashes of ids as they are :func:`folded`; never those of ids themselves."""
+    return [hmac.digest(key, b"f" + one.encode(), hashlib.sha256) for one in folded(subjects)]
 
 
 def keyed_digest(key: bytes, content: bytes) -> bytes:

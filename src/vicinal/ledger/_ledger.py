@@ -5,7 +5,7 @@ only then does an answer leave the process. A crash before the commit leaves nei
 both; no answer that anybody saw is without its charge, and no charge is lost or taken twice.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,17 +19,21 @@ from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
-from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, load_audiences
+from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger._id_encoding import framed_all, keyed_digest, keyed_hash
+from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash
 from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
 from vicinal.ledger._tables import FORMAT, Tables
+from vicinal.ledger._total import TOTAL, TotalFilter
 
 EVALUATED = -1
 """In place of an audience's number: whoever has such a row never had records here."""
+
+ALIKE = -2
+"""In place of an audience's number, in a row whose hash is that of a folded id which left."""
 
 _CLOSED = "closed audiences"
 _AT_ONCE = 256
@@ -80,6 +84,10 @@ class Ledger:
         size = int(database.get("slots") or 0)
         self.slot_table = HashedSlotTable(database, size)
         self.audiences = load_audiences(database, size)
+        total = self.audiences.pop(TOTAL, None)
+        self.total = None if total is None else TotalFilter(total)
+        for audience in self.accounts if total else ():
+            audience.account.share()
         self.register_version = 0
         self._broken = False
         self.clock = int(database.get("clock") or 0)
@@ -123,6 +131,8 @@ class Ledger:
         try:
             with self.database.transaction():
                 yield
+                if self.total is not None:
+                    self._write_shared()
         except BaseException:
             self._broken = True
             raise
@@ -142,6 +152,34 @@ class Ledger:
             self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
             self.database.put("version", str(self.version))
             self.database.put("clock", str(self.clock))
+
+    @property
+    def accounts(self) -> list[Audience]:
+        """All audiences, after the account of all of them together if there is one."""
+        return [*([self.total.audience] if self.total else []), *self.audiences.values()]
+
+    def _write_shared(self) -> None:
+        """Write what a charge to one audience took from the total, and from others by that."""
+        for audience in self.accounts:
+            if audience.account.is_charged:
+                self._write_charges(audience, 0)
+                self.database.put("clock", str(self.clock))
+
+    def limit_total(self, epsilon: float, delta: float, budget: float) -> None:
+        """Let nobody lose more to all audiences together, in a :meth:`change` before any is open.
+
+        `budget` (zCDP) is that of `epsilon` and `delta`.
+        """
+        self.total = TotalFilter.new(epsilon, delta, budget)
+        self.total.audience.write(self.database)
+
+    def share_charges(self, audience: Audience) -> None:
+        """Charge to the total, if there is one, what mechanisms took from an audience.
+
+        Before anything else is charged: others then have no more left than the total allows.
+        """
+        if self.total is not None:
+            self.total.charge(audience, self.audiences.values())
 
     def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
         """Make charges, answers and idempotency keys durable together.
@@ -175,12 +213,18 @@ class Ledger:
             audience.write(self.database)
             self.database.put("clock", str(self.clock))
 
-    def open_audience(self, name: str, plan: str) -> Audience:
-        """Give all subjects a new budget for another audience, inside :meth:`change`."""
+    def open_audience(self, name: str, plan: str, budget: float = 0.0) -> Audience:
+        """Give all subjects a new budget for another audience, inside :meth:`change`.
+
+        `budget` (zCDP): what a full one is, where there is a total.
+        """
         number = 1 + max((a.number for a in self.audiences.values()), default=0)
         audience = Audience(number, name, plan, StoredAccount(np.zeros(0, dtype=np.int64)))
         audience.write(self.database)
-        assign_initial_budgets(audience, self.slot_table.taken, {}, self.size)
+        if self.total is not None:
+            self.total.admit(number, budget)
+            self.total.audience.write(self.database)
+        self._assign_initial_budgets(audience, self.slot_table.taken, {})
         audience.checkpoint(self.database)
         self.audiences[name] = audience
         return audience
@@ -208,6 +252,10 @@ class Ledger:
 
     def write_charges(self, audience: Audience, queries: int) -> None:
         """Write what was charged to an account since the last commit, inside a transaction."""
+        self.share_charges(audience)
+        self._write_charges(audience, queries)
+
+    def _write_charges(self, audience: Audience, queries: int) -> None:
         self.clock += 1
         audience.write_charges(self.database, self.clock, queries)
 
@@ -229,10 +277,12 @@ class Ledger:
 
         For a ledger that does not know what was charged: an old backup.
         """
-        for audience in self.audiences.values():
+        for audience in self.accounts:
             audience.account.remaining[:] = 0
+            if self.total is not None:
+                audience.account.share()
             audience.account.recount()
-            self.write_charges(audience, 0)
+            self._write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
                 "SELECT units FROM departed WHERE audience = ?", (audience.number,)
@@ -329,18 +379,30 @@ class Ledger:
             query = "SELECT audience, units FROM departed WHERE hash = ?"
             departed[place] = dict(self.database.read(query, (hashed,)))
             self.database.delete(Tables.DEPARTED, "hash = ?", (hashed,))
-        for audience in self.audiences.values():
-            assign_initial_budgets(audience, enrollment.new_slots, departed, self.size)
+        for audience in self.accounts:
+            self._assign_initial_budgets(audience, enrollment.new_slots, departed)
             audience.write_newcomers(self.database, enrollment.new_slots)
         return enrollment.slots
 
-    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes]]:
-        """Return slots and keyed hashes of those of `subjects` that are enrolled, each once."""
+    def alike(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[SubjectId]:
+        """Return the unknown ones whose ids differ from a known one's by what folding leaves out.
+
+        That is leading zeros, case and blanks. `turn` as in :meth:`enrollment_of`.
+        """
+        ids = list(dict.fromkeys(subjects))
+        standings = zip(ids, self.standings(ids, turn), strict=True)
+        unknown = [one for one, standing in standings if standing == Standing.UNKNOWN]
+        here = self.slot_table.alike(unknown, turn).tolist()
+        left = self._least_numbers(lambda: folded_hashes(self._key, unknown), turn)
+        return [one for place, one in enumerate(unknown) if here[place] or place in left]
+
+    def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
+        """Return slots and keyed hashes, of ids and :func:`folded` ids, of those enrolled."""
         distinct = list(dict.fromkeys(subjects))
         slots = self.slot_table.find(distinct)
         here = slots != NOBODY
         leaving = [distinct[place] for place in np.flatnonzero(here).tolist()]
-        return slots[here], list(map(self.hash, leaving))
+        return slots[here], list(map(self.hash, leaving)), folded_hashes(self._key, leaving)
 
     def remove(self, subjects: Iterable[SubjectId]) -> None:
         """Forget subjects, inside :meth:`change`.
@@ -349,15 +411,16 @@ class Ledger:
         """
         self.take_out(*self.leaving(subjects))
 
-    def take_out(self, slots: Slots, hashes: Sequence[bytes]) -> None:
+    def take_out(self, slots: Slots, hashes: Sequence[bytes], folded: Sequence[bytes]) -> None:
         """Forget subjects that are :meth:`leaving`, as :meth:`remove`."""
+        self.database.replace(Tables.DEPARTED, {(one, ALIKE, 0) for one in folded})
         write_subjects(self.database, dict.fromkeys(slots.tolist()))
         self.slot_table.free(slots)
-        for audience in self.audiences.values():
+        for audience in self.accounts:
             budgets = audience.account.durable[slots].tolist()
             rows = zip(hashes, [audience.number] * len(slots), budgets, strict=True)
             self.database.insert(Tables.DEPARTED, rows)
-            audience.account.assign(slots, np.zeros(len(slots), dtype=np.int64), self.size)
+            self._assign(audience, slots, np.zeros(len(slots), dtype=np.int64))
             audience.checkpoint(self.database)
 
     def standing(self, subject: SubjectId) -> Standing:
@@ -378,16 +441,20 @@ class Ledger:
         return standings
 
     def _departed(self, subjects: Sequence[SubjectId], turn: Turn) -> dict[int, tuple[bytes, int]]:
-        """Return which of `subjects` left, by place: hash, and the least audience's number.
+        """Return which of `subjects` left, by place: hash, and the least audience's number."""
+        return self._least_numbers(lambda: list(map(self.hash, subjects)), turn)
+
+    def _least_numbers(
+        self, hashed: Callable[[], list[bytes]], turn: Turn
+    ) -> dict[int, tuple[bytes, int]]:
+        """Return which hashes have rows, by place: the hash, and the least audience's number.
 
         The database is read inside `turn`, a few hundred rows at a time.
         """
-        if not subjects:
-            return {}
         with turn():  # where nobody left, nobody is hashed
             if not self.database.read("SELECT hash FROM departed LIMIT 1"):
                 return {}
-        hashes = [self.hash(subject) for subject in subjects]
+        hashes = hashed()
         least: dict[bytes, int] = {}
         for start in range(0, len(hashes), _AT_ONCE):
             some = hashes[start : start + _AT_ONCE]
@@ -399,8 +466,18 @@ class Ledger:
 
     def visitor_units(self, audience: Audience, subjects: Sequence[SubjectId]) -> Units:
         """Return what each subject, none of whom is enrolled, has left; newcomers a new budget."""
-        units = [self._units_left(self.hash(subject), audience) for subject in subjects]
-        initial = audience.initial_budget
+        hashes = list(map(self.hash, subjects))
+        units = self._visitor_units(audience, hashes)
+        if self.total is not None:
+            left = self._visitor_units(self.total.audience, hashes)
+            units = np.minimum(units, self.total.most(audience.number, left))
+        return units
+
+    def _visitor_units(self, audience: Audience, hashes: Iterable[bytes]) -> Units:
+        units, initial = (
+            (self._units_left(one, audience) for one in hashes),
+            audience.initial_budget,
+        )
         return np.array([initial if left is None else left for left in units], dtype=np.int64)
 
     def keep_visitors(
@@ -410,14 +487,49 @@ class Ledger:
 
         They have no records here, so it is kept under their keyed hash, as of those who left.
         """
-        for subject, had, has in zip(subjects, before.tolist(), after.tolist(), strict=True):
+        for subject, charged in zip(subjects, before - after, strict=True):
             hashed = self.hash(subject)
             if self.standing(subject) == Standing.UNKNOWN:
                 self.database.insert(Tables.DEPARTED, [(hashed, EVALUATED, 0)])
-            if self._units_left(hashed, audience) is None:
-                audience.granted += audience.initial_budget == UNITS
-            self.database.replace(Tables.DEPARTED, [(hashed, audience.number, has)])
-            audience.checkpointed += had - has
+                alike = folded_hashes(self._key, [subject])
+                self.database.replace(Tables.DEPARTED, [(one, ALIKE, 0) for one in alike])
+            self._charge_visitor(audience, hashed, int(charged))
+            if self.total is not None:
+                price = self.total.price(audience.number, charged)
+                self._charge_visitor(self.total.audience, hashed, int(price))
+        if self.total is not None:
+            self.total.audience.write(self.database)
+
+    def _charge_visitor(self, audience: Audience, hashed: bytes, charged: int) -> None:
+        left = self._units_left(hashed, audience)
+        if left is None:
+            audience.granted += audience.initial_budget == UNITS
+            left = audience.initial_budget
+        self.database.replace(Tables.DEPARTED, [(hashed, audience.number, left - charged)])
+        audience.checkpointed += charged
+
+    def _assign_initial_budgets(
+        self, audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]]
+    ) -> None:
+        """Give newcomers at `slots` what they get; who was here before gets what was left."""
+        units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
+        granted = len(slots) if audience.initial_budget == UNITS else 0
+        for place, budgets in departed.items():
+            if audience.number in budgets:
+                units[place] = budgets[audience.number]
+                granted -= audience.initial_budget == UNITS
+        audience.granted += granted
+        if self.total is not None and audience is not self.total.audience:
+            left = self.total.audience.account.remaining[slots]
+            most = np.minimum(units, self.total.most(audience.number, left))
+            audience.checkpointed += exact_sum(units - most)
+            units = most
+        self._assign(audience, slots, units)
+
+    def _assign(self, audience: Audience, slots: Slots, units: Units) -> None:
+        audience.account.assign(slots, units, self.size)
+        if self.total is not None:
+            audience.account.share(slots)
 
     def _units_left(self, hashed: bytes, audience: Audience) -> int | None:
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
@@ -431,17 +543,3 @@ class Ledger:
     def keyed_digest(self, content: bytes) -> bytes:
         """Return 32 bytes that tell content only to whoever has the key, and a guess of it."""
         return keyed_digest(self._key, content)
-
-
-def assign_initial_budgets(
-    audience: Audience, slots: Slots, departed: Mapping[int, Mapping[int, int]], size: int
-) -> None:
-    """Give newcomers at `slots` what they get; who was here before gets what was left."""
-    units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
-    granted = len(slots) if audience.initial_budget == UNITS else 0
-    for place, budgets in departed.items():
-        if audience.number in budgets:
-            units[place] = budgets[audience.number]
-            granted -= audience.initial_budget == UNITS
-    audience.granted += granted
-    audience.account.assign(slots, units, size)

@@ -1,18 +1,35 @@
-"""PostgreSQL as the ledger's database, by URL; needs the extra `postgres`."""
+"""PostgreSQL as the ledger's database, by URL; needs the extra `postgres`.
 
+A store's folder names its server, and a stranger may have made the folder. So a server is asked for
+nothing, and gets no password, before a user of this machine has chosen it; and then a password is
+proved (SCRAM), never sent.
+"""
+
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
-from vicinal.errors import MissingExtra, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger._database import BATCH, Database, Row, Value, columns_by_table
+from vicinal.ledger._files import PRIVATE_FILE, guarded
 
 SCHEMA = "vicinal"
 """Tables live in a schema of this name: one store a database."""
 
+_IN_URL = ("host", "port", "user", "dbname", "sslmode", "sslrootcert", "connect_timeout")
+_NEEDED = {
+    "fsync": "on",  # else a loss of power takes commits away, and refills budgets
+    "full_page_writes": "on",
+    "synchronous_commit": "on",
+    "server_encoding": "UTF8",  # else not every id can be written
+}
+_SETTINGS = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _NEEDED)
 _LOCK = 0x76696369  # any number, the same for all
 _PATIENCE_S = 3.0
+_LIBPQ = 160000  # knows require_auth
 _TABLES = (
     "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ? "
     "ORDER BY table_name, ordinal_position"
@@ -25,12 +42,13 @@ class PostgresDatabase(Database):
     The advisory lock belongs to the connection: whoever loses the one loses the other, and can
     commit nothing any more.
 
-    - `url`: as libpq takes it: ``postgresql://host/name``. Keep passwords out of it: libpq finds
-      them in the environment or in ``~/.pgpass``.
+    - `url`: ``postgresql://host/name``, with nothing in it but :data:`_IN_URL`. libpq finds a
+      password in the environment or in ``~/.pgpass``.
     - `create`: whether to make the schema if it is not there.
 
-    Raises MissingExtra if psycopg is not installed. Raises StorageFailed if the server cannot be
-    reached. Raises PrivacyRefused if the server does not flush its commits to the disk.
+    Raises MissingExtra if psycopg is not installed. Raises InvalidInput for another URL. Raises
+    PrivacyRefused if nobody has chosen the server, see :func:`choose_server`. Raises StorageFailed
+    if it cannot be reached, or has other settings than :data:`_NEEDED`, now or at a later commit.
     """
 
     kind = "postgres"
@@ -39,23 +57,39 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         super().__init__()
-        self._driver = _psycopg()
-        with self._guarded():
-            self._connection = self._driver.connect(url, autocommit=True, prepare_threshold=2)
-            for setting in (
-                *([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"] if create else []),
-                f"SET search_path TO {SCHEMA}",
-                "SET synchronous_commit TO on",
-                "SET client_min_messages TO warning",
-            ):
-                self._connection.execute(setting)
-            (flushes,) = self._connection.execute("SHOW fsync").fetchone()
-        if flushes != "on":
-            self._connection.close()
+        server = _server(url)
+        if server not in ("", *_chosen_servers()):
             raise PrivacyRefused(
-                "The PostgreSQL server must flush its commits to the disk, else a loss of power "
-                "refills budgets. It has fsync off. Set fsync = on, then try again."
+                f"The ledger lies on the server {server}, which nobody on this machine has chosen. "
+                f"If it is yours, and not a stranger's who made the folder, add the line {server} "
+                f"to {_servers_file()}, then try again."
             )
+        self._driver = _psycopg()
+        # A server on this machine's socket may know users without a password.
+        proof = "scram-sha-256,none" if server[:1] in "/:" else "scram-sha-256"
+        options = {"require_auth": proof, "client_encoding": "utf8"}
+        try:
+            self._connection = self._driver.connect(
+                url, autocommit=True, prepare_threshold=2, **options
+            )
+        except self._driver.Error:
+            raise StorageFailed(
+                "The ledger's server cannot be reached, lets this user not in, or asks for a "
+                "password in another way than scram-sha-256. See to the server, then try again."
+            ) from None
+        try:
+            with self._guarded():
+                for setting in (
+                    *([f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"] if create else []),
+                    f"SET search_path TO {SCHEMA}",
+                    "SET synchronous_commit TO on",
+                    "SET client_min_messages TO warning",
+                ):
+                    self._connection.execute(setting)
+                self._check_settings()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def tables(self) -> dict[str, tuple[str, ...]]:
         return columns_by_table(self.read(_TABLES, (SCHEMA,)))
@@ -101,6 +135,20 @@ class PostgresDatabase(Database):
         with self._connection.cursor() as cursor:
             cursor.executemany(_translate(statement), rows)
 
+    def _commit(self) -> None:
+        self._check_settings()  # an operator may have changed them since the last one
+        super()._commit()
+
+    def _check_settings(self) -> None:
+        (found,) = self._run(_SETTINGS, ())
+        pairs = zip(_NEEDED.items(), found, strict=True)
+        if lacks := [f"{name} = {value}" for (name, value), is_now in pairs if value != is_now]:
+            raise StorageFailed(
+                f"The PostgreSQL database must have {', '.join(lacks)}: else a loss of power can "
+                "refill budgets, or an id is not what was written. Nothing was answered. Set it, "
+                "then open the store again."
+            )
+
     def _rollback(self) -> None:
         if not self._connection.closed:
             super()._rollback()
@@ -117,15 +165,66 @@ class PostgresDatabase(Database):
             ) from None
 
 
+def choose_server(url: str) -> None:
+    """Note that a user of this machine has named a server: stores may have their ledgers there."""
+    server = _server(url)
+    if server not in ("", *_chosen_servers()):
+        path = _servers_file()
+        with guarded(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, PRIVATE_FILE)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(f"{server}\n")
+
+
+def _server(url: str) -> str:
+    """Return host and port of a URL, as libpq reads it; "" where the environment says which.
+
+    Raises InvalidInput if it is no URL, or holds anything else than :data:`_IN_URL`: a password
+    would be written to disk, and other options name files that libpq reads or writes.
+    """
+    driver = _psycopg()
+    try:
+        if not url.startswith(("postgresql://", "postgres://")):
+            raise driver.ProgrammingError
+        options = driver.conninfo.conninfo_to_dict(url)
+    except driver.ProgrammingError:
+        raise InvalidInput(
+            "The 'ledger' parameter must be 'sqlite' or a postgresql:// URL."
+        ) from None
+    others = sorted(options.keys() - set(_IN_URL))
+    if others or ":" in options.get("user", ""):
+        raise InvalidInput(
+            f"The 'ledger' URL may say {', '.join(_IN_URL)}, and nothing else, as it is written to "
+            f"disk. Got {', '.join(others) or 'a password'}. Give a password through PGPASSWORD or "
+            "~/.pgpass."
+        )
+    named = "host" in options or "port" in options
+    return f"{options.get('host', '')}:{options.get('port', '')}" if named else ""
+
+
+def _servers_file() -> Path:
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config")
+    return base.expanduser() / "vicinal" / "servers"
+
+
+def _chosen_servers() -> list[str]:
+    path = _servers_file()
+    with guarded(path):
+        return path.read_text(encoding="utf-8").split() if path.is_file() else []
+
+
 def _translate(statement: str) -> str:
     return statement.replace("?", "%s")
 
 
 def _psycopg() -> Any:
-    try:
+    with suppress(ImportError):
         import psycopg
-    except ImportError:
-        raise MissingExtra(
-            "A ledger on PostgreSQL needs psycopg. Install it with: pip install 'vicinal[postgres]'"
-        ) from None
-    return psycopg
+
+        if psycopg.pq.version() >= _LIBPQ:
+            return psycopg
+    raise MissingExtra(
+        "A ledger on PostgreSQL needs psycopg with libpq 16 or later. Install it with: pip install "
+        "'vicinal[postgres]'"
+    )

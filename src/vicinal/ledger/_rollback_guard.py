@@ -9,9 +9,10 @@ together; each opening draws an epoch, and a holder that finds another one write
 The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot bring them
 back, and digests of audiences' names, so that a lost audience cannot be opened with new budgets.
 
-Clock and head are written after every commit, which survives the death of the process; they are
-flushed to the disk when the store is opened, changed or closed. After a loss of power the witness
-may be a little behind the store, never ahead of it.
+It changes last: it never names a clock and head before the commit that they are of is durable.
+They are written after every commit, which survives the death of the process, and flushed to the
+disk when the store is opened, changed or closed. After a loss of power the witness may be a little
+behind the store, never ahead of it.
 """
 
 import hashlib
@@ -24,8 +25,7 @@ from pathlib import Path
 from typing import Self
 
 from vicinal import _checks
-from vicinal.errors import DamagedWitness, StorageFailed, StoreDamaged
-from vicinal.ledger._database import NO_HEAD
+from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
 from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
 from vicinal.mechanisms import fresh_key
 
@@ -132,6 +132,24 @@ def name_digest(audience: str) -> bytes:
     return hashlib.sha256(audience.encode()).digest()
 
 
+def check_witness_place(path: Path) -> None:
+    """Raise InvalidInput if a new witness at `path` would replace anything that is none.
+
+    Whoever made a store's folder can name any file of this user as its witness.
+    """
+    for one in (path, path.with_name(path.name + ".new")):
+        with guarded(one):
+            begins = None if one.exists() or one.is_symlink() else b""
+            if one.is_file() and not one.is_symlink():
+                with one.open("rb") as file:
+                    begins = file.read(len(_NAME))
+        if begins not in (_NAME, b""):
+            raise InvalidInput(
+                f"{one} is no witness, so it is not replaced. Move it away if the store is yours, "
+                "and leave the store closed if a stranger made it."
+            )
+
+
 class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
@@ -156,11 +174,15 @@ class RollbackGuard:
             raise
 
     @classmethod
-    def create(cls, path: Path, identity: bytes, clock: int, head: bytes = NO_HEAD) -> Self:
-        """Make the file, or make it anew, with a new epoch, and return it open."""
+    def create(cls, path: Path, identity: bytes) -> Self:
+        """Make the file, or make it anew, and return it open.
+
+        Until :meth:`begin` it agrees with no ledger: its head is one that none has.
+        """
+        check_witness_place(path)
         guard = cls.__new__(cls)
         guard._path, fresh = path, path.with_name(path.name + ".new")
-        guard.state = WitnessState(identity, fresh_key(_EPOCH), clock, head)
+        guard.state = WitnessState(identity, fresh_key(_EPOCH), 0, fresh_key())
         with guarded(path):
             guard._descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         try:
@@ -227,5 +249,11 @@ class RollbackGuard:
 
     def _write(self, state: WitnessState) -> None:
         with guarded(self._path):
+            held, named = os.fstat(self._descriptor), self._path.stat()
+            if (held.st_dev, held.st_ino, 1) != (named.st_dev, named.st_ino, named.st_nlink):
+                raise StorageFailed(
+                    f"{self._path} is another file than when the store was opened, or has a second "
+                    "name. This one answers no more. Remove the other name, then open it again."
+                )
             os.pwrite(self._descriptor, state.header(), 0)
         self.state = state

@@ -6,7 +6,8 @@ with records claimed before is refused, unless both declared in advance that sev
 interactions share one budget.
 
 Records are known by keyed digests, held in memory only: of subject ids where both sides gave them,
-else of rows (features in single precision, and label). Two different rows (or ids) have equal
+else of features: the integers that an engine makes of their direction, whatever the labels, names
+of classes or units. Two different rows of integers (or ids) have equal
 digests with probability 2^-64 over the process's random key: a digest is two sums m_0 + sum_i m_i
 w_i mod 2^64 over the row's 32-bit words w_i, with random 64-bit m_i, of which the upper 32 bits are
 kept; each of them is strongly universal (Lemire & Kaser 2014, *Strongly universal string hashing is
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import math
 import threading
 import weakref
 from collections.abc import Hashable, Sequence
@@ -29,9 +31,10 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyInts, FloatMatrix, Ints, UInts64
+from vicinal._arrays import FloatMatrix, Ints, UInts64
 from vicinal._compiled import compiled
 from vicinal.errors import PrivacyRefused
+from vicinal.neighbours import unit_vectors
 from vicinal.noise import fresh_key
 
 PUBLIC = "public"  # what `interactions` is for records that need no protection
@@ -53,7 +56,7 @@ def interactions(value: object) -> int:
 class Claimed:
     """Digests of the records of one interaction, sorted; memory 8 bytes a record, and a subject.
 
-    `rows`, uint64 (n,): of features and label. `subjects`, uint64 (s,) or None: of ids, where they
+    `rows`, uint64 (n,): of features. `subjects`, uint64 (s,) or None: of ids, where they
     were given.
     """
 
@@ -61,10 +64,10 @@ class Claimed:
     subjects: UInts64 | None
 
     @classmethod
-    def of(cls, features: FloatMatrix, labels: AnyInts, ids: Sequence[int | str] | None) -> Claimed:
-        """Return the digests of records: features (n, d), labels (n,) or (n, c), and ids (n,)."""
+    def of(cls, features: FloatMatrix, ids: Sequence[int | str] | None) -> Claimed:
+        """Return the digests of records: features (n, d) and ids (n,)."""
         return cls(
-            np.sort(row_digests(features, labels)),
+            np.sort(row_digests(features)),
             None if ids is None else np.unique(id_digests(ids)),
         )
 
@@ -259,13 +262,32 @@ REGISTRY = Interactions()
 """The interactions of this process."""
 
 
-def row_digests(features: FloatMatrix, labels: AnyInts) -> UInts64:
-    """Return a digest of every record, uint64 (n,): equal for rows of equal numbers and labels."""
+def row_digests(features: FloatMatrix) -> UInts64:
+    """Return a digest of every row, uint64 (n,): equal for rows of one direction, as rounded."""
     with np.errstate(over="ignore", under="ignore"):
-        numbers = np.ascontiguousarray(features, dtype=np.float32)
-    named = np.ascontiguousarray(labels, dtype=np.int32).reshape(len(numbers), -1)
-    digests = _digests(numbers.view(np.uint32), b"rows")
-    return np.asarray(digests ^ _digests(named.view(np.uint32), b"labels"))
+        # A single number has no direction but its sign.
+        rows = unit_vectors(features) if features.shape[1] > 1 else features
+        numbers = np.ascontiguousarray(rows, dtype=np.float32)
+    return _digests(numbers.view(np.uint32), b"rows")
+
+
+def are_copies(public: FloatMatrix, records: FloatMatrix) -> bool:
+    """Tell whether more public rows equal private ones than chance explains; private.
+
+    By chance it is the share of records that equal another one, times the public rows (Good 1953),
+    within six deviations: a single row never decides.
+    """
+    rows, points = np.sort(row_digests(records)), np.unique(row_digests(public))
+    shared = np.searchsorted(rows, points) < np.searchsorted(rows, points, side="right")
+    same = rows[1:] == rows[:-1]
+    by_nature = float((np.append(same, False) | np.append(False, same)).mean())
+    return is_excess(int(shared.sum()), len(points), by_nature)
+
+
+def is_excess(shared: int, public: int, by_nature: float) -> bool:
+    """Tell whether of so many public rows more are shared than six deviations above nature's."""
+    chance = math.sqrt(public * max(by_nature * (1 - by_nature), 1 / public))
+    return shared > by_nature * public + 6 * chance
 
 
 def id_digests(ids: Sequence[int | str]) -> UInts64:

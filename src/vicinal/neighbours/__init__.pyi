@@ -22,6 +22,7 @@ from vicinal.neighbours._kernels import int8_precision as int8_precision
 from vicinal.neighbours._kernels import unit_vectors as unit_vectors
 from vicinal.neighbours._partial_indexes import CentroidCells as CentroidCells
 from vicinal.neighbours._partial_indexes import PublicCentroids as PublicCentroids
+from vicinal.neighbours._partial_indexes import cell_count as cell_count
 from vicinal.neighbours._partial_indexes import learn_cells as learn_cells
 from vicinal.neighbours._poisson_knn import NO_RECORD as NO_RECORD
 from vicinal.neighbours._poisson_knn import Chosen as Chosen

@@ -206,6 +206,18 @@ class CentroidCells:
         return np.asarray(scores >= best - self.margin)
 
 
+def cell_count(n_points: int, cells: int | None = None) -> int:
+    """Return how many cells so many public points place; raises as :func:`learn_cells`."""
+    most = max(1, n_points // (2 * LEAST_PER_CELL))
+    count = _checks.integer("cells", min(MOST_CELLS, most) if cells is None else cells, least=1)
+    if count > most:
+        raise InvalidInput(
+            f"The 'cells' parameter must be at most {most} for {n_points} public points. Got "
+            f"{count}; pass more public points."
+        )
+    return count
+
+
 def learn_cells(
     reference: Reference, radius: Radius, cells: int | None = None, recall: float = 0.95
 ) -> CentroidCells:
@@ -222,14 +234,7 @@ def learn_cells(
     Raises InvalidInput if there are fewer than 8 public points in the learning half for every cell.
     """
     _checks.real("recall", recall, above=0, below=1)
-    most = len(reference) // (2 * LEAST_PER_CELL)
-    number = min(MOST_CELLS, max(1, most)) if cells is None else cells
-    count = _checks.integer("cells", number, least=1)
-    if count > max(1, most):
-        raise InvalidInput(
-            f"The 'cells' parameter must be at most {max(1, most)} for {len(reference)} public "
-            f"points. Got {count}; pass more public points."
-        )
+    count = cell_count(len(reference), cells)
     placed = _placed(reference.kernel, reference.points[::2], count)
     margin = _margin(placed, reference.points[1::2], reference.kernel, radius, recall)
     return CentroidCells(placed.centroids, placed.offsets, placed.factor, margin)

@@ -158,6 +158,24 @@ def settled_model(
     return plan, model
 
 
+_FEWEST, _MOST = 1, 10**8
+"""Subjects of any data set, as far as planning goes."""
+
+
+def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
+    """Plan without records for the fewest and the most, where their number is yet to be estimated.
+
+    Raises InvalidInput for what planning would refuse after noise was drawn: then the estimate
+    could be seen, and drawn anew, as often as anybody likes, and nobody would be charged for it.
+    """
+    kernel = kernel_for(plan, public)
+    for size in (_FEWEST, _MOST) if plan.n_records is None else ():
+        with warnings.catch_warnings(action="ignore"):
+            sized = plan.changed(n_records=size, model_share=0)
+            shard = Shard(kernel, n_features, MemoryLedger(), index=first_index(plan.index))
+            engine_on(shard, kernel, sized, n_features, public, slack_meter(sized))
+
+
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
     """Return the meter of what the grid costs; only votes in GDP need one."""
     needed = plan.accounting == "gdp" and not plan.label_only

@@ -2,12 +2,21 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate
+from vicinal.accounting import (
+    NEIGHBOURING,
+    Guarantee,
+    account,
+    calibrate,
+    gdp_epsilon,
+    zcdp_budget,
+)
 from vicinal.accounting import Plan as CheckedPlan
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning._plan import IndKNNPlan
 
 _METHODS = {
@@ -33,7 +42,9 @@ def only_release(interactions: int) -> str:
     if interactions <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "
-            "one; inside one process it is refused, elsewhere nobody sees it)"
+            "one; it is refused where one process sees the same ids or, without ids, features of "
+            "the same directions; nobody notices it in another process or store, with features "
+            "made otherwise, or under other ids)"
         )
     return (
         f"the subjects take part in at most {interactions} interactions of this kind, with this "
@@ -102,6 +113,68 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         holds=not void,
         public_records=settings.interactions == 0,
     )
+
+
+_TOTAL_SLACK = 0.1
+"""Share of a total's delta that is kept for what the grids of all audiences cost together."""
+_MOST_AUDIENCES = round(_TOTAL_SLACK / SLACK_SHARE)
+
+
+def total_budget(epsilon: float, delta: float) -> float:
+    """Return the budget (zCDP) of one filter over all audiences, whose grids' cost is inside."""
+    return zcdp_budget(epsilon, delta * (1 - _TOTAL_SLACK))
+
+
+def check_under_total(plan: IndKNNPlan, total: tuple[float, float], n_audiences: int) -> None:
+    """Raise InvalidInput for a plan whose charges a total (epsilon, delta) cannot add up."""
+    epsilon, delta = total
+    must = {
+        "release": ("'votes'", plan.label_only),
+        "accounting": ("'gdp'", plan.accounting != "gdp"),
+        "epsilon": (f"at most {epsilon:g}", plan.epsilon > epsilon),
+        "delta": (f"at most {delta:g}", plan.delta > delta),
+    }
+    for name, (words, broken) in must.items():
+        if broken:
+            raise InvalidInput(f"The {name!r} parameter must be {words} under 'epsilon_total'.")
+    if n_audiences > _MOST_AUDIENCES:
+        raise InvalidInput(
+            f"The store must have at most {_MOST_AUDIENCES} audiences under 'epsilon_total'."
+        )
+
+
+def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
+    """Return epsilon and delta of all answers to several audiences together, whatever adapts."""
+    if any(plan.simulation_seed is not None or not plan.interactions for plan in plans):
+        return math.inf, 1.0
+    slack = SLACK_SHARE * math.fsum(plan.delta for plan in plans)
+    delta = max(plan.delta for plan in plans)
+    alike = all(plan.accounting == "gdp" and not plan.label_only for plan in plans)
+    if len(plans) == 1 or not alike or slack > delta / 2:
+        return math.fsum(plan.epsilon for plan in plans), math.fsum(plan.delta for plan in plans)
+    budget = math.fsum(plan.spendable * plan.parts for plan in plans)
+    return gdp_epsilon(math.sqrt(2 * budget), delta - slack), delta
+
+
+WEAKEST = 20.0
+"""The largest epsilon that is planned for without being asked about: a factor of 5e8."""
+
+
+def refuse_weak(plan: IndKNNPlan) -> None:
+    """Raise PrivacyRefused for a plan that protects next to nobody."""
+    fault, size = "", plan.n_records
+    if plan.epsilon > WEAKEST:
+        fault = (
+            f"'epsilon' {plan.epsilon:g} lets what is believed of a person change by a factor of "
+            f"e^{plan.epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
+        )
+    elif size is not None and plan.delta > 1 / size:
+        fault = (
+            f"'delta' {plan.delta:g} is above 1/n for the {size} records declared: publishing one "
+            "record chosen at random would keep it."
+        )
+    if fault and plan.simulation_seed is None and plan.interactions:
+        raise PrivacyRefused(f"{fault} If it is meant, set the 'accept_weak_plan' parameter.")
 
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"

@@ -17,6 +17,7 @@ from vicinal.predictors._fixed_plan import FixedPlanSettings as FixedPlanSetting
 from vicinal.predictors._fixed_plan import check_abstention as check_abstention
 from vicinal.predictors._fixed_plan import check_answers as check_answers
 from vicinal.predictors._fixed_plan import check_one_noise as check_one_noise
+from vicinal.predictors._fixed_plan import decision_scores as decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator as IndKNNEstimator
 from vicinal.predictors._inputs import FitInputs as FitInputs
 from vicinal.predictors._inputs import OneOfSeveralFits as OneOfSeveralFits
@@ -26,6 +27,7 @@ from vicinal.predictors._inputs import checked_reference as checked_reference
 from vicinal.predictors._inputs import checked_subjects as checked_subjects
 from vicinal.predictors._inputs import note_release as note_release
 from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
+from vicinal.predictors._inputs import swamping_feature as swamping_feature
 from vicinal.predictors._private_knn import PrivateKNNSettings as PrivateKNNSettings
 from vicinal.predictors._reembedding import SpentBudget as SpentBudget
 from vicinal.predictors._reembedding import TrainedModel as TrainedModel

@@ -63,6 +63,11 @@ class GuaranteeDisplay(BaseEstimator):
             return shown
 
 
+def decision_scores(votes: Floats) -> Floats:
+    """Return scores as scikit-learn has them: of two classes the lead of the second, (q,)."""
+    return votes[:, 1] - votes[:, 0] if votes.shape[1] == 2 else votes
+
+
 def check_answers(n_answers: int | None, n_queries: int, epsilon: float | None) -> None:
     """Refuse more answers than queries, and an epsilon for no answers."""
     if n_answers is None:
@@ -166,11 +171,6 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         """Return what makes the planned releases, with fresh quotas."""
 
     @property
-    def class_names(self) -> AnyArray:
-        """Class names as declared, (c,)."""
-        return self.classes
-
-    @property
     def plan_identity(self) -> Hashable:
         """What interactions that share the guarantee must have in common: all of the plan."""
         return self._name, json.dumps(self.releases(), sort_keys=True)
@@ -248,7 +248,7 @@ class FixedPlanEstimator(
             settings = self._settings_type.of(self)
             records = inputs.records(self, X, subjects, public)
             targets = settings.targets(y, len(records))
-            inputs.claim(self, settings, records, targets)
+            inputs.claim(self, settings, records)
             self.classes_ = settings.classes
             self._start(settings, records, targets)
             self._settings = settings
@@ -331,6 +331,11 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> Floats:
+        """Return :meth:`votes`; of two classes the lead of the second over the first, (q,)."""
+        votes = self.votes(X, progress=progress)
+        return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
+
+    def votes(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
         Costs the same as ``predict``: ask once, and derive labels from the votes.

@@ -19,6 +19,7 @@ from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, numbers
 from vicinal.predictors import _inputs as inputs
+from vicinal.predictors._fixed_plan import decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
 
@@ -127,10 +128,10 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     def decision_function(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
     ) -> Floats:
-        """Return noisy votes, float64 (q, c), one column for each of ``classes_``.
+        """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
 
-        Spends budget like :meth:`predict`: ask once, and derive labels and confidence from the
-        votes. `progress` is called with the number of queries just answered.
+        Spends budget like :meth:`predict`: ask once, by :meth:`query`, and derive labels and
+        confidence from its votes. `progress` is called with the number of queries just answered.
 
         Raises
         ------
@@ -141,7 +142,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         self._check_votes_leave("The noisy votes")
         votes = self.query(X, progress=progress).votes
         assert votes is not None  # noqa: S101 (votes leave: just checked)
-        return votes
+        return decision_scores(votes)
 
     def predict_proba(
         self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
@@ -278,7 +279,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         Parameters
         ----------
         votes : float (q, c)
-            As :meth:`decision_function` or :meth:`query` returned them; NaN stays NaN.
+            As :meth:`query` returned them; NaN stays NaN.
         noise : float (q,), optional
             The noise in them, as :meth:`query` returned it. Not needed where it is the same in all
             answers: with public counts, without reuse, at the planned noise.

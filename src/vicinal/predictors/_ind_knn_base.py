@@ -1,7 +1,8 @@
 """What all Ind-KNN estimators share: records, budgets, queries, and what they guarantee."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from vicinal._arrays import FloatMatrix
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
+from vicinal.features import TableSchema
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     GATE,
@@ -44,12 +46,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
         public: npt.ArrayLike | None = None,
+        schema: TableSchema | Mapping[str, Any] | str | Path | None = None,
     ) -> Self:
         """Take in private records and plan from public facts.
 
         Parameters
         ----------
-        X : array (n, d)
+        X : array (n, d), or a table with `schema`
             Private features, any float type, finite.
         y : array (n,)
             What the records carry, private: labels, each one of `classes`.
@@ -60,7 +63,11 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             number.
         public : array (m, d), optional
             Public, unlabelled reference points; needed for everything that is "adaptive",
-            "public" or "auto".
+            "public" or "auto". With `schema` a table, and made up from it if left out.
+        schema : TableSchema, dict or path, optional
+            The public schema of a table. `X`, `public`, and later queries and records are tables
+            then, as :class:`~vicinal.features.TableFeatures` takes them; where `public` has rows
+            enough, features go through a :class:`~vicinal.features.PublicMap`.
 
         Raises
         ------
@@ -70,7 +77,10 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             If records took part in an earlier interaction of this process.
         """
         with inputs.unchanged_if_refused(self):
-            self._take_in(X, y, subjects, public)
+            inputs.refuse_same_memory(X, public)
+            self._table = None if schema is None else inputs.TableMap(schema, public)
+            points = public if self._table is None else self._table.points
+            self._take_in(X, y, subjects, points)
         return self
 
     def _take_in(
@@ -83,7 +93,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         settings = IndKNNPlan.of(self)
         records = inputs.records(self, X, subjects, public)
         targets = settings.target.encode(y, len(records))
-        claimed = inputs.claim(self, settings, records, targets)
+        claimed = inputs.claim(self, settings, records)
         assembled = plan_engine(
             settings, records.features, targets, records.names, records.reference, claimed
         )
@@ -129,7 +139,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        inputs.claim_more(self._interaction, records, targets, self._settings.class_names)
+        inputs.claim_more(self._interaction, records)
         with self._engine.lock:
             integers = self._encoded(X)
             self._shard.add(integers, targets, ids or self._new_numbers(len(X)))

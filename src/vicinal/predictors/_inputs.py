@@ -7,18 +7,21 @@ end up in a log.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, FloatMatrix, Ints32
-from vicinal.errors import InvalidInput
-from vicinal.mechanisms import REGISTRY, Claimed, Interaction, RecordVectors, id_digests
+from vicinal._arrays import FloatMatrix, Ints32
+from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.features import PublicMap, TableFeatures, as_schema, map_components, rows_from_schema
+from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator
@@ -43,6 +46,28 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
     """Withdraw a claim that an estimator holds no more."""
     if claimed is not None and claimed is not other:
         claimed.withdraw()
+
+
+class TableMap:
+    """Turns rows of a table into features: by a public schema, and a map learnt from public rows.
+
+    `points`, float (m, d): features of the reference, which is made up from the schema if `public`
+    is None. Too few rows for a map leave features as the schema makes them.
+    """
+
+    def __init__(self, schema: Any, public: Any) -> None:
+        self._features = TableFeatures(as_schema(schema))
+        rows = rows_from_schema(as_schema(schema), seed=0) if public is None else public
+        self.points = self._features.transform(rows)
+        components = map_components(self.points)
+        self._map = PublicMap(components).fit(self.points) if components else None
+        if self._map is not None:
+            self.points = self._map.transform(self.points)
+
+    def transform(self, rows: Any) -> FloatMatrix:
+        """Return features (n, d); row i depends on row i alone."""
+        features = self._features.transform(rows)
+        return features if self._map is None else self._map.transform(features)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,11 +109,33 @@ def records(
     """
     rows = checked_features(estimator, X, reset=True)
     refuse_same_memory(X, public)
-    return FitInputs(
-        rows,
-        None if ids is None else checked_subjects(ids, len(rows)),
-        None if public is None else checked_reference(public, rows),
-    )
+    reference = None if public is None else checked_reference(public, rows)
+    if reference is not None and (swamping := swamping_feature(reference)) is not None:
+        place, share = swamping
+        warnings.warn(
+            f"Feature {place + 1} of {rows.shape[1]} has {share:.0%} of the public reference's "
+            "variance, and alone decides who is near. Map features with PublicMap, and columns of "
+            "a table with TableFeatures, or pass 'schema' to fit.",
+            UserWarning,
+            stacklevel=5,
+        )
+    return FitInputs(rows, None if ids is None else checked_subjects(ids, len(rows)), reference)
+
+
+_SWAMPED = 0.95
+
+
+def swamping_feature(points: FloatMatrix) -> tuple[int, float] | None:
+    """Return the place of a feature with nearly all variance of public rows (m, d), and its share.
+
+    None where distances hang on several.
+    """
+    if points.shape[1] < 2 or not points.size:
+        return None
+    spread = (points / (np.abs(points).max() or 1.0)).std(axis=0)  # Squares stay finite.
+    place = int(spread.argmax())
+    share = 1 / np.square(spread / spread[place]).sum() if spread[place] > 0 else 0.0
+    return (place, float(share)) if share > _SWAMPED else None
 
 
 def checked_features(
@@ -100,6 +147,8 @@ def checked_features(
     """
     from sklearn.utils.validation import validate_data
 
+    table = vars(estimator).get("_table")
+    X = _checks.unmasked("X", X) if table is None else table.transform(X)
     try:
         checked = validate_data(
             estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
@@ -138,7 +187,7 @@ def check_subjects_given(now: bool, *, before: bool) -> None:
 
 def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
     """Return the public reference set (m, d), in the form of the private features."""
-    points = np.asarray(public)
+    points = np.asarray(_checks.unmasked("public", public))
     if points.ndim != 2 or points.shape[1] != X.shape[1] or len(points) == 0:
         raise InvalidInput(
             f"The 'public' parameter must have shape (m, {X.shape[1]}) with m >= 1. "
@@ -146,28 +195,31 @@ def checked_reference(public: npt.ArrayLike, X: FloatMatrix) -> FloatMatrix:
         )
     if points.dtype.kind not in "iuf" or not np.isfinite(points).all():
         raise InvalidInput("The 'public' parameter must hold finite numbers only.")
-    return np.ascontiguousarray(points, dtype=X.dtype)
+    points = np.ascontiguousarray(points, dtype=X.dtype)
+    if are_copies(points, X):
+        raise InvalidInput(_OF_THE_RECORDS)
+    return points
 
 
 def refuse_same_memory(X: object, public: object) -> None:
-    """Raise if the public reference is a part of the array of private records.
+    """Raise if the public reference is a part of the array of private records, whatever is in it.
 
-    Only where the numbers lie is looked at, never what they are: rows that coincide are no
-    fault, and whether any do is private.
+    Copies of rows are :func:`checked_reference`'s to find.
     """
     arrays = isinstance(X, np.ndarray) and isinstance(public, np.ndarray)
     if np.shares_memory(X, public) if arrays else X is public:
-        raise InvalidInput(
-            "The 'public' parameter must not be a part of the private records, for it is not "
-            "protected. Take reference points from another source."
-        )
+        raise InvalidInput(_OF_THE_RECORDS)
+
+
+_OF_THE_RECORDS = (
+    "The 'public' parameter must not be a part of the private records, for it is not protected. "
+    "Take reference points from another source."
+)
 
 
 class Claiming(Protocol):
     """Checked settings, as far as claims need them: no seed, and interactions, mean protection."""
 
-    @property
-    def class_names(self) -> AnyArray: ...
     @property
     def simulation_seed(self) -> int | None: ...
     @property
@@ -192,18 +244,11 @@ class OneOfSeveralFits:
         estimator._one_of = self
 
 
-def claim(
-    estimator: BaseEstimator,
-    settings: Claiming,
-    records: FitInputs,
-    labels: AnyArray | RecordVectors,
-) -> Interaction | None:
+def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> Interaction | None:
     """Claim the records of a ``fit`` for `estimator`, before anything is drawn.
 
-    Returns None for simulations and public records, which are not counted.
-
-    `labels`, int (n,), bool (n, c) or RecordVectors: places of classes, which attributes each
-    record has, or vectors. Raises PrivacyRefused if the records took part in another interaction.
+    Returns None for simulations and public records, which are not counted. Raises PrivacyRefused if
+    the records took part in another interaction.
     """
     sized = getattr(settings, "n_records", 0) is None
     state = vars(estimator)
@@ -211,7 +256,13 @@ def claim(
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    claimed = Claimed.of(records.features, named(labels, settings.class_names), records.ids)
+    if settings.interactions == 1 and _is_cross_validated():
+        raise PrivacyRefused(
+            "scikit-learn would fit several times on the same records here, and score by held-out "
+            "labels that nothing protects; the guarantee is for one fit. Do so on records that "
+            'need no protection, with simulation_seed or interactions="public".'
+        )
+    claimed = Claimed.of(records.features, records.ids)
     interaction: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
         REGISTRY.extend(several.interaction, claimed)
@@ -227,16 +278,31 @@ def claim(
     return interaction
 
 
-def claim_more(
-    interaction: Interaction | None,
-    records: FitInputs,
-    labels: AnyArray | RecordVectors,
-    classes: AnyArray,
-) -> None:
+_CROSS_VALIDATING = frozenset({
+    "_fit_and_score", "_fit_and_predict", "_fit_and_score_over_thresholds",
+    "_fit_classifier_calibrator_pair",
+})  # fmt: skip
+
+
+def _is_cross_validated() -> bool:
+    """Tell whether scikit-learn fits for one fold of several.
+
+    The first fit would be answered and spent, and the others be refused, which it shows as NaN
+    among scores. Nothing but the callers tells.
+    """
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        module = str(frame.f_globals.get("__name__"))
+        if frame.f_code.co_name in _CROSS_VALIDATING and module.startswith("sklearn."):
+            return True
+    return False
+
+
+def claim_more(interaction: Interaction | None, records: FitInputs) -> None:
     """Claim records that join an interaction, or its records with other features."""
     if interaction is not None:
-        claimed = Claimed.of(records.features, named(labels, classes), records.ids)
-        REGISTRY.extend(interaction, claimed)
+        REGISTRY.extend(interaction, Claimed.of(records.features, records.ids))
 
 
 def note_release(estimator: BaseEstimator) -> None:
@@ -244,13 +310,3 @@ def note_release(estimator: BaseEstimator) -> None:
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
         interaction.release()
-
-
-def named(labels: AnyArray | RecordVectors, classes: AnyArray) -> Ints32:
-    """Return numbers for what every record carries that do not depend on the order of `classes`."""
-    if isinstance(labels, RecordVectors):
-        return labels.steps()
-    if labels.ndim == 2:
-        return labels.astype(np.int32)
-    numbers = (id_digests(classes.tolist()) >> np.uint64(33)).astype(np.int32)
-    return np.asarray(numbers[labels])

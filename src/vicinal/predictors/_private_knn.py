@@ -59,14 +59,14 @@ DEFAULT_NOISE = 25.0
 class PrivateKNNParameters(AnsweringParameters):
     """What Private-kNN takes besides."""
 
-    k: int = parameter(
+    n_neighbors: int = parameter(
         Integer(least=1, most=10**6), default=300, kw_only=False, doc="How many nearest vote."
     )
-    gamma: float = parameter(
+    sampling_rate: float = parameter(
         Real(above=0, most=1),
         default=0.15,
         kw_only=False,
-        doc="""The probability with which each subject takes part in a sample, 0 < gamma <= 1.""",
+        doc="The probability with which each subject takes part in a sample, above 0.",
     )
     tau: float | None = parameter(
         Unless(None, Real(above=0, most=1e6)),
@@ -141,12 +141,16 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
     def _screening(self, more: Plan, count: int) -> list[Plan]:
         if self.sigma_screen is None:
             return []
-        fields: Plan = {"k": self.k, "classes": len(self.classes), "threshold": self.threshold}
-        noise = {"sigma": self.sigma_screen, "gamma": self.gamma, "count": count}
+        fields: Plan = {
+            "k": self.n_neighbors,
+            "classes": len(self.classes),
+            "threshold": self.threshold,
+        }
+        noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate, "count": count}
         return [{"kind": "screening", **fields, **noise, **more}]
 
     def _votes(self, count: int, noise: float) -> list[Plan]:
-        shared: Plan = {"sigma": noise, "gamma": self.gamma, "count": count}
+        shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": count}
         if count == 0:
             return []
         if self.tau is not None:
@@ -162,7 +166,7 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 
     def _voting(self, planned: int) -> NoisyMax:
         quota, noise = ReleaseCounter(planned, "answers"), randomness(self.simulation_seed)
-        return NoisyMax(self.vote_noise, self.k, quota, noise, label_only=self.label_only)
+        return NoisyMax(self.vote_noise, self.n_neighbors, quota, noise, label_only=self.label_only)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
         if self.tau is None:
@@ -196,8 +200,8 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             records.features,
             *records.slots,
             self.encoding(targets),
-            k=self.k,
-            gamma=self.gamma,
+            k=self.n_neighbors,
+            gamma=self.sampling_rate,
             grid=self.kernel,
             screening=self.screening(coins),
             voting=self._voting(self.planned_answers),
@@ -213,11 +217,11 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
 class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNParameters):
     r"""Labels queries by a noisy vote of the k nearest in a Poisson sample of private records.
 
-    For every query each subject takes part by an independent coin of probability gamma, and the k
-    nearest who do vote. *Screening*: the query passes if its largest vote count plus N(0,
-    sigma_screen^2) reaches the threshold. Then **a fresh sample** votes, and the class with the
-    most votes, with noise N(0, sigma_votes^2) on each, is the answer. All queries cost the same,
-    so the whole cost is known before the first one.
+    For every query each subject takes part by an independent coin of probability `sampling_rate`,
+    and the `n_neighbors` nearest who do vote. *Screening*: the query passes if its largest vote
+    count plus N(0, sigma_screen^2) reaches the threshold. Then **a fresh sample** votes, and the
+    class with the most votes, with noise N(0, sigma_votes^2) on each, is the answer. All queries
+    cost the same, so the whole cost is known before the first one.
 
     Attributes
     ----------
@@ -243,7 +247,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
     Examples
     --------
     >>> from vicinal import PrivateKNNClassifier
-    >>> clf = PrivateKNNClassifier(range(10), k=300, gamma=0.15, sigma_votes=25.0, n_queries=1000)
+    >>> clf = PrivateKNNClassifier(range(10), 300, 0.15, sigma_votes=25.0, n_queries=1000)
     >>> round(clf.guarantee().epsilon, 1)  # known before there is a record
     1.0
     """
@@ -285,7 +289,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
     def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         if self._settings.tau is None:
             return super()._decided(passed, answers)
-        return np.asarray(2 * answers >= self._settings.k).astype(np.int64)
+        return np.asarray(2 * answers >= self._settings.n_neighbors).astype(np.int64)
 
     def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
         """Return what the answers so far cost, given their votes; **it is private**.
@@ -293,7 +297,7 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         Screening costs little where the largest vote is far from the threshold. How far it was
         depends on private data, and so does this cost: it is for the curator's eyes, must not be
         published, and nothing public may be decided by it. The public cost is :meth:`guarantee`.
-        Without sampling only (gamma=1): such a cost must not be amplified.
+        Without sampling only (sampling_rate=1): such a cost must not be amplified.
 
         Returns
         -------
@@ -303,15 +307,15 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         Raises
         ------
         PrivacyRefused
-            With gamma < 1.
+            With a sampling rate below 1.
         InvalidInput
             Without screening, or before the first answer.
         """
         settings = self._planned()
-        if settings.gamma != 1:
+        if settings.sampling_rate != 1:
             raise PrivacyRefused(
                 "A data-dependent cost is known without sampling only: it must not be amplified. "
-                "Use gamma=1, or guarantee()."
+                "Use sampling_rate=1, or guarantee()."
             )
         largest = self._release.largest if hasattr(self, "_release") else ()
         if settings.sigma_screen is None or not largest:

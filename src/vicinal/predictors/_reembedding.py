@@ -275,7 +275,7 @@ def _embed(
     X, y, subjects, public = arrays
     records = inputs.records(classifier, X, subjects, public)
     targets = settings.target.encode(y, len(records))
-    claimed = inputs.claim(classifier, settings, records, targets)
+    claimed = inputs.claim(classifier, settings, records)
     del classifier._one_of
     reference, model = records.reference, None
     kernel = encoder = kernel_for(settings, reference)

@@ -84,7 +84,7 @@ def compile_private_knn() -> None:
     rows, labels = _made_up(2)  # others than the votes': one process may do both
     public, _ = _made_up(1)
     PrivateKNNClassifier(
-        range(_CLASSES), k=8, gamma=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
+        range(_CLASSES), n_neighbors=8, sampling_rate=0.5, sigma_votes=8.0, n_answers=4, n_queries=4
     ).fit(rows, labels, public=public).predict(rows[:4])
 
 

@@ -265,7 +265,8 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
-    votes = classifier.decision_function(trial.queries, progress=begin("answers", n_queries))
+    votes = classifier.query(trial.queries, progress=begin("answers", n_queries)).votes
+    assert votes is not None  # noqa: S101 (votes leave)
     plan = PublicPlan(
         classifier.n_records_,
         len(trial.reference),

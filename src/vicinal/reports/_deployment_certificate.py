@@ -72,6 +72,14 @@ def deployment_certificate(
         "parties": {"controller": controller or NOT_STATED, "purpose": purpose or NOT_STATED},
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
+        "total": {
+            **facts["total"],
+            "why": (
+                "Budgets are kept for each audience, and data adapt: what is done because of an "
+                "answer to one audience may change records that answer another, whose budgets were "
+                "never charged for it. Then only what is stated for all audiences together holds."
+            ),
+        },
         "data": {
             "classes": len(facts["classes"]),
             "features": facts["features"].get("number"),
@@ -126,6 +134,7 @@ def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
 def _proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the proof notes of everything that spends budgets in a store, with their digests."""
     names = [name for state in facts["audiences"].values() for name in _notes(state)]
+    names += ["ledger/total.md"] if facts["total"]["capped"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}

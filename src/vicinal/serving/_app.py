@@ -24,7 +24,7 @@ from vicinal import _checks
 from vicinal._checks import SubjectId
 from vicinal.errors import VicinalError
 from vicinal.serving import _models as models
-from vicinal.serving._keys import CURATOR, ApiKey
+from vicinal.serving._keys import ANALYST, CURATOR, MONITOR, ApiKey
 from vicinal.serving._limits import JSON, MEDIA, Problem, of_error, of_status
 from vicinal.serving._models import NPY, columns_of, npy_rows, width_of
 from vicinal.serving._protocol import SecurityHeadersMiddleware
@@ -131,7 +131,7 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def metrics(state: AppState, _key: None, _: Request) -> Response:
+async def metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
     return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -144,7 +144,9 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     carried = _carried(body, state.store)
     if len(carried) != size or (subjects is not None and len(subjects) != size):
         raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
-    work = partial(state.store.add, curator=key.name, idempotency_key=name)
+    work = partial(
+        state.store.add, ids_differ=body.ids_differ, curator=key.name, idempotency_key=name
+    )
     version = await state.with_store(work, rows, carried, subjects, adding=True, beside=True)
     return JSONResponse({"done": "added", "version": version})
 
@@ -244,7 +246,7 @@ class _Operation:
     run: Callable[[AppState, Any, Request], Awaitable[Response]]
     summary: str
     response: type[BaseModel] | None  # None: text
-    role: str | None = "analyst"  # None: anybody, without a key
+    role: str | None = ANALYST  # None: anybody, without a key
     parameters: tuple[dict[str, Any], ...] = ()
     body: type[BaseModel] | None = None
     npy: bool = False
@@ -253,7 +255,7 @@ class _Operation:
         async def endpoint(request: Request) -> Response:
             state: AppState = request.app.state.service
             # Before anything else: who has no key learns nothing, and costs nothing.
-            key = self.role and state.admit(request, curator=self.role == CURATOR)
+            key = self.role and state.admit(request, self.role)
             return await self.run(state, key, request)
 
         return Route(self.path, endpoint, methods=[self.method])
@@ -317,7 +319,7 @@ _OPERATIONS = (
     _Operation(
         "GET", "/healthz", health, "Can the service answer?", models.HealthResponse, role=None
     ),
-    _Operation("GET", "/metrics", metrics, "Prometheus metrics", None, role=None),
+    _Operation("GET", "/metrics", metrics, "Prometheus metrics (monitors)", None, MONITOR),
 )  # fmt: skip
 
 

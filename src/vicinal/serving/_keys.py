@@ -7,7 +7,6 @@ sending wrong ones. Keys are added and revoked while the service runs.
 
 import hashlib
 import hmac
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +17,12 @@ from pathlib import Path
 from vicinal import _checks
 from vicinal.distributed import is_cluster
 from vicinal.errors import InvalidInput, OtherFormat, PrivacyRefused, StorageFailed
-from vicinal.ledger import PRIVATE_FILE, guarded, replace_file
+from vicinal.ledger import PRIVATE_FILE, guarded, read_sealed, write_sealed
 from vicinal.mechanisms import fresh_key
 from vicinal.store import checked_name
 
-CURATOR = "curator"
-ROLES = ("analyst", CURATOR)
+ANALYST, CURATOR, MONITOR = "analyst", "curator", "monitor"
+ROLES = (ANALYST, CURATOR, MONITOR)
 _FORMAT = 1
 _ID_BYTES, _SECRET_BYTES = 8, 32
 _LENGTH = len("vic_") + 2 * _ID_BYTES + 1 + 2 * _SECRET_BYTES
@@ -35,7 +34,7 @@ class ApiKey:
 
     id: str  # the part of the key that names it, 16 hexadecimal digits; no secret
     name: str  # whose quota it uses; an analyst may have several keys
-    role: str  # curators also add records and erase subjects
+    role: str  # analysts ask, monitors read metrics, curators do both, add records and erase
     audience: str  # whose budgets it spends
     digest: str  # SHA-256 of the whole key, in hexadecimal digits
     created: str  # UTC
@@ -58,16 +57,11 @@ class KeyFile:
         """
         if not self.path.exists():
             return []
-        with guarded(self.path):
-            content = self.path.read_bytes()
         try:
-            parsed = json.loads(content)
-            _checks.file_format(self.path, parsed["format"], _FORMAT)
-            return [ApiKey(**entry) for entry in parsed["keys"]]
+            entries = read_sealed(self.path, _FORMAT, {"keys": list}, "There are no keys.")["keys"]
+            return [ApiKey(**entry) for entry in entries]
         except OtherFormat as error:  # whoever calls the service has done nothing wrong
             raise StorageFailed(str(error)) from None
-        except (ValueError, KeyError, TypeError):
-            raise StorageFailed(f"{self.path} is not a file of keys.") from None
 
     def add(self, name: str, role: str, audience: str) -> str:
         """Make a key and return it. It is nowhere kept, so this is the only time it is seen.
@@ -75,9 +69,9 @@ class KeyFile:
         PrivacyRefused if the same name ever had a key of another audience: audiences are assumed
         not to share answers, and one who is in both shares them with themselves.
         """
-        checked_name("name", name)
+        name = checked_name("name", name)
         _checks.choice("role", role, ROLES)
-        checked_name("audience", audience)
+        audience = checked_name("audience", audience)
         with self._changing() as keys:
             if any(key.name == name and key.audience != audience for key in keys):
                 raise PrivacyRefused(
@@ -104,13 +98,12 @@ class KeyFile:
         import fcntl
 
         with guarded(self._lock):
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             keys = self.all()
             yield keys
-            content = {"format": _FORMAT, "keys": [asdict(key) for key in keys]}
-            replace_file(self.path, json.dumps(content, indent=2).encode())
+            write_sealed(self.path, _FORMAT, {"keys": [asdict(key) for key in keys]})
         finally:
             os.close(descriptor)
 

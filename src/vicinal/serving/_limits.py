@@ -18,7 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 
 from vicinal.errors import (
+    IdsAlike,
     KeyReused,
+    NoSubjectIds,
     PrivacyRefused,
     ShardMissing,
     StorageFailed,
@@ -85,11 +87,18 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
     if isinstance(error, StorageFailed | StoreOutdated):
         detail = "The store has failed and answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
+    if isinstance(error, IdsAlike):
+        detail = (
+            "Some new 'subjects' differ from known ones by leading zeros, case or blanks only, and "
+            "the same people would get second budgets. Write them as they were written first; if "
+            "they are other people, send 'ids_differ': true. Nothing was added."
+        )
+        return Problem(409, "ids-alike", detail)
     if isinstance(error, PrivacyRefused):
         detail = (
-            "The audience's plan, or your quota, has too few answers left for the new queries. "
-            "Nothing was charged. Queries answered since the data last changed still cost nothing. "
-            "See GET /v1/quota."
+            "The audience's plan, or your quota, has too few answers left for the new queries, "
+            "or you have had answers of another audience. Nothing was charged. Queries answered "
+            "since the data last changed still cost nothing. See GET /v1/quota."
         )
         return Problem(403, "budget", detail)
     if isinstance(error, KeyReused):
@@ -100,6 +109,12 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
                 "Nothing was added. See GET /v1/history, and use a new one."
             )
         return Problem(409, "key-used", detail)
+    if isinstance(error, NoSubjectIds):
+        detail = (
+            "Nobody can be erased by an id: the records came without ids of people, so every row "
+            "is a person of its own. The store has to be made anew from records with ids."
+        )
+        return Problem(409, "no-ids", detail)
     noun = "records, labels or subjects" if adding else "queries"
     detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)

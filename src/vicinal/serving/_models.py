@@ -89,6 +89,11 @@ class RecordsRequest(RowsBody):
         description="q ids, exactly if the first records had some; 5 and '5' are one id. Without, "
         "records are one person each.",
     )
+    ids_differ: bool = Field(
+        False,
+        description="Whether new ids are those of other people although they differ from known "
+        "ones by leading zeros, case or blanks only.",
+    )
 
 
 class PaidAnswers(BaseModel):

@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from starlette.requests import Request
 
 from vicinal.errors import ShardMissing, StorageFailed, StoreOutdated, VicinalError
@@ -48,11 +47,11 @@ class AppState:
         self._rate = RateLimit(settings.rate, settings.burst)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vicinal-decoder")
 
-    def admit(self, request: Request, *, curator: bool = False) -> ApiKey:
+    def admit(self, request: Request, role: str) -> ApiKey:
         """Return the key of a request, before anything of its body is read.
 
-        401 without a valid key; 403 if it is an analyst's where a curator's is needed; 429 if it
-        comes too often.
+        401 without a valid key; 403 if it is of another role than `role`, and no curator's; 429 if
+        it comes too often.
         """
         sent = request.headers.getlist("authorization")
         # Two headers might be two keys, of which a proxy has checked the other.
@@ -66,8 +65,8 @@ class AppState:
             raise Problem(401, "key", detail, {"WWW-Authenticate": "Bearer"})
         # Before its role: refused requests count against the rate, too.
         self._rate.consume(key.id)
-        if curator and key.role != CURATOR:
-            raise Problem(403, "role", "Only a curator may do this.")
+        if key.role not in (role, CURATOR):
+            raise Problem(403, "role", f"Only a key of the role {role} may do this.")
         if key.audience not in self.store.audiences:
             raise Problem(403, "audience", "The store has no such audience as this key's.")
         return key
@@ -326,8 +325,8 @@ def _is_failure(error: Exception) -> bool:
     return isinstance(error, OSError) and not isinstance(error, ShardMissing)
 
 
-# What the process has done. It is known to the clients that send the requests, and never holds
-# numbers of records, subjects, neighbours or charges; queries used stand behind a key.
+# What the process has done, never with numbers of records, subjects, neighbours or charges. The
+# time of one request could tell that it was near many records: monitors see it, in buckets.
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -336,23 +335,21 @@ _RECENT_SECONDS = 60.0
 
 
 class BucketCounts:
-    """Counts below each of some bounds, as Prometheus has them."""
+    """Counts below each of some bounds, as Prometheus has them; no sum, which tells each value."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = tuple(bounds)
         self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
 
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
 
     def lines(self, name: str, text: str) -> list[str]:
         lines, below = _head(name, text, "histogram"), 0
         for bound, count in zip((*self.bounds, "+Inf"), self.counts, strict=True):
             below += count
             lines.append(f'{name}_bucket{{le="{bound}"}} {below}')
-        return [*lines, f"{name}_sum {self.total:.9g}", f"{name}_count {below}"]
+        return [*lines, f"{name}_count {below}"]
 
 
 class Metrics:
@@ -369,7 +366,7 @@ class Metrics:
         self.dropped: Counter[str] = Counter()
         self.missing = 0
         self._began = time.monotonic()
-        self._recent: deque[tuple[float, float, int]] = deque(maxlen=_KEPT)
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_KEPT)
 
     @property
     def up(self) -> bool:
@@ -379,7 +376,7 @@ class Metrics:
     def answered(self, queries: int, seconds: float) -> None:
         """Count an answered prediction request."""
         self.seconds.add(seconds)
-        self._recent.append((time.monotonic(), seconds, queries))
+        self._recent.append((time.monotonic(), queries))
 
     def text(self) -> str:
         """Return all of it in the text format of Prometheus."""
@@ -406,20 +403,16 @@ class Metrics:
         return "\n".join([*lines, ""])
 
     def speed(self) -> dict[str, Any]:
-        """Return throughput and latency of the last minute, at most the last 4,096 requests."""
+        """Return throughput of the last minute, at most the last 4,096 requests."""
         now = time.monotonic()
         recent = [entry for entry in self._recent if entry[0] > now - _RECENT_SECONDS]
-        times = np.array([seconds for _, seconds, _ in recent])
         span = min(_RECENT_SECONDS, max(now - self._began, 1e-9))
         if len(recent) == _KEPT:
             span = now - recent[0][0]
-        p50, p99 = (1e3 * np.quantile(times, [0.5, 0.99])).tolist() if len(times) else (None, None)
         return {
             "up_seconds": round(now - self._began, 1),
             "requests_per_second": round(len(recent) / span, 3),
-            "queries_per_second": round(sum(queries for *_, queries in recent) / span, 3),
-            "p50_ms": p50,
-            "p99_ms": p99,
+            "queries_per_second": round(sum(queries for _, queries in recent) / span, 3),
             "waiting_queries": self.waiting,
         }
 

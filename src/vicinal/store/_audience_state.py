@@ -3,15 +3,19 @@
 import copy
 import dataclasses
 import json
-from collections.abc import Iterator
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
-from vicinal.accounting import Guarantee
+from vicinal.accounting import Guarantee, rounded_up
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard, observe
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -20,8 +24,10 @@ from vicinal.ledger import (
     Audience,
     Database,
     ForkSafeLock,
+    Ledger,
     ReuseEntry,
     bytes_of,
+    parse_json,
 )
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
@@ -30,9 +36,13 @@ from vicinal.planning import (
     NEIGHBORS,
     IndKNNPlan,
     PlannedEngine,
+    check_under_total,
     engine_on,
     ind_knn_guarantee,
+    refuse_weak,
+    rehearse,
     slack_meter,
+    total_over,
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import (
@@ -130,6 +140,39 @@ class ReleasedAnswers:
     labels: Ints
     votes: Floats | None = None
     probabilities: Floats | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TotalGuarantee:
+    """What all audiences of a store guarantee together; public.
+
+    `epsilon`, `delta`: of all answers to all of them, whatever is done with answers meanwhile.
+    `capped`: whether one filter enforces it, and audiences opened later change nothing.
+    """
+
+    epsilon: float
+    delta: float
+    capped: bool
+
+    @classmethod
+    def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
+        """Return that of a store whose audiences have these plans."""
+        epsilon, delta = total_over(requested)
+        if ledger.total is not None and math.isfinite(epsilon):
+            epsilon, delta = ledger.total.guarantee
+        return cls(epsilon, delta, ledger.total is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None
+        fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
+        return {**fields, "text": str(self)}
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.epsilon):
+            return "nothing"
+        until = ", whatever audiences are opened" if self.capped else ", with those there are now"
+        return f"epsilon {rounded_up(self.epsilon)} at delta {rounded_up(self.delta)}{until}"
 
 
 @dataclass(eq=False)
@@ -236,8 +279,11 @@ class AudienceState:
         count = self.settings.typical_count(self.settings.n_neighbors)
         return float(self.settings.noise_multiplier * np.sqrt(count))
 
-    def guarantee(self) -> Guarantee:
-        """Return what this audience's answers guarantee to every subject."""
+    def guarantee(self, together: TotalGuarantee) -> Guarantee:
+        """Return what this audience's answers guarantee to every subject.
+
+        `together`: what all audiences of the store do.
+        """
         plain = ind_knn_guarantee(self.requested)
         opened = "when the audience was opened"
         return dataclasses.replace(
@@ -256,7 +302,9 @@ class AudienceState:
                 "rows that are evaluated carry the subject id of their person",
                 (
                     f"the audience {self.audience.name!r} shares no answers with another audience "
-                    "of the same store (inside an audience everybody may)"
+                    "of the same store (inside an audience everybody may), and nothing is done "
+                    "with answers to another audience that changes records here; else only what "
+                    f"all audiences guarantee together holds: {together}"
                 ),
                 "backups and copies of the store are not used to answer",
             ),
@@ -264,7 +312,7 @@ class AudienceState:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
-        pinned: dict[str, Any] = json.loads(self.audience.plan)["pinned"]
+        pinned: dict[str, Any] = parse_json(self.audience.plan)["pinned"]
         settings = self.settings
         return {
             "epsilon": settings.epsilon,
@@ -278,10 +326,11 @@ class AudienceState:
         }
 
 
-def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
+def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bool) -> str:
     """Return the plan of a new audience as JSON, checked.
 
-    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own.
+    Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
+    PrivacyRefused, unless `accept_weak`, if it protects next to nobody.
     """
     for name in (*_SHARED, *schema.target.own):
         if name in parameters:
@@ -292,11 +341,23 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any]) -> str:
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
+    if not _checks.boolean("accept_weak_plan", accept_weak):
+        refuse_weak(settings)
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.
     share = {"model_share": AUTO} if schema.target.voted else {}
     return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
+
+
+def checked_total(
+    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float
+) -> tuple[float, float]:
+    """Return epsilon and delta of a total over all audiences, of which the first has this plan."""
+    settings = _settings(schema, parameters)
+    total = _checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
+    check_under_total(settings, total, 1)
+    return total
 
 
 def settled_plan(parts: OpenStore, audience: Audience) -> str:
@@ -305,7 +366,7 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     Inside the change of the ledger that opens the audience: what training charged and the model
     become durable together.
     """
-    plan = json.loads(audience.plan)
+    plan = parse_json(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
     if parts.schema.target.voted:
@@ -331,7 +392,7 @@ def pinned_plan(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> st
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
         pinned["bandwidth"] = assembled.engine.votes.kernel.bandwidth
-    fields = json.loads(plan)
+    fields = parse_json(plan)
     return json.dumps({**fields, "pinned": {**fields["pinned"], **pinned}})
 
 
@@ -339,7 +400,7 @@ def open_audience_state(
     parts: OpenStore, audience: Audience, version: int, lock: ForkSafeLock
 ) -> tuple[AudienceState, PlannedEngine]:
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
-    plan, schema, database = json.loads(audience.plan), parts.schema, parts.database
+    plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
     if schema.target.voted:
@@ -400,10 +461,15 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     """Give every subject a budget for a new audience, plan for it, and return its state.
 
     What planning costs (the estimate of the size, the training of a private model) is charged in
-    the same transaction; a model becomes durable with what it cost.
+    the same transaction; a model becomes durable with what it cost. What can be refused is, before.
     """
+    schema = parts.schema
+    settings, total = _settings(schema, json.loads(plan)["asked"]), parts.ledger.total
+    if total is not None:
+        check_under_total(settings, total.guarantee, 1 + len(parts.ledger.audiences))
+    rehearse(settings, schema.n_features, schema.public)
     with parts.ledger.change("audience"):
-        audience = parts.ledger.open_audience(name, plan)
+        audience = parts.ledger.open_audience(name, plan, settings.spendable)
         audience.plan = settled_plan(parts, audience)
         args = (parts, audience, parts.ledger.version + 1, lock)
         state, assembled = open_audience_state(*args)
@@ -414,6 +480,15 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience.write(parts.database)
     # Opened again, with everything pinned: that is what every later opening finds.
     return open_audience_state(*args)[0]
+
+
+@contextmanager
+def warned_after() -> Iterator[None]:
+    """Give warnings once the body is through: what they tell was released, and is paid for."""
+    with warnings.catch_warnings(record=True, action="always") as held:
+        yield
+    for each in held:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def refreshes_left(state: AudienceState) -> int:

@@ -1,31 +1,39 @@
 """Backups: everything as it is at one moment, and back again without refilling a budget."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from vicinal.errors import DamagedWitness, InvalidInput, PrivacyRefused
 from vicinal.ledger import (
     TABLES,
     Database,
+    Ledger,
     RollbackGuard,
     SQLiteDatabase,
+    check_witness_place,
+    choose_server,
     default_witness_path,
+    descends,
     guarded,
     sync_folder,
 )
+from vicinal.mechanisms import fresh_key
 from vicinal.store._folder import (
     KEY,
     LEDGER,
+    RECORDS,
+    SQLITE,
     Folder,
     check_new,
     copy_file,
     private_folder,
     read_config,
+    refuse_links,
     write_config,
 )
-from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._opening import OpenStore, check_empty
+from vicinal.store._record_files import RECORD_NAMES
 
-_RECORDS = "records"
 _PUBLIC = ("public.npy", "map.npz", "model", "cells.npz")
 
 
@@ -36,7 +44,7 @@ def pack(parts: OpenStore, path: Path) -> None:
     """
     write_copy(parts, path)
     # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, "sqlite", "", backup=True)
+    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
 
 
 def write_copy(parts: OpenStore, path: Path) -> None:
@@ -47,38 +55,44 @@ def write_copy(parts: OpenStore, path: Path) -> None:
     _make(path)
     parts.record_files.drop_staged()  # nobody has added them yet
     _copy_files(parts.folder.path, path)
-    copy = SQLiteDatabase(path / LEDGER, create=True)
-    try:
+    with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
         copy.create_tables()
         copy_tables(parts.database, copy)
-    finally:
-        copy.close()
 
 
 def unpack(
     backup: Path, path: Path, ledger: str | None, witness: Path | None, *, accept_loss: bool
-) -> None:
-    """Make a closed store of a backup.
+) -> Folder:
+    """Return a folder that a backup was copied to; nothing there says yet what it is.
 
     Raises InvalidInput if `backup` is none, or there is something at `path` already. Raises
     PrivacyRefused without `accept_loss`, if the backup is not known to be the store's last state.
     """
     config = read_config(backup)
+    refuse_links(backup)
+    if ledger not in (None, SQLITE):
+        choose_server(ledger)
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
+    check_new(path)
     place = default_witness_path(path) if witness is None else witness.absolute()
     if not accept_loss:
         _check_last(backup, config["id"], place)
-    elif place.is_file():
+    check_witness_place(place)
+    if accept_loss and place.is_file():
         with suppress(DamagedWitness):  # refused while the store that the backup is of is open
             RollbackGuard(place, bytes.fromhex(config["id"])).close()
     _make(path)
     _copy_files(backup, path)
     copy_file(backup / LEDGER, path / LEDGER)
-    folder = Folder(path, config["id"], ledger or "sqlite", place)
-    if ledger is not None:
+    folder = Folder(path, config["id"], ledger or SQLITE, place)
+    if folder.ledger != SQLITE:
         _move_ledger(folder)
-    folder.save()
+    with closing(folder.database(create=True)) as database:
+        # A commit of its own: once the witness knows it, what it was restored from is an old copy.
+        Ledger(database, folder.key())
+        database.put("restored", fresh_key(16).hex())
+    return folder
 
 
 def copy_tables(source: Database, target: Database) -> None:
@@ -98,14 +112,12 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
             f"There is no witness {witness} that could tell what was charged since the backup. "
             "Bring it back, or accept the loss, which spends every budget for good."
         )
-    database = SQLiteDatabase(backup / LEDGER, reading=True)
-    witness_guard = RollbackGuard(witness, bytes.fromhex(identity))
-    try:
-        old = not goes_on_from(database, witness_guard.state)
-    finally:
-        witness_guard.close()
-        database.close()
-    if old:
+    with (
+        closing(SQLiteDatabase(backup / LEDGER, reading=True)) as database,
+        closing(RollbackGuard(witness, bytes.fromhex(identity))) as guard,
+    ):
+        known = descends(database, guard.state.clock, guard.state.head)
+    if not known:
         raise PrivacyRefused(
             "The backup is older than the store: more was charged than it knows of. Accept the "
             "loss, which spends every budget for good, or look for a later backup."
@@ -114,31 +126,28 @@ def _check_last(backup: Path, identity: str, witness: Path) -> None:
 
 def _move_ledger(folder: Folder) -> None:
     """Move a restored ledger from its file into the database that it is to lie in."""
-    source = SQLiteDatabase(folder.path / LEDGER)
-    target = folder.database(create=True)
-    try:
-        if target.tables():
-            raise InvalidInput("The database for the ledger must be empty. It holds a store.")
+    with (
+        closing(SQLiteDatabase(folder.path / LEDGER)) as source,
+        closing(folder.database(create=True)) as target,
+    ):
+        check_empty(target)
         target.create_tables()
         copy_tables(source, target)
-    finally:
-        source.close()
-        target.close()
     (folder.path / LEDGER).unlink()
 
 
 def _make(path: Path) -> None:
     check_new(path)
     private_folder(path)
-    private_folder(path / _RECORDS)
+    private_folder(path / RECORDS)
 
 
 def _copy_files(source: Path, target: Path) -> None:
     """Copy everything but ledger, lock and configuration."""
     names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
-    records = [f"{_RECORDS}/{path.name}" for path in sorted((source / _RECORDS).iterdir())]
+    records = [f"{RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):
         copy_file(source / name, target / name)
     with guarded(target):
-        sync_folder(target / _RECORDS)
+        sync_folder(target / RECORDS)
         sync_folder(target)

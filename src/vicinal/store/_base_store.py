@@ -1,6 +1,5 @@
 """What asks and runs a store sees of it, whether its records are here or on shards."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,11 +11,18 @@ from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting import Guarantee
-from vicinal.errors import InvalidInput, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock, digests_of
+from vicinal.errors import (
+    IdsAlike,
+    InvalidInput,
+    NoSubjectIds,
+    ShardMissing,
+    StorageFailed,
+    VicinalError,
+)
+from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._audience_state import AudienceState, new_plan
+from vicinal.store._audience_state import AudienceState, TotalGuarantee, new_plan
 from vicinal.store._evaluation import (
     LARGEST_ERROR,
     SHARE,
@@ -25,9 +31,15 @@ from vicinal.store._evaluation import (
     evaluate,
 )
 from vicinal.store._opening import OpenStore
-from vicinal.store._records import Addition, AdditionTurns, StoredRecords, check_naming
+from vicinal.store._records import (
+    Addition,
+    AdditionTurns,
+    StoredRecords,
+    came_with_ids,
+    check_naming,
+)
 from vicinal.store._request_batch import RequestBatch, along_trend, audience_state, trend_rows
-from vicinal.store._requests import Query, Reply, checked_name
+from vicinal.store._requests import ANYONE, Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, Verification, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
 
@@ -59,6 +71,10 @@ class BaseStore(ABC):
     @abstractmethod
     def _add(self, records: StoredRecords, addition: Addition | None) -> int:
         """Add checked records durably, and return the version; answers go on meanwhile."""
+
+    @abstractmethod
+    def _alike(self, subjects: list[SubjectId]) -> int:
+        """Return how many of `subjects` are unknown, with ids like known ones; beside answers."""
 
     @abstractmethod
     def _collect(
@@ -123,7 +139,7 @@ class BaseStore(ABC):
         queries: Any,
         *,
         audience: str = DEFAULT,
-        analyst: str = "anyone",
+        analyst: str = ANYONE,
         idempotency_key: str | None = None,
         trend: bool = False,
     ) -> Reply:
@@ -193,6 +209,7 @@ class BaseStore(ABC):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None,
         *,
+        ids_differ: bool = False,
         audience: str = DEFAULT,
         share: float = SHARE,
         largest_error: float = LARGEST_ERROR,
@@ -207,6 +224,8 @@ class BaseStore(ABC):
         X, y, subjects
             Rows as the store's extractor takes them, a label for each, and whose they are. People
             need not have records here; what they pay is kept.
+        ids_differ : bool
+            As of :meth:`add`.
         audience : str
             Whose answers, and whose budgets.
         share : float
@@ -224,6 +243,8 @@ class BaseStore(ABC):
         ------
         InvalidInput
             If anything is unusable, or the store's records have no ids. Nothing was charged.
+        IdsAlike
+            As of :meth:`add`.
         PrivacyRefused
             If the grid's cost does not fit.
         ShardMissing
@@ -232,6 +253,8 @@ class BaseStore(ABC):
         """
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
+            if subjects is not None and not _checks.boolean("ids_differ", ids_differ):
+                self._refuse_alike(_checks.subject_ids("subjects", subjects))
             figures = evaluate(
                 self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
                 collect=self._collect,
@@ -241,7 +264,12 @@ class BaseStore(ABC):
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
-        return audience_state(self._audience_states, audience).guarantee()
+        state = audience_state(self._audience_states, audience)
+        return state.guarantee(
+            TotalGuarantee.of(
+                self._parts.ledger, [each.requested for each in self._audience_states.values()]
+            )
+        )
 
     def quota(self, analyst: str | None = None, *, audience: str = DEFAULT) -> Quota:
         """Return what an audience's plan, and an analyst of it, have left. Public."""
@@ -263,6 +291,7 @@ class BaseStore(ABC):
         y: npt.ArrayLike,
         subjects: npt.ArrayLike | None = None,
         *,
+        ids_differ: bool = False,
         curator: str = "anyone",
         idempotency_key: str | None = None,
     ) -> int:
@@ -278,6 +307,9 @@ class BaseStore(ABC):
         X, y, subjects
             Records as the store's extractor takes them, a label for each, and whose they are,
             exactly if the store's first records came with subjects; without, each is a new subject.
+        ids_differ : bool
+            Take new ids as those of new people although they differ from known ones by leading
+            zeros, case or blanks only, as "007" from 7.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that
             they made.
@@ -287,6 +319,8 @@ class BaseStore(ABC):
         InvalidInput
             If anything is unusable; KeyReused if the key was used for other records, or somebody
             was erased since.
+        IdsAlike
+            If new ids differ from known ones so little, without `ids_differ`.
         ShardMissing
             If a shard of a cluster is missing. If the change was decided before, it is finished
             later.
@@ -302,7 +336,32 @@ class BaseStore(ABC):
                 if done is not None:
                     return done
                 check_naming(self._parts.database, by_holder=records.ids is not None)
+            if records.ids is not None and not _checks.boolean("ids_differ", ids_differ):
+                self._refuse_alike(records.ids)
             return self._add(records, addition)
+
+    def _refuse_alike(self, subjects: list[SubjectId]) -> None:
+        """Raise IdsAlike if new ids differ from known ones so little that they may be the same."""
+        if n_alike := self._alike(subjects):
+            raise IdsAlike(
+                f"Private: {n_alike} of the new ids differ from known ones by leading zeros, case "
+                "or blanks only, as 007 differs from 7. The same people would get second budgets. "
+                "Write their ids as they were written first; if they are other people, set the "
+                "'ids_differ' parameter. Nothing was changed."
+            )
+
+    def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
+        """Return checked ids of people to erase; NoSubjectIds if no record has an id."""
+        ids = _checks.subject_ids("subjects", subjects)
+        with self._turn():
+            named = came_with_ids(self._parts.database)
+        if not named:
+            raise NoSubjectIds(
+                "Nobody can be erased by an id here: the first records came without subject ids, "
+                "so every row is a person of its own, and which rows are whose is not known. Make "
+                "the store anew from records with ids (init with --subject), then delete this one."
+            )
+        return ids
 
     @abstractmethod
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -312,7 +371,7 @@ class BaseStore(ABC):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were. Private."""
 
-    def open_audience(self, name: str, **plan: Any) -> None:
+    def open_audience(self, name: str, *, accept_weak_plan: bool = False, **plan: Any) -> None:
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
@@ -323,13 +382,15 @@ class BaseStore(ABC):
         ----------
         name
             What it is called.
+        accept_weak_plan
+            As of :meth:`Store.init`.
         **plan
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        if checked_name("name", name) in self._audience_states:
+        if (name := checked_name("name", name)) in self._audience_states:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
-        written = new_plan(self.schema, self._completed(plan))
+        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
         self._parts.ledger.check_name(name)
         with self._exclusive():
             self._open_audience(name, written)
@@ -367,7 +428,7 @@ class BaseStore(ABC):
     def plans(self) -> tuple[dict[str, Any], ...]:
         """The parameters of every audience's plan, as they were asked for. Public."""
         return tuple(
-            json.loads(state.audience.plan)["asked"] for state in self._audience_states.values()
+            parse_json(state.audience.plan)["asked"] for state in self._audience_states.values()
         )
 
     @property

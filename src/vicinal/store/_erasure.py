@@ -28,7 +28,7 @@ import numpy as np
 from vicinal._arrays import Ints
 from vicinal._checks import SubjectId
 from vicinal.engine import Shard
-from vicinal.ledger import Database, Ledger, RollbackGuard, Tables
+from vicinal.ledger import Database, Ledger, RollbackGuard, Tables, parse_json
 from vicinal.neighbours import fill_holes
 from vicinal.store._record_files import TILE, RecordFiles, tiles_from, write_digests
 
@@ -85,16 +85,23 @@ def decide(ledger: Ledger, shard: Shard, subjects: Sequence[SubjectId]) -> int:
     passed over, and leave the same traces in version and history.
     """
     with ledger.change("erase"):
-        slots, hashes = ledger.leaving(subjects)
-        rows = shard.rows_at(slots).astype("<i8")
-        size = len(shard)
+        slots, hashes, folded = ledger.leaving(subjects)
+        rows, size = shard.rows_at(slots), len(shard)
         with shard.erasing(rows):
-            ledger.take_out(slots, hashes)
-        forget_additions(ledger.database)
-        parts = (rows.tobytes(), b"".join(hashes))
-        encoded = [base64.b64encode(part).decode() for part in parts]
-        Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
+            ledger.take_out(slots, hashes, folded)
+        write_erasure(ledger, rows, size, hashes)
     return len(rows)
+
+
+def write_erasure(ledger: Ledger, rows: Ints, size: int, hashes: Sequence[bytes]) -> None:
+    """Put an erasure of subjects, who were taken out, and of their `rows` on record; in a change.
+
+    `size`: number of records before it.
+    """
+    forget_additions(ledger.database)
+    parts = (rows.astype("<i8").tobytes(), b"".join(hashes))
+    encoded = [base64.b64encode(part).decode() for part in parts]
+    Erasure(_MOVING, size, encoded[0], encoded[1], ledger.clock + 1).write(ledger.database)
 
 
 def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard) -> None:
@@ -103,7 +110,7 @@ def finish(database: Database, record_files: RecordFiles, witness: RollbackGuard
     Raises StorageFailed if the disk fails. Opening the store again goes on where this stopped.
     """
     while (stored := database.get(PENDING)) is not None:
-        erasure = Erasure(**json.loads(stored))
+        erasure = Erasure(**parse_json(stored))
         if erasure.step == _MOVING:
             _move(erasure, database, record_files, witness)
         elif erasure.step == _CUTTING:

@@ -22,7 +22,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput
-from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all
+from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all, parse_json
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
 from vicinal.predictors import checked_subjects
 from vicinal.store._audience_state import AudienceState
@@ -485,7 +485,7 @@ def evaluate(
 
 def evaluations(parts: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
     """Return what was released by evaluations of an audience so far. Public."""
-    stored: list[dict[str, Any]] = json.loads(parts.database.get(_name(state)) or "[]")
+    stored: list[dict[str, Any]] = parse_json(parts.database.get(_name(state)) or "[]")
     return stored
 
 

@@ -1,16 +1,12 @@
 """A store's folder: which files there are, who the store is, and where its other parts lie."""
 
-import hashlib
-import json
 import os
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote
 
-from vicinal import _checks
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
 from vicinal.ledger import (
     PRIVATE_FILE,
@@ -18,19 +14,22 @@ from vicinal.ledger import (
     Database,
     PostgresDatabase,
     SQLiteDatabase,
+    choose_server,
     default_witness_path,
     guarded,
+    read_sealed,
     replace_file,
+    write_sealed,
 )
 from vicinal.mechanisms import fresh_key
 
-LEDGER = "ledger.db"
+LEDGER, RECORDS = "ledger.db", "records"
 KEY = "key"
 CONFIG = "store.json"
 FORMAT = 1
 """The format of `store.json`, and of the folder around it."""
 
-_SQLITE = "sqlite"
+SQLITE = "sqlite"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +58,11 @@ class Folder:
             raise InvalidInput(
                 f"{witness_path} is the witness of another store. Move it away first."
             )
-        url = _checked_url(ledger or _SQLITE)
+        if ledger not in (None, SQLITE):
+            choose_server(ledger)
         private_folder(path)
         replace_file(path / KEY, fresh_key())
-        return cls(path, fresh_key(16).hex(), url, witness_path)
+        return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -94,9 +94,9 @@ class Folder:
 
     def database(self, *, create: bool = False) -> Database:
         """Return a connection to the ledger's database; to read, unless it is made."""
-        if self.ledger == _SQLITE:
+        if self.ledger == SQLITE:
             return SQLiteDatabase(self.path / LEDGER, create=create, reading=not create)
-        return PostgresDatabase(_checked_url(self.ledger), create=create)
+        return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
         """Return the key of the hashes of those who left."""
@@ -107,7 +107,10 @@ class Folder:
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is something at `path` already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(f"{path} must be a new folder, or an empty one.")
+        raise InvalidInput(
+            f"{path} must be a new folder, or an empty one. If a command was broken off there, it "
+            "holds no store.json and no cluster.json: then delete it."
+        )
 
 
 def private_folder(path: Path) -> None:
@@ -117,63 +120,47 @@ def private_folder(path: Path) -> None:
         path.chmod(PRIVATE_FOLDER)
 
 
+def refuse_links(folder: Path) -> None:
+    """Raise InvalidInput if anything in the folder of a store is a link, or no plain file.
+
+    Whoever made the folder could have a file of this user read, copied, cut or written that way.
+    """
+    for place in (folder, folder / RECORDS):
+        with guarded(place):
+            for one in place.iterdir() if place.is_dir() else ():
+                if one.is_symlink() or not (one.is_file() or one.is_dir()):
+                    raise InvalidInput(
+                        f"{one} is a link, or no plain file. All that a store has lies in its "
+                        "folder. If the store is yours, put the file itself there."
+                    )
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Return what `store.json` says.
 
     Raises InvalidInput if it is not there, or has another format; StoreDamaged if it is not what
     was written.
     """
-    if not (path / CONFIG).is_file():
-        raise InvalidInput(f"There is no store at {path}.")
-    try:
-        with guarded(path / CONFIG):
-            config = dict(json.loads((path / CONFIG).read_bytes()))
-        form, check = config["format"], config.pop("check")
-    except (ValueError, KeyError, TypeError, RecursionError):
-        form, check, config = FORMAT, None, {}
-    _checks.file_format(path / CONFIG, form, FORMAT)
-    texts = all(isinstance(config.get(name), str) for name in ("id", "ledger", "witness"))
-    whole = texts and isinstance(config.get("backup"), bool)
-    if not whole or re.fullmatch("[0-9a-f]{32}", config["id"]) is None or check != check_of(config):
-        raise StoreDamaged(f"{path / CONFIG} is damaged. Restore a backup.")
+    kinds = {"id": str, "ledger": str, "witness": str, "backup": bool}
+    config = read_sealed(path / CONFIG, FORMAT, kinds, f"There is no store at {path}.")
+    if re.fullmatch("[0-9a-f]{32}", config["id"]) is None:
+        raise StoreDamaged(f"{path / CONFIG} is not what was written. Restore a backup.")
     return config
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
     """Write `store.json`."""
-    config = {
-        "format": FORMAT, "id": identity, "ledger": ledger, "witness": witness, "backup": backup,
-    }  # fmt: skip
-    config["check"] = check_of(config)
-    replace_file(path / CONFIG, json.dumps(config, indent=2).encode())
-
-
-def check_of(config: dict[str, Any]) -> str:
-    """Return a digest of all fields, which tells a flipped bit from an operator's decision."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+    fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
+    write_sealed(path / CONFIG, FORMAT, fields)
 
 
 def copy_file(source: Path, target: Path) -> None:
     """Copy a file of a store, durably."""
-    with guarded(source), guarded(target), source.open("rb") as old:
+    plain = os.O_RDONLY | os.O_NOFOLLOW
+    with guarded(source), guarded(target), os.fdopen(os.open(source, plain), "rb") as old:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as new:
             while chunk := old.read(1 << 24):
                 new.write(chunk)
             new.flush()
             os.fsync(new.fileno())
-
-
-def _checked_url(ledger: str) -> str:
-    if ledger == _SQLITE:
-        return ledger
-    if not ledger.startswith(("postgresql://", "postgres://")):
-        raise InvalidInput("The 'ledger' parameter must be 'sqlite' or a postgresql:// URL.")
-    plain = unquote(ledger)
-    user = plain.split("://", 1)[1].split("/", 1)[0].rpartition("@")[0]
-    if ":" in user or "password=" in plain:
-        raise InvalidInput(
-            "The 'ledger' URL must hold no password, as it is written to disk. Give it through "
-            "PGPASSWORD or ~/.pgpass."
-        )
-    return ledger

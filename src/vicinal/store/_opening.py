@@ -1,17 +1,33 @@
-"""From a folder to a store that can answer: lock, check, finish what was begun, load."""
+"""From a folder to a store that can answer: lock, check, finish what was begun, load.
+
+The witness changes last: it never agrees with a ledger that has not committed what makes that
+right. So whatever breaks a command off leaves one of these states.
+
+=====================  ===========================================================================
+the ledger             what an opening makes of it
+=====================  ===========================================================================
+ahead of the witness   charges and changes that nobody was told of: it goes on from them
+has an erasure         the erasure was decided: it is finished
+accepted a loss        of just this witness: everything is spent, so it goes on from there
+is retired             its budgets are a cluster's: only that cluster opens it, to finish the split
+anything else          refused, until the loss is accepted
+=====================  ===========================================================================
+
+What is opened to read is not finished, but refused.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self
+
+import numpy as np
 
 from vicinal import _checks
 from vicinal.engine import Shard
 from vicinal.errors import DamagedWitness, PrivacyRefused, StoreDamaged, StoreInUse, StoreOutdated
 from vicinal.ledger import (
     FORMAT,
-    NO_HEAD,
     Database,
     Ledger,
     Lock,
@@ -23,11 +39,15 @@ from vicinal.ledger import (
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
 from vicinal.store import _erasure
-from vicinal.store._folder import KEY, Folder
+from vicinal.store._folder import KEY, Folder, refuse_links
 from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
 from vicinal.store._store_schema import StoreSchema, index_of
 
 LOST = "loss accepted"
+"""In the history, and where the ledger keeps the head of the witness that it was accepted for."""
+
+RETIRED = "retired"
+"""Where the ledger keeps the cluster that its budgets went to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,12 +81,6 @@ class OpenStore:
         finally:
             self.mark()
 
-    def supersede(self) -> None:
-        """Make the folder that this one was restored from an old copy, durably."""
-        with self.database.transaction():
-            self.database.put("epoch", self.witness.state.epoch.hex())
-        self.mark_change()
-
     def mark_change(self) -> None:
         """Tell the witness how far the ledger is, and which audiences it has, durably."""
         self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
@@ -78,68 +92,59 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
     """Return the parts of a new store without records."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources, create=True)
-        if database.tables():
-            raise PrivacyRefused("The ledger's database belongs to another store already.")
+        check_empty(database)
         ledger = Ledger.create(database, folder.key())
         schema.save_arrays(folder.path)
         with database.transaction():
             database.put("identity", folder.identity)
             database.put("schema", schema.spec())
             note_files(database, folder.path)
-        witness = _new_witness(folder, resources, ledger)
-        record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.width,
-            schema.target.row_width,
-        )  # fmt: skip
-        resources.callback(record_files.close)
+        record_files = _record_files(folder, schema, resources, create=True)
         index = first_index(schema.index)
+        witness = _new_witness(folder, resources)
         return _loaded(folder, witness, schema, ledger, record_files, index, resources)
 
 
-def open_store(path: Path, *, accept_loss: bool = False) -> OpenStore:
-    """Return the parts of a store that is there.
-
-    Raises InvalidInput if there is no store. Raises PrivacyRefused if another process has it open;
-    if it is behind its witness and `accept_loss` is False. Raises StorageFailed if a file or the
-    database is damaged.
-    """
-    return open_folder(Folder.read(path), accept_loss=accept_loss)
-
-
-def open_folder(folder: Folder, *, accept_loss: bool = False) -> OpenStore:
-    """Return the parts that lie in a known folder, see :func:`open_store`.
+def open_folder(
+    folder: Folder, *, accept_loss: bool = False, reading: bool = False, cluster: str | None = None
+) -> OpenStore:
+    """Return the parts that lie in a known folder.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
+
+    `reading`: refuse what a command was broken off in, and finish nothing. `cluster`: whose split
+    may open a store that has retired.
+
+    Raises PrivacyRefused if another process has it open; if it is behind its witness and
+    `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         witness = _witness(folder, resources, accept_loss=accept_loss)
-        ledger, lost = _checked(folder, database, witness, accept_loss=accept_loss)
-        clock = database.number("clock")
+        ledger = _checked(folder, database)
+        if database.get(RETIRED) not in (None, cluster):
+            raise StoreOutdated(
+                "The store was split: its budgets are its cluster's, which answers. Delete this "
+                "folder once the cluster is backed up."
+            )
+        known = witness is not None and _is_known(
+            database, witness.state, accept_loss=accept_loss, reading=reading
+        )
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
-        record_files = RecordFiles(
-            folder.path / "records", schema.precision.dtype, schema.width,
-            schema.target.row_width, create=False,
-        )  # fmt: skip
-        resources.callback(record_files.close)
+        record_files = _record_files(folder, schema, resources)
         if database.get(_erasure.PENDING) is None:
             _check_records(database, record_files, longer=True)
         index = index_of(schema.index, folder.path)
         database.recover()
-        if witness is None:
-            witness = _new_witness(folder, resources, ledger)
-        parts = _loaded(folder, witness, schema, ledger, record_files, index, resources)
-        if lost is not None:
-            _spend_and_erase_again(parts, lost, clock)
-        return parts
+        witness = witness or _new_witness(folder, resources)
+        if not known:
+            _accept_loss(ledger, record_files, witness)
+        return _loaded(folder, witness, schema, ledger, record_files, index, resources)
 
 
-def _checked(
-    folder: Folder, database: Database, witness: RollbackGuard | None, *, accept_loss: bool
-) -> tuple[Ledger, WitnessState | None]:
-    """Return the ledger, checked with its history and the small files.
+def _checked(folder: Folder, database: Database) -> Ledger:
+    """Return the ledger, checked with the small files.
 
-    Beside it what the witness says, if the ledger does not go on from there and that is accepted.
     Raises as :func:`open_folder`; InvalidInput if the ledger has another format.
     """
     if list(database.faults()):
@@ -151,12 +156,19 @@ def _checked(
     ledger = Ledger(database, folder.key())
     check_files(database, folder.path)
     free = ledger.slot_table.unused()
-    for audience in ledger.audiences.values():
+    for audience in ledger.accounts:
         if faults := list(budget_faults(database, audience, free)):
             raise StoreDamaged(" ".join([*faults, "Restore a backup."]))
-    if witness is None:
-        return ledger, WitnessState(b"", b"", database.number("clock"), NO_HEAD)
-    return ledger, _check_history(database, witness.state, accept_loss=accept_loss)
+    return ledger
+
+
+def check_empty(database: Database) -> None:
+    """Raise PrivacyRefused unless a database has no tables."""
+    if database.tables():
+        raise PrivacyRefused(
+            "The database for the ledger must be empty. It belongs to another store; or a command "
+            "that was broken off has left it: then drop the tables in it."
+        )
 
 
 def _check_records(database: Database, record_files: RecordFiles, *, longer: bool = False) -> None:
@@ -166,6 +178,7 @@ def _check_records(database: Database, record_files: RecordFiles, *, longer: boo
 
 
 def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = False) -> Database:
+    refuse_links(folder.path)
     lock = Lock(folder.path / "lock")
     resources.callback(lock.release)
     database = folder.database(create=create)
@@ -178,10 +191,20 @@ def _locked_database(folder: Folder, resources: ExitStack, *, create: bool = Fal
     return database
 
 
+def _record_files(
+    folder: Folder, schema: StoreSchema, resources: ExitStack, *, create: bool = False
+) -> RecordFiles:
+    columns = schema.precision.dtype, schema.width, schema.target.row_width
+    record_files = RecordFiles(folder.path / "records", *columns, create=create)
+    resources.callback(record_files.close)
+    return record_files
+
+
 def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> RollbackGuard | None:
     """Return the witness, locked; None if it is lost, and that is accepted."""
     if not folder.witness.is_file():
-        _refuse_loss(accept_loss, f"Its witness {folder.witness} is missing.")
+        if not accept_loss:
+            raise _outdated(f"Its witness {folder.witness} is missing.")
         return None
     try:
         witness = RollbackGuard(folder.witness, bytes.fromhex(folder.identity))
@@ -193,36 +216,42 @@ def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Roll
     return witness
 
 
-def _new_witness(folder: Folder, resources: ExitStack, ledger: Ledger) -> RollbackGuard:
-    identity = bytes.fromhex(folder.identity)
-    witness = RollbackGuard.create(folder.witness, identity, ledger.clock, ledger.head)
+def _new_witness(folder: Folder, resources: ExitStack) -> RollbackGuard:
+    witness = RollbackGuard.create(folder.witness, bytes.fromhex(folder.identity))
     resources.callback(witness.close)
     return witness
 
 
-def _check_history(
-    database: Database, state: WitnessState, *, accept_loss: bool
-) -> WitnessState | None:
-    """Return the witness's state if the ledger does not go on from there, and that is accepted."""
-    if goes_on_from(database, state):
-        return None
-    behind = database.number("clock") < state.clock
-    way = "more was charged than it knows of" if behind else "it went another way"
-    _refuse_loss(accept_loss, f"It is an old copy, or a copy that ran elsewhere: {way}.")
-    return state
+def _is_known(database: Database, state: WitnessState, *, accept_loss: bool, reading: bool) -> bool:
+    """Tell whether a ledger has been where its witness saw it last, or has accepted that loss.
+
+    Raises StoreOutdated if it has not, unless that is accepted; PrivacyRefused if it is only read,
+    and an erasure or an accepted loss was broken off.
+    """
+    seen = descends(database, state.clock, state.head)
+    known = seen or database.get(LOST) == state.head.hex()
+    if not known and not accept_loss:
+        behind = database.number("clock") < state.clock
+        way = "more was charged than it knows of" if behind else "it went another way"
+        raise _outdated(f"It is an old copy, or a copy that ran elsewhere: {way}.")
+    if reading and (database.get(_erasure.PENDING) is not None or not seen):
+        raise unfinished("An erasure, or a loss that was accepted,")
+    return known
 
 
-def goes_on_from(database: Database, state: WitnessState) -> bool:
-    """Tell whether a ledger has been where its witness saw it last."""
-    return descends(database, state.clock, state.head)
+def unfinished(what: str) -> PrivacyRefused:
+    """Return the refusal of what only reads."""
+    return PrivacyRefused(
+        f"{what} was broken off, and what only reads finishes nothing. Repeat the command; or make "
+        "a backup, which finishes it, too."
+    )
 
 
-def _refuse_loss(accept_loss: bool, reason: str) -> None:
-    if not accept_loss:
-        raise StoreOutdated(
-            f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; "
-            "or accept the loss, which spends every budget that is not known, for good."
-        )
+def _outdated(reason: str) -> StoreOutdated:
+    return StoreOutdated(
+        f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; or "
+        "accept the loss, which spends every budget that is not known, for good."
+    )
 
 
 def _loaded(
@@ -236,12 +265,12 @@ def _loaded(
 ) -> OpenStore:
     """Finish what a crash has left, then read everything into memory."""
     database = ledger.database
-    witness.begin(max(ledger.clock, witness.state.clock), ledger.head)
-    unfinished = database.get(_erasure.PENDING) is not None
+    witness.begin(*ledger.last_commit)
+    erasing = database.get(_erasure.PENDING) is not None
     _erasure.finish(database, record_files, witness)
     size = database.number("records")
     record_files.cut(size)
-    if unfinished:
+    if erasing:
         _check_records(database, record_files)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
@@ -250,25 +279,34 @@ def _loaded(
         record_files.column("slots", size),
     )
     witness.add_audiences(ledger.audiences, ledger.clock)
-    witness.advance(max(ledger.clock, witness.state.clock), ledger.head)
+    witness.advance(*ledger.last_commit)
     witness.sync()
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
     )
 
 
-def _spend_and_erase_again(parts: OpenStore, lost: WitnessState, clock: int) -> None:
-    """Spend what is not known, and erase whom the lost history had erased."""
-    ledger = parts.ledger
+def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
+    """Spend what is not known, and decide to erase whom the lost history had erased: one commit.
+
+    The witness agrees with it only afterwards, whose head stands in it: broken off before that, the
+    next opening goes on from here.
+    """
+    database, lost = ledger.database, witness.state
+    _erasure.finish(database, record_files, witness)  # there is one at a time
+    _check_records(database, record_files, longer=True)
     # A copy that went another way may have left the history at any time before.
-    erased = lost.erased_since(clock if clock < lost.clock else -1)
+    erased = lost.erased_since(ledger.clock if ledger.clock < lost.clock else -1)
     everybody = ledger.slot_table.entries() if erased else ()
     again = [who for who, _ in everybody if ledger.hash(who) in erased]
+    slots, hashes, folded = ledger.leaving(again)
+    size = database.number("records")
+    rows = np.flatnonzero(np.isin(record_files.column("slots", size), slots))
     ledger.clock = max(ledger.clock, lost.clock)
     with ledger.change(LOST):
         ledger.spend_all_budgets()
         ledger.bar_audience_names(lost.audiences)
-    if again:
-        _erasure.decide(ledger, parts.shard, again)
-        _erasure.finish(parts.database, parts.record_files, parts.witness)
-    parts.mark_change()
+        database.put(LOST, lost.head.hex())
+        if again:
+            ledger.take_out(slots, hashes, folded)
+            _erasure.write_erasure(ledger, rows, size, hashes)

@@ -28,6 +28,11 @@ ERASURE, GUARANTEE = "erasure", "guarantee"
 _FORMAT = 1
 _DOMAIN = b"vicinal receipt\x01"
 _SIGNATURE = "signature"
+_MODULUS = 2**255 - 19
+_OF_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+_OF_SMALL_ORDER = {0, 1, _OF_ORDER_8, _MODULUS - _OF_ORDER_8, _MODULUS - 1}
+"""Second coordinates of the eight points under which one signature passes for many messages."""
+
 _FIELDS = {"format", "kind", "public_key", _SIGNATURE}
 
 
@@ -119,7 +124,8 @@ def _head_of(parts: OpenStore, kind: str) -> dict[str, Any]:
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
     """Return a receipt whose signature is that of `public_key`.
 
-    Raises InvalidInput if it is none, was changed, has another format, or another key signed it.
+    Raises InvalidInput if it is none, was changed, has another format, or another key signed it; or
+    if that is a key under which anybody can sign.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -128,10 +134,14 @@ def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
         raise InvalidInput("The file holds no receipt.")
     content = {name: value for name, value in receipt.items() if name != _SIGNATURE}
     try:
-        verifier = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        key = bytes.fromhex(public_key)
+        verifier = Ed25519PublicKey.from_public_bytes(key)
         verifier.verify(bytes.fromhex(receipt[_SIGNATURE]), _message(content))
     except (InvalidSignature, ValueError, TypeError):
         raise InvalidInput("The receipt was changed, or signed with another key.") from None
+    # Without the bit of the sign, and also where it is not reduced.
+    if int.from_bytes(key, "little") % 2**255 % _MODULUS in _OF_SMALL_ORDER:
+        raise InvalidInput("Anybody can sign under this public key. Ask the signer for another.")
     if content["public_key"] != public_key.lower():
         raise InvalidInput("The receipt names another key than the one that signed it.")
     _checks.file_format("The receipt", content["format"], _FORMAT)

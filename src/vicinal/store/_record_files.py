@@ -23,6 +23,9 @@ from vicinal.ledger import PRIVATE_FILE, PRIVATE_FOLDER, Database, Tables, guard
 from vicinal.store._folder import KEY
 from vicinal.store._store_schema import CELLS, MAP, PUBLIC
 
+RECORD_NAMES = ("features", "labels", "slots")
+"""The files in the folder of records."""
+
 TILE = 8192
 """Rows that share a digest."""
 
@@ -140,9 +143,11 @@ class RecordFiles:
         with guarded(folder):
             if create:
                 folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
-        self.features = RecordFile(folder / "features", dtype, n_features, create=create)
-        self.labels = RecordFile(folder / "labels", np.int32, target_width, create=create)
-        self.slots = RecordFile(folder / "slots", np.int32, 1, create=create)
+        kinds = ((dtype, n_features), (np.int32, target_width), (np.int32, 1))
+        self.features, self.labels, self.slots = (
+            RecordFile(folder / name, *kind, create=create)
+            for name, kind in zip(RECORD_NAMES, kinds, strict=True)
+        )
         self._lock = RLock()
         self._staged: object | None = None
         self._staged_from = 0
@@ -153,7 +158,7 @@ class RecordFiles:
     @property
     def parts(self) -> dict[str, RecordFile]:
         """The three columns by name."""
-        return {"features": self.features, "labels": self.labels, "slots": self.slots}
+        return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
         """Write records from position `start` on."""

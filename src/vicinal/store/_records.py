@@ -50,7 +50,12 @@ def write_naming(database: Database, *, by_holder: bool) -> None:
 
 def check_naming(database: Database, *, by_holder: bool) -> None:
     """Raise InvalidInput if records come with ids where they had none before, or without."""
-    check_subjects_given(by_holder, before=database.get(NAMING) == GIVEN)
+    check_subjects_given(by_holder, before=came_with_ids(database))
+
+
+def came_with_ids(database: Database) -> bool:
+    """Tell whether the first records came with ids. Public."""
+    return database.get(NAMING) == GIVEN
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """A batch of requests: what can be replayed, what must be asked, what is refused, what is said."""
 
 import hashlib
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +22,15 @@ from vicinal.ledger import (
 )
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store._audience_state import AudienceState, lead, released
-from vicinal.store._requests import REPLIES, LabelSetReply, NumberReply, Query, Reply, checked_name
+from vicinal.store._requests import (
+    ANYONE,
+    REPLIES,
+    LabelSetReply,
+    NumberReply,
+    Query,
+    Reply,
+    checked_name,
+)
 from vicinal.store._store_schema import StoreSchema
 from vicinal.targets import VectorAnswers, VectorTarget, check_enough
 
@@ -147,9 +156,9 @@ class RequestBatch:
             for fresh in self._fresh.values():
                 self._keep_charges(fresh.state)
             raise
+        first = self._ledger.clock + 1
         if blocks or requests:
             self._ledger.commit(blocks, requests)
-        first = self._ledger.clock + 1 - len(blocks)
         for seq, block in enumerate(blocks, first):
             self._fresh[block.audience.name].state.enter(seq, block)
         return self._replies(placed)
@@ -164,33 +173,37 @@ class RequestBatch:
     def _placed(self, queries: Sequence[Query]) -> list[_PlacedRequest | VicinalError]:
         """Return where the answers of each request are or will be, or what is wrong with it."""
         checked = [self._checked(query) for query in queries]
-        rows = self._rows([one[1] for one in checked if not isinstance(one, VicinalError)])
+        rows = self._rows([one[2] for one in checked if not isinstance(one, VicinalError)])
         names = [
-            None if query.idempotency_key is None or isinstance(one, VicinalError)
-            else request_name(query.audience, query.analyst, query.idempotency_key)
-            for query, one in zip(queries, checked, strict=True)
+            None if isinstance(one, VicinalError) or (key := one[0].idempotency_key) is None
+            else request_name(one[0].audience, one[0].analyst, key)
+            for one in checked
         ]  # fmt: skip
         named = [name for name in names if name is not None]
         self._stored = stored_requests(self._ledger.database, named)
         placed: list[_PlacedRequest | VicinalError] = []
-        for query, name, one in zip(queries, names, checked, strict=True):
+        for name, one in zip(names, checked, strict=True):
             if isinstance(one, VicinalError):
                 placed.append(one)
                 continue
             try:
-                placed.append(self._place(query.analyst, name, one[0], next(rows)))
+                placed.append(self._place(one[0].analyst, name, one[1], next(rows)))
             except VicinalError as error:
                 placed.append(error)
         return placed
 
-    def _checked(self, query: Query) -> tuple[AudienceState, AnyArray] | VicinalError:
-        """Return whom a request is for, and its features; or what is wrong with it."""
+    def _checked(self, query: Query) -> tuple[Query, AudienceState, AnyArray] | VicinalError:
+        """Return a request with its names in their one form, whom it is for, and its features.
+
+        Or what is wrong with it.
+        """
         try:
             state = audience_state(self._states, query.audience)
-            checked_name("analyst", query.analyst)
-            if query.idempotency_key is not None:
-                checked_name("idempotency_key", query.idempotency_key)
-            return state, self._schema.vectors(query.queries)
+            analyst, key = checked_name("analyst", query.analyst), query.idempotency_key
+            if key is not None:
+                key = checked_name("idempotency_key", key)
+            named = Query((), state.audience.name, analyst, key)
+            return named, state, self._schema.vectors(query.queries)
         except VicinalError as error:
             return error
 
@@ -204,6 +217,7 @@ class RequestBatch:
     def _place(
         self, analyst: str, name: bytes | None, state: AudienceState, rows: AnyArray
     ) -> _PlacedRequest:
+        self._check_audience(state, analyst)
         digests = digests_of(rows)
         if name is None:
             return self._find_or_enqueue(state, analyst, digests, rows)
@@ -215,6 +229,21 @@ class RequestBatch:
             placed.name, placed.body = name, body
             self._named[name] = placed
         return placed
+
+    def _check_audience(self, state: AudienceState, analyst: str) -> None:
+        """Raise PrivacyRefused if an analyst has had answers of another audience.
+
+        The file of keys says the same, but an older one may be put in its place.
+        """
+        others = (other.audience for other in self._states.values() if other is not state)
+        for other in others if analyst != ANYONE else ():
+            before = other.analysts.get(analyst)
+            fresh = self._fresh.get(other.name)
+            if (before and before.used) or (fresh and fresh.queries_of.get(analyst)):
+                raise PrivacyRefused(
+                    f"The analyst has had answers of the audience {other.name!r}. Whoever sees the "
+                    "answers to two audiences breaks the assumption that both guarantees rest on."
+                )
 
     def _repeated(self, state: AudienceState, name: bytes, body: bytes) -> _PlacedRequest | None:
         """Return the request of a key that was used before, in this batch or any other."""
@@ -254,6 +283,7 @@ class RequestBatch:
         state, rows = fresh.state, np.stack(fresh.rows)
         try:
             answers = state.answer(rows)
+            self._ledger.share_charges(state.audience)
         except VicinalError as error:
             self._keep_charges(state)
             fresh.refusal = error
@@ -319,9 +349,12 @@ class RequestBatch:
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
     """Return the state of an audience, or raise InvalidInput."""
-    if not isinstance(audience, str) or audience not in states:
+    state = (
+        states.get(unicodedata.normalize("NFC", audience)) if isinstance(audience, str) else None
+    )
+    if state is None:
         raise InvalidInput("The 'audience' parameter must be an audience of this store.")
-    return states[audience]
+    return state
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:

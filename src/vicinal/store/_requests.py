@@ -1,6 +1,7 @@
 """What an analyst asks, and what comes back."""
 
 import math
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,11 +9,15 @@ from typing import Any, Self
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal.errors import InvalidInput
 from vicinal.targets import CLASSES, LABELS, NUMBERS
 
 LONGEST_NAME = 200
+
+ANYONE = "anyone"
+"""The analyst that a query has where none is named: nobody in particular."""
 
 _DIGITS = 6
 """Of probabilities in JSON; the noise in votes leaves two or three that mean something."""
@@ -40,7 +45,7 @@ class Query:
 
     queries: Any
     audience: str = "default"
-    analyst: str = "anyone"
+    analyst: str = ANYONE
     idempotency_key: str | None = None
 
 
@@ -229,12 +234,19 @@ REPLIES: dict[str, type[Reply]] = {
 
 
 def checked_name(noun: str, value: object) -> str:
-    """Return a name of an analyst, an audience or a key, or raise InvalidInput."""
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME or not value.isprintable():
-        raise InvalidInput(
-            f"The {noun!r} parameter must be text of 1 to {LONGEST_NAME} printable characters."
-        )
-    return value
+    """Return a name of an analyst, an audience or a key in its one form, as ids have one.
+
+    Raises InvalidInput naming what is wrong with it.
+    """
+    must = f"The {noun!r} parameter must be text of 1 to {LONGEST_NAME} characters."
+    if not isinstance(value, str):
+        raise InvalidInput(must)
+    name = unicodedata.normalize("NFC", value)
+    if fault := _checks.text_fault(name):
+        raise InvalidInput(f"{must} Got {fault}.")
+    if len(name) > LONGEST_NAME:
+        raise InvalidInput(must)
+    return name
 
 
 def _listed(values: Floats | None, digits: int | None = None) -> list[Any] | None:

@@ -16,7 +16,6 @@ from vicinal._arrays import AnyArray
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.engine import QUANTILES
-from vicinal.errors import InvalidInput
 from vicinal.ledger import (
     DIGEST,
     EVALUATED,
@@ -28,14 +27,16 @@ from vicinal.ledger import (
     budget_faults,
     chain_faults,
     charges_since_checkpoint,
+    descends,
     first_framed_id,
     framed,
     load_audiences,
 )
-from vicinal.store._audience_state import AudienceState
+from vicinal.store._audience_state import AudienceState, TotalGuarantee
 from vicinal.store._evaluation import evaluations
-from vicinal.store._opening import OpenStore, goes_on_from
+from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import record_file_faults
+from vicinal.store._requests import checked_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,8 @@ def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
 
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     """Return what a plan has left, and an analyst of it."""
-    if analyst is not None and not isinstance(analyst, str):
-        raise InvalidInput("The 'analyst' parameter must be text.")
-    entry = state.audience.analysts.get(analyst or "", Analyst(None, 0))
+    name = None if analyst is None else checked_name("analyst", analyst)
+    entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
     used = state.audience.used
     return Quota(
@@ -109,6 +109,7 @@ def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
 def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[str, Any]:
     """Return what everybody may know, as plain values."""
     schema = parts.schema
+    together = TotalGuarantee.of(parts.ledger, [state.requested for state in states.values()])
     history = parts.database.read("SELECT at, what, version FROM history ORDER BY clock")
     return {
         "identity": parts.folder.identity,
@@ -120,11 +121,12 @@ def public_facts(parts: OpenStore, states: Mapping[str, AudienceState]) -> dict[
         "index": schema.index,
         "version": parts.ledger.version,
         "history": [{"at": at, "what": kind, "version": v} for at, kind, v in history],
-        "audiences": {name: _audience(parts, state) for name, state in states.items()},
+        "total": together.to_dict(),
+        "audiences": {name: _audience(parts, state, together) for name, state in states.items()},
     }
 
 
-def _audience(parts: OpenStore, state: AudienceState) -> dict[str, Any]:
+def _audience(parts: OpenStore, state: AudienceState, together: TotalGuarantee) -> dict[str, Any]:
     return {
         "plan": state.plan(),
         "queries": {
@@ -132,7 +134,7 @@ def _audience(parts: OpenStore, state: AudienceState) -> dict[str, Any]:
         },
         "wear": _budget_usage(state),
         "evaluations": evaluations(parts, state),
-        "guarantee": state.guarantee().to_dict(),
+        "guarantee": state.guarantee(together).to_dict(),
     }
 
 
@@ -148,7 +150,7 @@ def _budget_usage(state: AudienceState) -> dict[str, Any] | None:
 def curator_facts(parts: OpenStore) -> dict[str, Any]:
     """Return what only the curator may know: numbers of records, people and budgets."""
     departed = (
-        "SELECT COUNT(DISTINCT hash) FROM departed WHERE hash NOT IN "
+        "SELECT COUNT(DISTINCT hash) FROM departed WHERE audience > 0 AND hash NOT IN "
         "(SELECT hash FROM departed WHERE audience = ?)"
     )
     return {
@@ -254,10 +256,15 @@ def _records(parts: OpenStore) -> Iterator[str]:
 def _budgets(ledger: Ledger) -> Iterator[str]:
     stored = load_audiences(ledger.database, ledger.size)
     free = ledger.slot_table.unused()
-    for name, audience in stored.items():
+    for live in ledger.accounts:
+        name, audience = live.name, stored[live.name]
         units = audience.account.durable
-        if not np.array_equal(units, ledger.audiences[name].account.remaining):
+        if not np.array_equal(units, live.account.remaining):
             yield f"Budgets of audience {name!r} in memory differ from those on disk."
+        if ledger.total is not None and live is not ledger.total.audience:
+            left = ledger.total.audience.account.remaining
+            if (units > ledger.total.most(live.number, left)).any():
+                yield f"Audience {name!r} has more left than the total over all audiences allows."
         yield from budget_faults(ledger.database, audience, free)
 
 
@@ -278,7 +285,7 @@ def _answers(ledger: Ledger) -> Iterator[str]:
 
 def _witness(parts: OpenStore) -> Iterator[str]:
     state = parts.witness.state
-    if state.clock != parts.ledger.clock or not goes_on_from(parts.database, state):
+    if state.clock != parts.ledger.clock or not descends(parts.database, state.clock, state.head):
         yield "The witness and the store differ in how far they are."
 
 

@@ -18,19 +18,22 @@ from vicinal.errors import StorageFailed
 from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
+from vicinal.planning import total_budget
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import (
     add_audience,
+    checked_total,
     new_plan,
     open_audience_state,
     refresh_model,
     refreshes_left,
     start_index,
+    warned_after,
 )
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder
-from vicinal.store._opening import OpenStore, create_store, open_store
+from vicinal.store._opening import OpenStore, create_store, open_folder
 from vicinal.store._record_files import StagingEndedError, note_files
 from vicinal.store._records import (
     ATTEMPTS,
@@ -107,6 +110,8 @@ class Store(BaseStore):
         kernel: str = "cosine",
         norm_bound: float | str = "auto",
         index: str | Mapping[str, Any] = "exact",
+        epsilon_total: float | None = None,
+        accept_weak_plan: bool = False,
         **plan: Any,
     ) -> Self:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
@@ -132,13 +137,22 @@ class Store(BaseStore):
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
             Where to remember how far the store had come; default: beside the folder.
+        epsilon_total : float, optional
+            What everybody can lose at most to all audiences together, at this plan's delta: one
+            more filter for each subject, which every audience's charges reach. It holds even if
+            answers to one audience change records that answer another. Every audience is planned
+            with `release="votes"` and `accounting="gdp"` then, ten at most; the store cannot be
+            split.
+        accept_weak_plan
+            Take a plan that protects next to nobody: epsilon above 20, or delta above 1/n for the
+            declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on.
 
         Raises
         ------
-        InvalidInput
+        InvalidInput, PrivacyRefused
             Before anything is written.
         """
         shared = {
@@ -150,22 +164,33 @@ class Store(BaseStore):
         schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
         records = StoredRecords.of(schema, X, y, subjects)
         own = {name: plan[name] for name in plan if name not in schema.target.own}
-        written = new_plan(schema, own)
+        written = new_plan(schema, own, accept_weak=accept_weak_plan)
+        total = None if epsilon_total is None else checked_total(schema, own, epsilon_total)
         place = None if witness is None else Path(witness)
         folder = Folder.create(Path(path), ledger, place)
+        store = None
         try:
-            return cls._filled(folder, schema, records, written)
+            with warned_after():
+                store = cls._filled(folder, schema, records, written, total)
         except BaseException:
-            folder.discard()
+            if store is None:
+                folder.discard()
+            else:  # it is made, and warnings are errors: it can be opened
+                store.close()
             raise
+        return store
 
     @classmethod
     def _filled(
-        cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str
-    ) -> Self:
+        cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str,
+        total: tuple[float, float] | None,
+    ) -> Self:  # fmt: skip
         """Return a new store with its first records and its first audience."""
         store = cls(create_store(folder, schema))
         try:
+            if total is not None:
+                with store._parts.ledger.change("total"):
+                    store._parts.ledger.limit_total(*total, total_budget(*total))
             add_records(store._parts, records)
             store._audience_states[DEFAULT] = add_audience(store._parts, store._lock, DEFAULT, plan)
             start_index(store._parts, store._audience_states[DEFAULT])
@@ -178,7 +203,7 @@ class Store(BaseStore):
         return store
 
     @classmethod
-    def open(cls, path: str | Path, *, accept_loss: bool = False) -> Self:
+    def open(cls, path: str | Path, *, accept_loss: bool = False, reading: bool = False) -> Self:
         """Open a store that is there, after finishing what a crash has left undone.
 
         Parameters
@@ -188,17 +213,19 @@ class Store(BaseStore):
         accept_loss
             Go on although it is not known what was charged: every budget is spent, for good, and
             newcomers get none from the audiences that there are.
+        reading
+            Finish nothing: refuse a store in which an erasure or an accepted loss was broken off.
 
         Raises
         ------
         InvalidInput
             If there is no store.
         PrivacyRefused
-            If another process has it open; if it is a backup or an old copy.
+            If another process has it open; if it is a backup or an old copy, or was split.
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_store(Path(path), accept_loss=accept_loss)
+        parts = open_folder(Folder.read(Path(path)), accept_loss=accept_loss, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -222,11 +249,9 @@ class Store(BaseStore):
         more than noise for the old audiences; those erased since the backup are erased again.
         """
         place = None if witness is None else Path(witness)
-        _backups.unpack(Path(backup), Path(path), ledger, place, accept_loss=accept_loss)
-        store = cls.open(path, accept_loss=accept_loss)
-        with store._exclusive():
-            store._parts.supersede()
-        return store
+        from_backup = Path(backup), Path(path), ledger, place
+        _backups.unpack(*from_backup, accept_loss=accept_loss).save()
+        return cls.open(path, accept_loss=accept_loss)
 
     def close(self) -> None:
         with self._lock:
@@ -284,12 +309,13 @@ class Store(BaseStore):
 
         Raises
         ------
+        NoSubjectIds
+            If the first records came without ids: every row is a person of its own then.
         StorageFailed
             If the disk fails, or if an id of somebody who left is found in the database's files
             after all. The store must be opened again, which goes on with the erasure.
         """
-        ids = _checks.subject_ids("subjects", subjects)
-        parts = self._parts
+        ids, parts = self._erasable(subjects), self._parts
         with self._exclusive(), parts.database.scrubbed_soon():
             self._additions.note_erased(ids)
             n_erased = _erasure.decide(parts.ledger, parts.shard, ids)
@@ -310,6 +336,9 @@ class Store(BaseStore):
 
     def _batch(self) -> RequestBatch:
         return RequestBatch(self._parts.ledger, self._parts.schema, self._audience_states)
+
+    def _alike(self, subjects: list[SubjectId]) -> int:
+        return len(self._parts.ledger.alike(subjects, self._turn))
 
     @contextmanager
     def _collect(
@@ -367,8 +396,9 @@ class Store(BaseStore):
     # ------------------------------------------------------------ inside
 
     def _open_audience(self, name: str, written: str) -> None:
-        self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
-        self._changed()
+        with warned_after():
+            self._audience_states[name] = add_audience(self._parts, self._lock, name, written)
+            self._changed()
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
         return verify(self._parts, erased, rows)

@@ -20,7 +20,7 @@ from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
 from vicinal.features import LITE0, MINILM, PACKAGED_MODEL
-from vicinal.ledger import guarded, replace_file
+from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
     RBF,
@@ -32,6 +32,7 @@ from vicinal.neighbours import (
     PublicCentroids,
     Radius,
     Reference,
+    cell_count,
     learn_cells,
 )
 from vicinal.planning import CENTROIDS, IndKNNPlan, first_index, kernel_for, options_of
@@ -419,7 +420,7 @@ class StoreSchema:
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
         """Return the schema of a specification, its arrays read from `folder`."""
-        fields = json.loads(spec)
+        fields = parse_json(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(
             declared_target(fields["target"]),
@@ -451,6 +452,8 @@ def new_schema(
         vectors = checked_features(estimator_for(target), vectors, reset=True)
     reference = None if public is None else checked_reference(public, vectors)
     kernel = kernel_for(settings, reference)
+    if settings.index["kind"] == CENTROIDS and reference is not None:
+        cell_count(len(reference), settings.index.get("cells"))
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors

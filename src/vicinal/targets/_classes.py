@@ -105,7 +105,7 @@ def _column(y: npt.ArrayLike) -> AnyArray:
     from sklearn.utils.validation import column_or_1d
 
     try:
-        return np.asarray(column_or_1d(y, warn=True))
+        return np.asarray(column_or_1d(_checks.unmasked("y", y), warn=True))
     except ValueError as error:
         raise InvalidInput(f"The 'y' parameter: {_checks.without_values(str(error))}") from None
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, table
 from vicinal.errors import InvalidInput
@@ -110,7 +111,7 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
 def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
     """Return which labels every record has, bool (n, c); nothing of `y` is echoed."""
-    table = np.asarray(y)
+    table = np.asarray(_checks.unmasked("y", y))
     plain = table.shape == shape and table.dtype.kind in "biuf"
     if not plain or not np.isin(table, (0, 1)).all():
         raise InvalidInput(

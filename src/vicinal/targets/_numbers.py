@@ -321,7 +321,7 @@ def numbers(y: npt.ArrayLike | None, size: int, bounds: TargetBounds, *, log: bo
             "The 'y' parameter must hold a number for each record: fit requires y to be passed, "
             "but the target y is None."
         )
-    table = np.asarray(y)
+    table = np.asarray(_checks.unmasked("y", y))
     if table.dtype.kind == "O":
         table = _as_floats(table)
     if bounds.names is None and table.ndim == 2 and table.shape[1] == 1:

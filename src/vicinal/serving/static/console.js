@@ -95,12 +95,9 @@ function showQuota({ mine, audiences }) {
 // ---------------------------------------------------------------- the process
 
 function showSpeed(process) {
-  const ms = (value) => (value === null ? "–" : `${number.format(value)} ms`);
   const tiles = [
     ["Requests a second", number.format(process.requests_per_second)],
     ["Queries a second", number.format(process.queries_per_second)],
-    ["Half answered within", ms(process.p50_ms)],
-    ["99 % answered within", ms(process.p99_ms)],
     ["Queries waiting", number.format(process.waiting_queries)],
     ["Running for", duration(process.up_seconds)],
   ];

@@ -1,12 +1,6 @@
-"""Bits that flip in a cluster: each is told, or changes nothing that anybody reads.
-
-As :mod:`store_flips` for a store: every file of coordinator, shards and witnesses, with a change
-that is pending, in a cluster that was closed and in one that was killed.
-"""
+"""A cluster that was closed, and one that was killed with a change pending: for `flips`."""
 
 import shutil
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -15,11 +9,9 @@ import numpy as np
 
 import shard_tools
 import store_tools as tools
-from store_flips import files_of, flip, outcome
 from vicinal.distributed import ClusterChanges, Coordinator, MissingShardPolicy, local_transports
 
 SOON = MissingShardPolicy(deadline=0.01)
-STATES = ("closed", "killed")
 
 
 def filled(place: Path) -> None:
@@ -63,27 +55,3 @@ def _shard(parts: Any) -> tuple[Any, ...]:
     departed = parts.database.read("SELECT hash, audience, units FROM departed ORDER BY 1, 2")
     features = np.asarray(parts.record_files.features.rows(size)).tobytes()
     return budgets, departed, features, parts.record_files.column("labels", size).tolist()
-
-
-def flips(place: Path, count: int, seed: int = 0, report: Callable[[str], None] = print) -> Counter:
-    """Flip `count` bits, each in a fresh copy, and count outcomes by file."""
-    rng, counts = np.random.default_rng(seed), Counter()
-    filled(place)
-    truths = {state: reading(_copied(place, state)) for state in STATES}
-    for number in range(count):
-        state = STATES[number % len(STATES)]
-        here = _copied(place, state)
-        files = files_of(here.parent)
-        name = files[int(rng.integers(len(files)))]
-        flip(here.parent / name, rng)
-        found = outcome(here, truths[state], reading)
-        counts[str(name), found.split(":")[0]] += 1
-        if ":" in found:
-            report(f"flip {number}: {state} {name}: {found}")
-    return counts
-
-
-def _copied(place: Path, state: str) -> Path:
-    shutil.rmtree(place / "work", ignore_errors=True)
-    shutil.copytree(place / state, place / "work")
-    return place / "work" / "cluster"

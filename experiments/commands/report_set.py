@@ -1,0 +1,56 @@
+"""`report-set`: tables that no constant was chosen on, beside rivals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.commands.options import Runs
+from vicinal.errors import InvalidInput
+
+MARK = "<!-- Printed by `python -m experiments report-set`. -->"
+CELLS = Path("docs/reference/report-set.csv")
+
+
+def report_set(
+    group: Annotated[str, typer.Option(help="report, tuning or known.")] = "report",
+    run: Annotated[bool, typer.Option("--run", help="Measure the cells that are missing.")] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Drop the cells of these methods first.")
+    ] = False,
+    runs: Runs = 2,
+    method: Annotated[list[str] | None, typer.Option(help="One to measure; repeat.")] = None,
+    records: Annotated[str, typer.Option(help="Private records at most, by commas.")] = (
+        "20000,2000,1000,500"
+    ),
+    epsilon: Annotated[str, typer.Option(help="Epsilons, by commas.")] = ".5,1,2,4",
+    public: Annotated[int, typer.Option(help="Public rows.", min=2)] = 300,
+    page: Annotated[Path | None, typer.Option(help="A page to write it into, too.")] = None,
+    cells: Annotated[Path, typer.Option(help="File of the cells measured so far.")] = CELLS,
+) -> None:
+    """Print the page of the report set, where the default is behind first."""
+    from experiments.report_set.data import GROUPS
+    from experiments.report_set.methods import MADE_UP, METHODS, absent
+    from experiments.report_set.page import Run, as_text, read
+
+    if group not in GROUPS:
+        raise InvalidInput(f"The 'group' option must be one of {', '.join(GROUPS)}. Got {group!r}.")
+    methods = tuple(method or (name for name in METHODS if name != MADE_UP))
+    if unknown := set(methods) - METHODS.keys():
+        raise InvalidInput(
+            f"The 'method' option must be one of {', '.join(METHODS)}. Got {min(unknown)!r}."
+        )
+    if run:
+        sizes = tuple(int(part) for part in records.split(","))
+        epsilons = tuple(float(part) for part in epsilon.split(","))
+        for name in (missing := absent(methods)):
+            typer.echo(f"Left out: {name}, whose package cannot be imported here.", err=True)
+        methods = tuple(name for name in methods if name not in missing)
+        Run(group, methods, runs, public, sizes, epsilons).measure(cells, anew=anew)
+    text = as_text(read(cells), group, public)
+    if page is not None:
+        above = page.read_text(encoding="utf-8").partition(MARK)[0]
+        page.write_text(f"{above}{MARK}\n\n{text}\n", encoding="utf-8")
+    typer.echo(text)

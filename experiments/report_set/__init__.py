@@ -1,0 +1,1 @@
+"""Tables that no constant was chosen on, and what is made of them with and without privacy."""

@@ -1,1 +1,0 @@
-"""Tables: what Ind-KNN, its references and its rivals make of records about people."""

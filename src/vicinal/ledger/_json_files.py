@@ -1,0 +1,113 @@
+"""JSON of ours, which somebody else may have written: small, shallow, and as it was written."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from vicinal import _checks
+from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
+from vicinal.ledger._files import guarded, replace_file
+
+_MOST = 16 << 20
+"""Bytes: ten times what the largest plan, schema or list of keys needs."""
+
+_DEEPEST = 32
+
+
+def parse_json(
+    content: bytes | str, place: object = "The ledger", error: type[VicinalError] = StoreDamaged
+) -> Any:
+    """Return what JSON says.
+
+    Raises `error`, which names the `place`, if it is no JSON, has more than 32 levels or a key
+    twice.
+    """
+    try:
+        found = json.loads(content, object_pairs_hook=_without_twins)
+        _check_depth(found, _DEEPEST)
+    except RecursionError:
+        reason = f"it has more than {_DEEPEST} levels"
+    except ValueError as fault:
+        reason = str(fault)
+    else:
+        return found
+    raise error(f"{place} is no sound JSON: {reason}.")
+
+
+def read_json(path: Path, noun: str) -> Any:
+    """Return what a JSON file of the user says; `noun` is it, in errors: "plan".
+
+    Raises InvalidInput if it cannot be read, or as :func:`parse_json`.
+    """
+    try:
+        with path.open("rb") as file:
+            content = _read(file)
+    except OSError as error:
+        raise InvalidInput(f"The {noun} {path} cannot be read: {error.strerror}.") from None
+    return parse_json(content, f"The {noun} {path}", InvalidInput)
+
+
+def write_sealed(path: Path, file_format: int, fields: Mapping[str, Any]) -> None:
+    """Write a small JSON file with its format and a digest of all of it.
+
+    The digest tells a flipped bit from an operator's decision; it stops nobody who can write.
+    """
+    content = {"format": file_format, **fields}
+    content["digest"] = _digest(content)
+    replace_file(path, json.dumps(content, indent=2).encode())
+
+
+def read_sealed(
+    path: Path, file_format: int, kinds: Mapping[str, type], missing: str
+) -> dict[str, Any]:
+    """Return the fields of a file that :func:`write_sealed` wrote; `kinds` are their types.
+
+    Raises InvalidInput with the sentence `missing` if it is not there; OtherFormat if it has
+    another format; StoreDamaged if it is not what was written; StorageFailed if it is no plain
+    file, or cannot be read.
+    """
+    damaged = StoreDamaged(f"{path} is not what was written. Restore a backup.")
+    try:
+        if not path.is_file():
+            raise InvalidInput(missing)
+        with guarded(path), os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+            content = parse_json(_read(file))
+        found = content.pop("format")
+        digest = content.pop("digest")
+    except (StoreDamaged, KeyError, AttributeError, TypeError):
+        raise damaged from None
+    _checks.file_format(path, found, file_format)
+    sound = {name: type(value) for name, value in content.items()} == kinds
+    if not sound or digest != _digest({"format": found, **content}):
+        raise damaged
+    return dict(content)
+
+
+def _read(file: BinaryIO) -> bytes:
+    content = file.read(_MOST + 1)
+    if len(content) > _MOST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands there twice")
+    return fields
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise RecursionError
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            _check_depth(part, left - 1)

@@ -1,0 +1,365 @@
+"""Files as people have them: variants of one table, read at first try or refused with the way on.
+
+The table is nassCDS (crashes, US, public), a few hundred rows of it; names and values that are no
+ASCII, dates and a laboratory value are put in, as tables in Europe have them.
+"""
+
+import csv
+import datetime as dt
+import json
+import os
+import re
+import sys
+import zipfile
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from vicinal.cli import app
+from vicinal.datasets import csv_form, load_table
+from vicinal.features import CsvForm, TableFeatures, TableSchema
+
+SHARED = Path(os.environ.get("VICINAL_SHARED", Path(__file__).parents[3] / "shared"))
+TABLE = SHARED / "data" / "tables" / "nassCDS.parquet"
+
+SIZE = 300
+PLAIN = CsvForm()
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def write_csv(path, rows, form=PLAIN, date="%Y-%m-%d", end="\n"):
+    """Write rows as the programs of this form do."""
+
+    def cell(value):
+        if value is None:
+            return ""
+        if isinstance(value, dt.date):
+            return value.strftime(date)
+        return str(value).replace(".", form.decimal) if isinstance(value, float) else str(value)
+
+    with path.open("w", newline="", encoding=form.encoding) as file:
+        writer = csv.writer(file, delimiter=form.delimiter, lineterminator=end)
+        writer.writerow(rows[0])
+        writer.writerows([cell(value) for value in row.values()] for row in rows)
+
+
+OPEN = "http://schemas.openxmlformats.org"
+RELATED = f"{OPEN}/officeDocument/2006/relationships"
+MAIN = f'xmlns="{OPEN}/spreadsheetml/2006/main"'
+TYPES = (
+    f'<Types xmlns="{OPEN}/package/2006/content-types">'
+    '<Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Default Extension="xml" ContentType="application/xml"/></Types>'
+)
+BOOK = (
+    f'<workbook {MAIN} xmlns:r="{RELATED}">'
+    '<sheets><sheet name="a" sheetId="1" r:id="r1"/></sheets></workbook>'
+)
+STYLES = (
+    f'<styleSheet {MAIN}><cellXfs count="2"><xf numFmtId="0"/>'
+    '<xf numFmtId="14" applyNumberFormat="1"/></cellXfs></styleSheet>'
+)
+
+
+def relations(*targets):
+    listed = "".join(
+        f'<Relationship Id="r{i}" Type="{RELATED}/{kind}" Target="{target}"/>'
+        for i, (kind, target) in enumerate(targets, 1)
+    )
+    return f'<Relationships xmlns="{OPEN}/package/2006/relationships">{listed}</Relationships>'
+
+
+def write_xlsx(path, rows):
+    """Write the smallest workbook that there is, with numbers, texts, truth values and dates."""
+
+    def cell(value):
+        if value is None:
+            return "<c/>"
+        if isinstance(value, bool):
+            return f'<c t="b"><v>{value:d}</v></c>'
+        if isinstance(value, dt.date):
+            return f'<c s="1"><v>{(value - dt.date(1899, 12, 30)).days}</v></c>'
+        if isinstance(value, str):
+            return f'<c t="inlineStr"><is><t>{escape(value)}</t></is></c>'
+        return f"<c><v>{value}</v></c>"
+
+    lines = [list(rows[0]), *(row.values() for row in rows)]
+    sheet = "".join(f"<row>{''.join(map(cell, line))}</row>" for line in lines)
+    rows = f"<worksheet {MAIN}><sheetData>{sheet}</sheetData></worksheet>"
+    parts = ("worksheet", "worksheets/sheet1.xml"), ("styles", "styles.xml")
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("[Content_Types].xml", TYPES)
+        book.writestr("_rels/.rels", relations(("officeDocument", "xl/workbook.xml")))
+        book.writestr("xl/workbook.xml", BOOK)
+        book.writestr("xl/styles.xml", STYLES)
+        book.writestr("xl/_rels/workbook.xml.rels", relations(*parts))
+        book.writestr("xl/worksheets/sheet1.xml", rows)
+
+
+def write_parquet(path, rows):
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+
+
+@pytest.fixture(scope="module")
+def people():
+    """Return public and private rows, each a list of dicts."""
+    if not TABLE.is_file():
+        pytest.skip(f"needs the table {TABLE}")
+    table = parquet.read_table(TABLE).slice(0, 2 * SIZE)
+    rng = np.random.default_rng(0)
+    values = rng.lognormal(0, 1, len(table)).round(2)
+    rows = [
+        {
+            "dvcat": row["dvcat"], "Größe": round(row["weight"], 3), "sex": row["sex"],
+            "age": row["ageOFocc"], "yearVeh": None if i % 9 == 0 else row["yearVeh"],
+            "Rolle": {"driver": "Fahrer"}.get(row["occRole"], "Rücksitz"), "crp": float(value),
+            "seen": dt.date(row["yearacc"], 1, 1) + dt.timedelta(i % 300),
+            "dead": row["dead"], "case": row["caseid"].replace(":", "-"),
+        }
+        for i, (row, value) in enumerate(zip(table.to_pylist(), values, strict=True))
+    ]  # fmt: skip
+    for row in rows[::17]:
+        row["dead"] = "dead"
+    return rows[:SIZE], rows[SIZE:]
+
+
+def changed(rows, **of_columns):
+    return [
+        {**row, **{name: change(row[name]) for name, change in of_columns.items()}} for row in rows
+    ]
+
+
+def limited(value):
+    return "<0.5" if value < 0.5 else value
+
+
+EUROPE = CsvForm(";", ",", "cp1252")
+GERMAN = "%d.%m.%Y"
+READ = {
+    "commas": (".csv", write_csv, {}),
+    "semicolons": (".csv", write_csv, {"form": CsvForm(";")}),
+    "semicolons, decimal comma": (".csv", write_csv, {"form": CsvForm(";", ",", "utf-8-sig")}),
+    "Excel in Europe": (".csv", write_csv, {"form": EUROPE, "date": GERMAN, "end": "\r\n"}),
+    "Latin-1": (".csv", write_csv, {"form": CsvForm(encoding="latin-1")}),
+    "tabs": (".tsv", write_csv, {"form": CsvForm("\t")}),
+    "Excel's Unicode text": (".txt", write_csv, {"form": CsvForm("\t", ",", "utf-16")}),
+    "dates 31.12.1997": (".csv", write_csv, {"date": GERMAN}),
+    "dates 12/31/1997": (".csv", write_csv, {"date": "%m/%d/%Y"}),
+    "Parquet": (".parquet", write_parquet, {}),
+    "Excel": (".xlsx", write_xlsx, {}),
+}
+
+
+def draft(folder, name, public, private, **more):
+    """Write two files, draft a schema from the public one, and return paths and what was said."""
+    suffix, write, options = READ[name]
+    if suffix == ".xlsx":
+        pytest.importorskip("python_calamine")
+    paths = [folder / f"{which}{suffix}" for which in ("public", "private")]
+    for path, rows in zip(paths, (public, private), strict=True):
+        write(path, rows, **options | more)
+    out = folder / "schema.json"
+    said = run("schema", paths[0], "--label", "dead", "--subject", "case", "-o", out).stderr
+    return *paths, out, said
+
+
+def read(path, schema):
+    declared = TableSchema.load(schema)
+    return load_table(path, "dead", "case", schema=declared, form=declared.file)
+
+
+@pytest.mark.parametrize("name", READ)
+def test_variants_are_read_at_first_try(name, people, tmp_path):
+    """A row has the same numbers in every file, and --check and init take it as it is."""
+    public, private, schema, said = draft(tmp_path, name, *people)
+    kinds = {n: c["kind"] for n, c in json.loads(schema.read_text())["columns"].items()}
+    assert kinds["crp"] == "number"
+    assert kinds["seen"] == "date"
+    assert kinds["age"] == "whole"
+    assert kinds["Rolle"] == kinds["sex"] == "category"
+    form = READ[name][2].get("form", PLAIN)
+    assert csv_form(public).delimiter == form.delimiter
+    assert csv_form(public).decimal == form.decimal
+    assert (str(csv_form(public)) in said) == (csv_form(public) != PLAIN)
+    found, plain = read(private, schema), pa.Table.from_pylist(people[1])
+    features = TableFeatures(schema)
+    np.testing.assert_array_equal(
+        features.codes(found.features), features.codes(plain.drop_columns(["dead", "case"]))
+    )
+    assert found.labels.tolist() == plain["dead"].to_pylist()
+    assert found.subjects.tolist() == plain["case"].to_pylist()
+    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
+    told = run("schema", "--check", private, "--schema", schema, *options, "--json").stdout
+    assert json.loads(told)["fits"]
+    if name in ("Excel in Europe", "Excel"):
+        run(
+            "init", tmp_path / "store", "--data", private, *options, "--features", "table",
+            "--schema", schema, "--public", public, "--queries", 400, "--model-share", 0, "-q",
+        )  # fmt: skip
+        told = run("predict", tmp_path / "store", "--data", public, "--id", "case").stdout
+        piped = CliRunner().invoke(
+            app, ["predict", str(tmp_path / "store"), "--data", "-", "--id", "case"],
+            input=public.read_bytes(),
+        )  # fmt: skip
+        assert piped.stdout == told
+
+
+def test_without_the_extra_excel_files_are_refused_with_the_way_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    write_xlsx(tmp_path / "a.xlsx", [{"age": 1}])
+    assert "pip install 'vicinal[excel]'" in run("schema", tmp_path / "a.xlsx", code=2).stderr
+
+
+def test_laboratory_cells_count_as_their_limits(people, tmp_path):
+    lab = [changed(rows, crp=limited) for rows in people]
+    _, private, schema, _ = draft(tmp_path, "commas", *lab)
+    column = json.loads(schema.read_text())["columns"]["crp"]
+    assert (column["kind"], column["limits"]) == ("number", True)
+    codes = TableFeatures(schema).codes(read(private, schema).features)
+    place = TableSchema.load(schema).names.index("crp")
+    wanted = [max(row["crp"], 0.5) for row in people[1]]
+    assert codes[:, place].tolist() == wanted
+    del column["limits"]
+    schema.write_text(schema.read_text().replace('"limits": true,', ""))
+    told = run("schema", "--check", private, "--schema", schema, "--curator", code=2)
+    below = [i for i, row in enumerate(people[1], 1) if row["crp"] < 0.5]
+    assert f"'crp': values that are no numbers in {len(below)} rows." in told.stdout
+    assert '"limits": true' in told.stdout
+    assert f"rows {below[0]}, {below[1]}" in told.stdout
+    plain = run("schema", "--check", private, "--schema", schema, code=2).stdout
+    assert f"rows {below[0]}" not in plain, "row numbers are for --curator"
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".xlsx"])
+@pytest.mark.parametrize("classes", ["false,true", "TRUE,FALSE", "0,1"])
+def test_truth_values_have_their_own_names_in_every_format(suffix, classes, people, tmp_path):
+    truths = [changed(rows, dead=lambda value: value == "dead") for rows in people]
+    name = {".parquet": "Parquet", ".csv": "commas", ".xlsx": "Excel"}[suffix]
+    public, private, schema, _ = draft(tmp_path, name, *truths)
+    found = read(private, schema).labels
+    assert found.dtype == bool
+    assert found.tolist() == [row["dead"] for row in truths[1]]
+    options = "--label", "dead", "--subject", "case", "--classes", classes
+    run("schema", "--check", private, "--schema", schema, *options)
+    run(
+        "init", tmp_path / "store", "--data", private, *options, "--features", "table", "--schema",
+        schema, "--public", public, "--queries", 400, "--model-share", 0, "--epsilon", 8, "-q",
+    )  # fmt: skip
+    answers = json.loads(run("predict", tmp_path / "store", "--data", public, "--json").stdout)
+    assert {str(label) for label in answers["labels"]} <= set(classes.split(","))
+
+
+def test_the_check_says_what_init_would_refuse(people, tmp_path):
+    """Missing labels, unknown classes, ids that are none: counts, and rows for the curator."""
+    private = [dict(row) for row in people[1]]
+    private[4]["dead"], private[6]["dead"], private[9]["case"] = "", "gone", " x"
+    public, data, schema, _ = draft(tmp_path, "Excel in Europe", people[0], private)
+    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
+    told = run("schema", "--check", data, "--schema", schema, *options, "--curator", code=2).stdout
+    for column, fault, row in (
+        ("dead", "missing values where none may be", 5),
+        ("dead", "labels that are none of the classes", 7),
+        ("case", "values that are no ids", 10),
+    ):
+        assert re.search(rf"MEND  column '{column}': {fault} in 1 row\..*\n +rows {row}\n", told)
+    assert "gone" not in told
+    refused = run(
+        "init", tmp_path / "store", "--data", data, *options, "--features", "table", "--schema",
+        schema, "--public", public, "--queries", 400, "-q", code=2,
+    ).stderr  # fmt: skip
+    assert "'y'" not in refused
+
+
+def test_a_private_file_of_another_form_is_refused_with_the_way_on(people, tmp_path):
+    """Public rows from the Internet, private ones from Excel: the schema says how these are."""
+    public, _, schema, _ = draft(tmp_path, "commas", *people)
+    private = tmp_path / "excel.csv"
+    write_csv(private, people[1], EUROPE, GERMAN)
+    check = "schema", "--check", private, "--schema", schema, "--label", "dead", "--subject", "case"
+    told = run(*check, code=2).stderr
+    assert "';' between fields, a decimal comma, encoding cp1252" in told
+    assert '"file"' in told
+    declared = json.loads(schema.read_text())
+    declared["file"] = {"delimiter": ";", "decimal": ",", "encoding": "cp1252"}
+    schema.write_text(json.dumps(declared))
+    assert '"form"' in run(*check, code=2).stdout
+    declared["columns"]["seen"]["form"] = GERMAN
+    schema.write_text(json.dumps(declared))
+    run(*check, "--reference", public)
+
+
+def test_free_text_is_told_from_categories(people, tmp_path):
+    rng = np.random.default_rng(1)
+    words = ["the", "patient", "came", "home", "after", "a", "night", "with", "fever"]
+    for size in (30, SIZE):
+        rows = [
+            {**row, "note": " ".join(rng.choice(words, 7)), "town": f"town {i % 25}"}
+            for i, row in enumerate(people[0][:size])
+        ]
+        *_, schema, said = draft(tmp_path, "semicolons", rows, rows)
+        kinds = {n: c["kind"] for n, c in json.loads(schema.read_text())["columns"].items()}
+        assert kinds["note"] == "text"
+        assert "--features text" in said
+    assert kinds["town"] == "category"
+
+
+def test_what_was_found_can_be_overridden(people, tmp_path):
+    path = tmp_path / "public.csv"
+    write_csv(path, people[0], CsvForm(";", ",", "cp1250"))
+    told = run("schema", path, "--decimal", ",", "--encoding", "cp1250", "--delimiter", ";")
+    assert json.loads(told.stdout)["file"]["encoding"] == "cp1250"
+    for option, value in (("--delimiter", "xx"), ("--decimal", "x"), ("--encoding", "none")):
+        assert f"{option} option must" in run("schema", path, option, value, code=2).stderr
+
+
+def test_a_wrong_form_of_files_or_dates_is_refused_in_the_schema():
+    plain = {"format": "vicinal table schema", "version": 1}
+    number = {"kind": "number", "low": 0, "high": 1}
+    for more, column, words in (
+        ({"file": {"quote": "x"}}, number, "nothing else"),
+        ({"file": {"decimal": ";"}}, number, "decimal"),
+        ({}, {**number, "limits": 1}, "limits"),
+        ({}, {"kind": "date", "low": "2000-01-01", "high": "2001-01-01", "form": "%d.%m"}, "form"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            TableSchema.from_dict({**plain, **more, "columns": {"a": column}})
+
+
+CELLS = ["alive", " dead ", "", "NA", None, "gone", "TRUE", "07", "5.0", "a\tb", "Müller", "-3"]
+"""What may stand where a label or an id should."""
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("column", ["dead", "case"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tmp_path):
+    """Fails if one refuses what the other takes."""
+    rows = [{"age": i, "dead": ["alive", "dead"][i % 2], "case": f"p{i}"} for i in range(30)]
+    rows[7][column] = cell
+    data, schema = tmp_path / f"data{suffix}", tmp_path / "schema.json"
+    (write_csv if suffix == ".csv" else write_parquet)(data, rows)
+    age = {"kind": "whole", "low": 0, "high": 30}
+    plain = {"format": "vicinal table schema", "version": 1, "columns": {"age": age}}
+    schema.write_text(json.dumps(plain))
+    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
+    checked = CliRunner().invoke(
+        app, ["schema", "--check", str(data), "--schema", str(schema), *options]
+    )
+    made = CliRunner().invoke(
+        app, ["init", str(tmp_path / "store"), "--data", str(data), "--features", "table",
+              "--schema", str(schema), "--reference", "from-schema", *options, "--queries", "5",
+              "--model-share", "0", "-q"],
+    )  # fmt: skip
+    assert checked.exit_code == made.exit_code, (checked.output, made.output)
+    assert made.exit_code == 0 or "in 1 row" in checked.output

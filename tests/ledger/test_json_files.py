@@ -1,0 +1,102 @@
+"""Every JSON file of ours: whoever made it, one clear error or what was written."""
+
+import json
+
+import pytest
+
+import shard_tools
+import store_tools as tools
+from vicinal.distributed import ClusterDescription, ShardFolder
+from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.features import TableSchema
+from vicinal.ledger import parse_json, read_json
+from vicinal.serving import KeyFile
+from vicinal.store import read_config
+
+DEEP = b'{"a":' * 30_000 + b"1" + b"}" * 30_000
+STRANGE = {
+    "deep": DEEP,
+    "deep list": b"[" * 1_000_000,
+    "deeper than read": b'{"a":' * 40 + b"1" + b"}" * 40,
+    "huge": b'{"a": "' + b"a" * (17 << 20) + b'"}',
+    "a list": b"[]",
+    "a number of many digits": b'{"format": ' + b"1" * 5000 + b"}",
+    "a key twice": b'{"format": 1, "format": 1}',
+    "another encoding": b"\xff\xfe\x00",
+    "empty": b"",
+}
+
+
+@pytest.fixture(scope="module")
+def doors(tmp_path_factory):
+    """Every sealed file, beside the function that reads it."""
+    place = tmp_path_factory.mktemp("doors")
+    cluster = shard_tools.clustered(place, 1)
+    tools.make(place / "one").close()
+    keys = KeyFile(place / "one")
+    keys.add("somebody", "analyst", "default")
+    return {
+        "store.json": (place / "one" / "store.json", lambda: read_config(place / "one")),
+        "cluster.json": (cluster / "cluster.json", lambda: ClusterDescription.read(cluster)),
+        "shard.json": (
+            cluster / "shard-0" / "shard.json", lambda: ShardFolder.read(cluster / "shard-0")
+        ),
+        "keys.json": (keys.path, keys.all),
+    }  # fmt: skip
+
+
+NAMES = ("store.json", "cluster.json", "shard.json", "keys.json")
+
+
+@pytest.fixture(params=NAMES)
+def door(request, doors):
+    path, read = doors[request.param]
+    before = path.read_bytes()
+    yield path, read
+    path.unlink()
+    path.write_bytes(before)
+
+
+@pytest.mark.parametrize("content", STRANGE.values(), ids=STRANGE)
+def test_what_a_stranger_wrote_is_one_clear_error(door, content):
+    path, read = door
+    path.write_bytes(content)
+    with pytest.raises((InvalidInput, StorageFailed), match=path.name) as caught:
+        read()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300 + len(str(path))
+
+
+def test_every_bit_that_flips_is_noticed(door):
+    """Fails if one of them opens: of 4,632 bits of keys.json 1,051 once did, revoked keys too."""
+    path, read = door
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        with pytest.raises((InvalidInput, StorageFailed)):
+            read()
+
+
+def test_a_link_is_not_followed(door, tmp_path):
+    path, read = door
+    path.rename(tmp_path / "kept")
+    path.symlink_to(tmp_path / "kept")
+    with pytest.raises(VicinalError, match=path.name):
+        read()
+
+
+@pytest.mark.parametrize("content", [one for one in STRANGE.values() if one != b"[]"])
+@pytest.mark.parametrize("read", [lambda path: read_json(path, "plan"), TableSchema.load])
+def test_a_file_of_the_user_is_one_clear_error(tmp_path, read, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(InvalidInput) as caught:
+        read(tmp_path / "file")
+    assert len(str(caught.value)) < 300 + len(str(tmp_path))
+
+
+def test_what_a_ledger_holds_is_not_deep():
+    with pytest.raises(StorageFailed, match="32 levels"):
+        parse_json(DEEP)
+    assert parse_json("[" * 32 + "]" * 32) == json.loads("[" * 32 + "]" * 32)

@@ -1,0 +1,106 @@
+"""The folder of a stranger: opening it reads, copies, cuts and replaces no file of the user's."""
+
+import os
+import shutil
+
+import pytest
+
+import store_tools as tools
+from vicinal.errors import VicinalError
+from vicinal.ledger import read_sealed, write_sealed
+from vicinal.serving import KeyFile
+from vicinal.store import Store
+
+FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
+MINE = b"a thesis of three years"
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """A file of the user's, which must stay what it is."""
+    path = tmp_path / "thesis"
+    path.write_bytes(MINE)
+    yield path
+    assert path.read_bytes() == MINE
+    assert sorted(path.parent.glob("thesis*")) == [path]
+
+
+@pytest.fixture
+def store(tmp_path):
+    with tools.make(tmp_path / "store") as made:
+        made.backup(tmp_path / "backup")
+    return tmp_path / "store"
+
+
+NAMES = (
+    "key", "public.npy", "map.npz", "store.json", "lock", "ledger.db", "ledger.db-wal",
+    "records/features", "records/labels", "records/more", "records",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("loss", [False, True])
+@pytest.mark.parametrize("way", ["open", "restore"])
+def test_no_link_in_a_folder_is_followed(store, mine, name, loss, way):
+    """Fails if a link is read or written through; an empty store cut what its labels led to."""
+    folder = store if way == "open" else store.with_name("backup")
+    victim = mine
+    if name == "records":
+        victim = mine.with_name("elsewhere")
+        (folder / name).rename(victim)
+    else:
+        (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(victim)
+    there = () if way == "open" else (store.with_name("new"),)
+    with pytest.raises(VicinalError, match=name.rpartition("/")[2]):
+        getattr(Store, way)(folder, *there, accept_loss=loss)
+    assert not store.with_name("new").exists()
+
+
+def test_nothing_waits_for_a_pipe(store):
+    (store / "key").unlink()
+    os.mkfifo(store / "key")
+    with pytest.raises(VicinalError, match="key"):
+        Store.open(store)
+
+
+def test_only_what_a_backup_has_is_restored(store):
+    tmp_path = store.parent
+    backup = tmp_path / "backup"
+    (backup / "records" / "more").write_bytes(b"x" * 10)
+    (backup / "model.exe").write_bytes(b"x" * 10)
+    Store.restore(backup, tmp_path / "new", witness=tmp_path / "store.witness").close()
+    names = {path.name for path in (tmp_path / "new").rglob("*")}
+    assert not names & {"more", "model.exe"}
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "file beside it", "link beside it"])
+@pytest.mark.parametrize("way", ["open", "restore"])
+def test_what_is_no_witness_is_never_replaced(store, mine, kind, way):
+    """Fails if `--accept-loss` writes a witness over whatever the folder of a stranger names."""
+    named = mine
+    if kind.endswith("beside it"):
+        named = mine.with_name("named")
+        beside = named.with_name("named.new")
+        beside.symlink_to(mine) if kind[0] == "l" else shutil.copy(mine, beside)
+    elif kind == "link":
+        named = mine.with_name("named")
+        named.symlink_to(mine)
+    if way == "open":
+        fields = read_sealed(store / "store.json", 1, FIELDS, "")
+        write_sealed(store / "store.json", 1, {**fields, "witness": str(named)})
+        with pytest.raises(VicinalError, match="no witness"):
+            Store.open(store, accept_loss=True)
+    else:
+        new = store.with_name("new")
+        with pytest.raises(VicinalError, match="no witness"):
+            Store.restore(store.with_name("backup"), new, witness=named, accept_loss=True)
+        assert not new.exists()
+    if kind == "file beside it":
+        assert named.with_name("named.new").read_bytes() == MINE
+
+
+def test_a_key_is_added_through_no_link(store, mine):
+    (store / "keys.json.new").symlink_to(mine)
+    with pytest.raises(VicinalError, match=r"keys\.json"):
+        KeyFile(store).add("anna", "analyst", "default")

@@ -1,0 +1,244 @@
+"""A total over all audiences: nobody loses more, whatever is done with answers in between."""
+
+import math
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
+
+import store_tools as tools
+from store_tools import PLAN, Q, make, points
+from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.distributed import split
+from vicinal.errors import InvalidInput
+from vicinal.ledger import TotalFilter
+from vicinal.planning import total_budget
+from vicinal.store import Query, Store
+
+E = 6.0
+
+
+@given(st.floats(1e-6, 1.02), st.integers(0, UNITS), st.integers(0, UNITS))
+def test_what_is_allowed_costs_no_more_than_what_is_left(ratio, left, units):
+    total = TotalFilter.new(E, 1e-5, 0.5)
+    total.admit(1, 0.5 * ratio)
+    (price,) = total.price(1, np.array([units])).tolist()
+    assert price >= Fraction(0.5 * ratio) / Fraction(0.5) * units
+    assert price <= (ratio + 2**-22) * units + 1
+    (most,) = total.most(1, np.array([left])).tolist()
+    assert 0 <= most <= UNITS
+    assert total.price(1, np.array([most]))[0] <= left
+    assert most == UNITS or total.price(1, np.array([most + 1]))[0] > left
+
+
+def ratio_of(store, name):
+    """Return the budget of an audience in parts of the total's, exactly."""
+    budget = store._audience_states[name].settings.spendable
+    return Fraction(budget) / Fraction(total_budget(E, 1e-5))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nobody_pays_more_to_all_audiences_than_the_total(tmp_path, seed):
+    """Charges are read off what each call took from the audience that it was for."""
+    rng = np.random.default_rng(seed)
+    loud = {**PLAN, "noise_multiplier": 0.5}
+    plans = {"one": {**loud, "epsilon": 5.0}, "two": {**loud, "epsilon": 0.7, "delta": 1e-6}}
+    store, paid = make(tmp_path / "store", epsilon_total=E, noise_multiplier=0.5), {}
+
+    def left(name):
+        book = store._parts.ledger
+        units = book.audiences[name].account.remaining
+        return {who: int(units[slot]) for who, slot in book.slot_table.slot_of.items()}
+
+    def charged(name, call):
+        before = left(name)
+        call()
+        after = left(name)
+        for who, units in before.items():
+            paid[who] = paid.get(who, 0) + ratio_of(store, name) * (units - after[who])
+
+    for step in range(24):
+        if step == 3:
+            for name, plan in plans.items():
+                store.open_audience(name, n_records=300, **plan)
+        name = str(rng.choice(store.audiences))
+        ask = points(8, rng.integers(1 << 30))[0]
+        if store.quota(audience=name).left >= len(ask):
+            charged(name, partial(store.predict, ask, audience=name))
+        if step % 5 == 4:
+            labels = points(8, 0)[1]
+            rows, known = Q[:8], [f"person-{i}" for i in range(8)]
+            store.predict(rows, audience=name) if store.quota(audience=name).left >= 8 else None
+            before = left(name)
+            store.evaluate(rows, labels, known, audience=name, share=1.0)
+            assert all(left(name)[who] <= units for who, units in before.items())
+        if step % 6 == 5:
+            store.erase(["person-3", "person-4"])
+            store.add(*points(3, step), ["person-3", "person-3", f"new {step}"])
+            assert store.verify()
+            store.close()
+            store = Store.open(tmp_path / "store")
+    assert len(paid) > 150
+    assert max(paid.values()) <= UNITS
+    assert max(paid.values()) > 0.9 * UNITS, "the test must reach the bound"
+    assert store.facts()["total"]["epsilon"] == E
+    store.close()
+
+
+def test_audiences_of_one_batch_share_the_total(tmp_path):
+    """Fails if the second block is charged before the first has reached the total."""
+    with make(tmp_path / "store", epsilon_total=4.0) as store:
+        for name in ("one", "two"):
+            store.open_audience(name, n_records=300, **PLAN)
+        for at in range(0, 60, 20):
+            replies = store.predict_many([Query(Q[at : at + 20], each) for each in store.audiences])
+            assert all(reply.charged == 20 for reply in replies)
+        total = store._parts.ledger.total.audience.account.remaining
+        assert (total >= 0).all()
+        assert total.min() < UNITS // 100
+        assert store.verify()
+
+
+def test_evaluated_visitors_pay_the_total_and_newcomers_start_from_it(tmp_path):
+    with make(tmp_path / "store", epsilon_total=4.0) as store:
+        store.open_audience("one", n_records=300, **PLAN)
+        rows, labels = Q[:6], points(60, 2)[1][:6]
+        for name in store.audiences:
+            store.predict(rows, audience=name)
+            for _ in range(6):
+                store.evaluate(rows, labels, ["v"] * 6, audience=name, share=1.0)
+        store.add(rows[:1], labels[:1], ["v"])
+        book = store._parts.ledger
+        assert tools.units(store, "v", "one") < UNITS // 100
+        left = book.total.audience.account.remaining[book.slots(["v"])]
+        assert 0 <= left[0] < UNITS // 100
+        assert store.verify()
+
+
+def test_a_lost_history_spends_the_total_too(tmp_path):
+    with make(tmp_path / "store", epsilon_total=E) as store:
+        store.backup(tmp_path / "backup")
+        store.predict(Q[:5])
+    (tmp_path / "other").mkdir()
+    with Store.restore(tmp_path / "backup", tmp_path / "again", accept_loss=True) as store:
+        total = store._parts.ledger.total.audience
+        assert not total.account.remaining.any()
+        store.add(*points(1, 3), ["newcomer"])
+        assert tools.units(store, "newcomer") == 0
+        assert store.verify()
+
+
+@pytest.mark.parametrize(
+    ("plan", "named"),
+    [
+        ({"release": "label"}, "'release'"), ({"accounting": "rdp"}, "'accounting'"),
+        ({"epsilon": 6.1}, "epsilon"), ({"delta": 2e-5}, "'delta'"),
+    ],
+)  # fmt: skip
+def test_what_a_total_cannot_add_up_is_refused(tmp_path, plan, named):
+    with make(tmp_path / "store", epsilon_total=E, n_queries=5) as store:
+        with pytest.raises(InvalidInput, match=named):
+            store.open_audience("other", n_records=300, **{**PLAN, **plan})
+        assert store.audiences == ("default",)
+        assert store.predict(Q[:1]).charged == 1
+    if "delta" not in plan:
+        with pytest.raises(InvalidInput, match=named):
+            make(tmp_path / "new", epsilon_total=E, **plan)
+
+
+def test_a_store_with_a_total_has_ten_audiences_and_no_shards(tmp_path):
+    with make(tmp_path / "store", epsilon_total=E, n_queries=5) as store:
+        for number in range(9):
+            store.open_audience(f"{number}", n_records=300, **{**PLAN, "n_queries": 5})
+        with pytest.raises(InvalidInput, match="at most 10 audiences"):
+            store.open_audience("more", n_records=300, **PLAN)
+    with pytest.raises(InvalidInput, match="cannot be split"):
+        split(tmp_path / "store", tmp_path / "cluster", 2)
+
+
+def test_the_total_is_stated_beside_every_audience(tmp_path):
+    with make(tmp_path / "store") as store:
+        assert store.facts()["total"]["epsilon"] == 4.0
+        store.open_audience("other", n_records=300, **{**PLAN, "epsilon": 2.0})
+        total = store.facts()["total"]
+        budget = sum(zcdp_budget(each, 0.99e-5) for each in (4.0, 2.0))
+        assert total["epsilon"] == pytest.approx(gdp_epsilon(math.sqrt(2 * budget), 0.98e-5))
+        assert 4 < total["epsilon"] < 6
+        assert not total["capped"]
+        for name in store.audiences:
+            assert f"together holds: {total['text']}" in str(store.guarantee(name))
+        store.open_audience("labels", n_records=300, **{**PLAN, "release": "label"})
+        assert store.facts()["total"]["epsilon"] == 10
+    with make(tmp_path / "capped", epsilon_total=4.5) as store:
+        assert "epsilon 4.5 at delta 1e-05, whatever audiences" in str(store.guarantee())
+
+
+# ---------------------------------------------------------------- two worlds, adaptive data
+
+CANARIES, SPARE, ASKED, BOBS, STORES = 150, 8, 10, 60, 6
+ASKING = ("ward", "lab", "trial", "insurer")
+EPSILON = 8.0
+
+
+def near(directions, number, rng):
+    """Return queries near directions, no two of them the same."""
+    rows = np.zeros((len(directions) * number, 2 * CANARIES + SPARE))
+    rows[np.arange(len(rows)), np.repeat(directions, number)] = 1
+    rows[:, 2 * CANARIES :] = 0.03 * rng.normal(size=(len(rows), SPARE))
+    return rows
+
+
+def guesses(folder, seed, **total):
+    """Return how often the press guesses right, from its own answers, who of the Anns is there.
+
+    Every Ann is there by a coin. Others ask about her until her budgets end. Where their answers
+    speak for her, Bobs are treated, and come back as records: about them the press asks.
+    """
+    rng = np.random.default_rng(seed)
+    there = rng.random(CANARIES) < 0.5
+    rows, reference = near(np.flatnonzero(there), 1, rng), near(np.arange(2 * CANARIES), 1, rng)
+    plan = {
+        "n_queries": ASKED * CANARIES, "n_records": 300, "min_similarity": 0.9,
+        "noise_multiplier": 0.3, "epsilon": EPSILON, "model_share": 0,
+    }  # fmt: skip
+    press = {**plan, "n_queries": CANARIES, "epsilon": 0.5, "noise_multiplier": 0.5}
+    people = [f"ann {i}" for i in range(len(rows))]
+    with Store.init(
+        folder, rows, np.ones(len(rows), int), people, classes=range(2), public=reference,
+        **press, **total,
+    ) as store:  # fmt: skip
+        votes = np.zeros(CANARIES)
+        for name in ASKING:
+            store.open_audience(name, **plan)
+            reply = store.predict(near(np.arange(CANARIES), ASKED, rng), audience=name)
+            votes += reply.votes[:, 1].reshape(CANARIES, ASKED).sum(axis=1)
+        treated = np.flatnonzero(votes > votes.mean())
+        bobs = near(np.repeat(CANARIES + treated, BOBS), 1, rng)
+        store.add(bobs, np.ones(len(bobs), int), [f"bob {i}" for i in range(len(bobs))])
+        reply = store.predict(near(CANARIES + np.arange(CANARIES), 1, rng))
+        seen = reply.votes[:, 1] > reply.votes[:, 1].mean()
+        bound = store.guarantee().epsilon
+        assert bound == 0.5
+    return (seen == there).sum()
+
+
+def bound_of(epsilon):
+    """Return how often the best guess is right under Gaussian DP at this epsilon."""
+    return norm.cdf(math.sqrt(2 * total_budget(epsilon, 1e-5)) / 2)
+
+
+@pytest.mark.parametrize("capped", [True, False])
+def test_data_that_adapt_tell_no_more_than_the_total(tmp_path, capped):
+    """The total holds for the press, whose own epsilon does not; and only where it is enforced.
+
+    900 guesses: four standard errors are .07 at most, and without a total they are right .93 of the
+    time where the bound is .80.
+    """
+    total = {"epsilon_total": EPSILON} if capped else {}
+    runs = [guesses(tmp_path / f"{seed}", seed, **total) for seed in range(STORES)]
+    right, error = sum(runs) / (STORES * CANARIES), 0.5 / math.sqrt(STORES * CANARIES)
+    assert (right <= bound_of(EPSILON) + 4 * error) == capped
