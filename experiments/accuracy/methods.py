@@ -30,7 +30,6 @@ MODEL = "model"
 
 _PROBES = 2000
 _LOWER_QUARTILE = 0.25
-_SURE = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +108,8 @@ def _replied(classifier: IndKNNClassifier, trial: Trial, **detail: float) -> Rep
     answers = classifier.query(trial.queries)
     plan = {"k": classifier.n_neighbors_, "noise_multiplier": classifier.noise_multiplier_}
     told = {name: float(value) for name, value in plan.items() if value is not None}
-    if classifier.model_share_:
-        alone = classifier.classes_[classifier.model_probabilities(trial.queries).argmax(axis=1)]
+    if (chances := classifier.model_probabilities(trial.queries)) is not None:
+        alone = classifier.classes_[chances.argmax(axis=1)]
         detail["model_alone"] = float((alone == trial.truth).mean())
     return Reply(classifier.classes_[answers.labels], answers.asked, {**told, **detail})
 
@@ -229,9 +228,6 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
             "Ind-KNN, private model and labels",
             _ind_knn(release="label", model_share="auto"),
             (6.0, 0.1),
-        ),
-        "model-reuse": Contender(
-            "Ind-KNN, private model and a gate of answers", _model_and_reuse, (3.0, 0.2)
         ),
         "gate": Contender("Ind-KNN, gate", _ind_knn(reuse_predictions="gate"), (0.5, 0.2)),
         "labels-gate": Contender(

@@ -46,7 +46,7 @@ def run_literal(literal, classifier, queries, seed, counts=None):
             literal.answer(
                 q,
                 int(threshold),
-                lambda s: cosine_steps(s, D, engine.votes.grid.steps, norm),
+                lambda s: cosine_steps(s, integers.shape[1], engine.votes.grid.steps, norm),
                 noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
                 sigma2=engine.schedule.multiplier,
                 count=None if counts is None else counts[j],

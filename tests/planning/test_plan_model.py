@@ -93,7 +93,7 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     blind, real = (json.loads(each.stdout)["plan"] for each in found)
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
-    assert real["noise_multiplier"] < blind["noise_multiplier"]
+    assert real["noise_multiplier"] == pytest.approx(blind["noise_multiplier"], rel=0.1)
 
 
 def test_a_plan_has_the_rule_that_fit_has(monkeypatch):

@@ -11,7 +11,7 @@ from vicinal import IndKNNClassifier
 from vicinal.cli import app
 from vicinal.engine import HEADROOM
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import Cosine, Reference, int8_precision
+from vicinal.neighbours import Cosine, Reference
 from vicinal.planning import GATE, IndKNNPlan, PlanChoice
 from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
 
@@ -32,7 +32,7 @@ def data(seed, size):
 
 
 PUBLIC, PUBLIC_LABELS = data(99, 1000)
-KERNEL = Cosine(int8_precision(PUBLIC))
+KERNEL = Cosine.fitting(PUBLIC)
 POINTS = KERNEL.encode(PUBLIC)
 
 

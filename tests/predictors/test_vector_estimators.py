@@ -72,7 +72,7 @@ def test_sums_and_charges_are_those_of_the_literal_algorithm(name, multiplier, s
     answers = [
         literal.answer(
             q, int(threshold),
-            lambda s: cosine_steps(s, D, steps, kernel.precision.norm),
+            lambda s: cosine_steps(s, kernel.width(D), steps, kernel.precision.norm),
             noise=lambda scale, size: np.rint(draws.standard_normal(size) * scale),
             sigma2=multiplier, count=12.0,
         )

@@ -25,13 +25,11 @@ def decision(shares=RARE, costs=(1.0, 1.0), total=100.0):
 
 
 def test_public_points_are_asked_once_however_many_blocks_are_answered():
-    """Fails if every block of a private model measures the votes to expect anew: 50 ms each."""
+    """Fails if every block measures the votes to expect anew: 50 ms each."""
     calls = []
     rule = ClassDecision(np.array(RARE), np.ones(2), lambda: calls.append(0) or 100.0)
     assert calls == []
-    votes, noise, shares = np.ones((3, 2)), np.ones(3), np.full((3, 2), 0.5)
-    first = rule.beside_model(votes, noise, shares)
-    assert (first == rule.beside_model(votes, noise, shares)).all()
+    votes, noise = np.ones((3, 2)), np.ones(3)
     rule.probabilities(votes, noise)
     rule.labels(votes, noise)
     assert calls == [0]
@@ -112,13 +110,6 @@ def test_probabilities_are_calibrated_and_costs_find_the_rare_class():
 
 
 def test_beside_a_model_its_probabilities_are_what_votes_are_weighed_against():
-    noise, told = np.array([4.0]), np.array([[0.7, 0.3]])
-    for rule, most in ((decision((0.5, 0.5), total=40.0), 1.0), (decision(total=40.0), 0.5)):
-        for silence in (30.0, 1e6):
-            silent = rule.beside_model(np.array([[28.0, 12.0]]), noise * silence, told)
-            np.testing.assert_allclose(silent, told, atol=6e-3)
-        loud = rule.beside_model(np.array([[0.0, 40.0]]), noise, told)
-        assert most - 0.3 < loud[0, 1] < most, "declared shares: the model weighs more"
     classifier = fitted(model_share=0.5, class_prior=RARE, cost="balanced")
     answers = classifier.query(Q)
     chances = classifier.probabilities(answers)

@@ -325,7 +325,11 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     """Return the kernel whose integers records are stored in; checks what it needs."""
     plan.check_kernel(has_public=public is not None)
     if plan.kernel == "cosine":
-        return Cosine() if public is None else Cosine.fitting(public)
+        if public is None:
+            return Cosine()
+        # A radius that is given is one of angles: lengths do not count in it.
+        adaptive = plan.min_similarity is None
+        return Cosine.fitting(public) if adaptive else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
