@@ -86,9 +86,9 @@ def trains_on_a_copy(patch):
     """Have the refresh charge a copy of the budgets."""
     honest = settled_model
 
-    def broken(settings, records, people, *rest):
+    def broken(settings, encoder, records, public, people, *rest):
         free = dataclasses.replace(people, remaining=people.remaining.copy())
-        return honest(settings, records, free, *rest)
+        return honest(settings, encoder, records, public, free, *rest)
 
     patch.setattr("vicinal.store._private_models.settled_model", broken)
 

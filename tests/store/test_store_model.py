@@ -79,9 +79,9 @@ def trains_free(patch):
     """Have training charge a copy of the budgets."""
     honest = _private_models.settled_model
 
-    def broken(settings, records, people, *rest):
+    def broken(settings, encoder, records, public, people, *rest):
         free = dataclasses.replace(people, remaining=people.remaining.copy())
-        return honest(settings, records, free, *rest)
+        return honest(settings, encoder, records, public, free, *rest)
 
     patch.setattr(_private_models, "settled_model", broken)
 
@@ -90,9 +90,9 @@ def learns_of_others(patch):
     """Have training use the labels of the next record instead of a record's own."""
     honest = _private_models.settled_model
 
-    def broken(settings, records, people, *rest):
+    def broken(settings, encoder, records, public, people, *rest):
         other = dataclasses.replace(people, targets=np.roll(people.labels, 1))
-        return honest(settings, records, other, *rest)
+        return honest(settings, encoder, records, public, other, *rest)
 
     patch.setattr(_private_models, "settled_model", broken)
 
@@ -110,9 +110,8 @@ def test_store_and_estimator_train_alike(control, tmp_path, monkeypatch):
 
 def compare_trainings(tmp_path):
     with make(tmp_path / "store", simulation_seed=5) as store:
-        encode = store.schema.kernel_of(None).encode
         twin = IndKNNClassifier(range(CLASSES), **SHARE, simulation_seed=5 + _OTHER_DRAWS)
-        twin.fit(encode(X).astype(float), Y, PEOPLE, public=encode(R).astype(float))
+        twin.fit(X, Y, PEOPLE, public=R)
         assert (model_of(store).model.weights == twin._model.model.weights).all()
         for person in ("person-0", "person-77"):
             slot = twin._shard.ledger.slots([person])[0]
@@ -266,7 +265,8 @@ def test_by_default_the_rule_decides(tmp_path):
         assert store.plans[0]["model_share"] == "auto"
         assert store.facts()["audiences"]["default"]["plan"]["model_share"] > 0
         assert store.models_stay
-    quiet = without_share(epsilon=0.5)
+    given = given | {"public": R[:9]}
+    quiet = without_share()
     for _ in range(2):  # the same after opening
         with (
             Store.open(tmp_path / "two")
@@ -274,7 +274,9 @@ def test_by_default_the_rule_decides(tmp_path):
             else Store.init(tmp_path / "two", X, Y, PEOPLE, **given, **quiet)
         ) as store:
             assert not store.models_stay
-            assert "no private model was trained, as with so few" in str(store.guarantee())
+            assert "no private model was trained, as it takes 10 public rows" in str(
+                store.guarantee()
+            )
 
 
 def test_an_erasure_says_that_weights_stay(opened, tmp_path):
@@ -360,7 +362,8 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     refreshable.refresh_model()
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
-    wrong = (new.prior(refreshable.schema.kernel_of(None).encode(Q)).argmax(axis=1) != YQ).mean()
+    queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
+    wrong = (new.shares(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
 
@@ -413,11 +416,12 @@ def of_components(tmp_path, monkeypatch):
 
 def test_components_are_the_same_after_opening_and_after_a_refresh(of_components):
     path, kernel = of_components._parts.folder.path, model_of(of_components).model.features.kernel
-    scores = model_of(of_components).model.scores(Q)
+    queries = of_components.schema.kernel_of(None).encode(Q).astype(np.float32)
+    scores = model_of(of_components).model.scores(queries)
     of_components.close()
     with Store.open(path) as opened:
         again = model_of(opened).model
-        assert (again.scores(Q) == scores).all()
+        assert (again.scores(queries) == scores).all()
         arrays = again.features.kernel.arrays()
         assert all((arrays[name] == each).all() for name, each in kernel.arrays().items())
         assert (opened.predict(Q).labels == YQ).mean() > 0.9
