@@ -180,7 +180,7 @@ def test_a_backup_made_meanwhile_holds_nobody_who_is_not_added(tmp_path, store, 
     between(back_up)
     store.add(NEW, LABELS, NEWCOMERS)
     assert len(store._parts.shard) == 300 + len(NEW)
-    assert (tmp_path / "backup" / "records" / "features").stat().st_size == 300 * tools.D
+    assert (tmp_path / "backup" / "records" / "features").stat().st_size == 300 * (tools.D + 1)
     assert store.verify()
 
 
