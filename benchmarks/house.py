@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_460,
-    "code of src": 35_480,
-    "lines of tests": 40_260,
+    "lines of src": 56_440,
+    "code of src": 35_460,
+    "lines of tests": 40_280,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
