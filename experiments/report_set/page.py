@@ -178,7 +178,7 @@ def as_text(cells: Iterable[Cell], group: str, public: int) -> str:
 
 
 def _means(cells: Iterable[Cell]) -> Means:
-    """Return mean scores over the splits that the default was measured on, or over all.
+    """Return mean scores over the splits that everybody at a place was measured on.
 
     Those without privacy stand beside each epsilon.
     """
@@ -189,13 +189,11 @@ def _means(cells: Iterable[Cell]) -> Means:
     for place, private in sorted(scores.items()):
         if place.epsilon:
             methods = {**private, **scores.get(place._replace(epsilon=0.0), {})}
-            kept = {name: _on(runs, methods.get(OURS, runs)) for name, runs in methods.items()}
-            means[place] = {name: float(np.mean(values)) for name, values in kept.items() if values}
+            if runs := set.intersection(*map(set, methods.values())):
+                means[place] = {
+                    name: float(np.mean([of[run] for run in runs])) for name, of in methods.items()
+                }
     return means
-
-
-def _on(scores: dict[int, float], runs: Iterable[int]) -> list[float]:
-    return [scores[run] for run in runs if run in scores]
 
 
 def _behind(means: Means) -> str:

@@ -9,6 +9,7 @@ import datetime as dt
 import json
 import os
 import re
+import sys
 import zipfile
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -206,7 +207,18 @@ def test_variants_are_read_at_first_try(name, people, tmp_path):
             "init", tmp_path / "store", "--data", private, *options, "--features", "table",
             "--schema", schema, "--public", public, "--queries", 400, "--model-share", 0, "-q",
         )  # fmt: skip
-        assert run("predict", tmp_path / "store", "--data", public, "--id", "case").stdout
+        told = run("predict", tmp_path / "store", "--data", public, "--id", "case").stdout
+        piped = CliRunner().invoke(
+            app, ["predict", str(tmp_path / "store"), "--data", "-", "--id", "case"],
+            input=public.read_bytes(),
+        )  # fmt: skip
+        assert piped.stdout == told
+
+
+def test_without_the_extra_excel_files_are_refused_with_the_way_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    write_xlsx(tmp_path / "a.xlsx", [{"age": 1}])
+    assert "pip install 'vicinal[excel]'" in run("schema", tmp_path / "a.xlsx", code=2).stderr
 
 
 def test_laboratory_cells_count_as_their_limits(people, tmp_path):
@@ -322,3 +334,32 @@ def test_a_wrong_form_of_files_or_dates_is_refused_in_the_schema():
     ):
         with pytest.raises(ValueError, match=words):
             TableSchema.from_dict({**plain, **more, "columns": {"a": column}})
+
+
+CELLS = ["alive", " dead ", "", "NA", None, "gone", "TRUE", "07", "5.0", "a\tb", "Müller", "-3"]
+"""What may stand where a label or an id should."""
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+@pytest.mark.parametrize("column", ["dead", "case"])
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tmp_path):
+    """Fails if one refuses what the other takes."""
+    rows = [{"age": i, "dead": ["alive", "dead"][i % 2], "case": f"p{i}"} for i in range(30)]
+    rows[7][column] = cell
+    data, schema = tmp_path / f"data{suffix}", tmp_path / "schema.json"
+    (write_csv if suffix == ".csv" else write_parquet)(data, rows)
+    age = {"kind": "whole", "low": 0, "high": 30}
+    plain = {"format": "vicinal table schema", "version": 1, "columns": {"age": age}}
+    schema.write_text(json.dumps(plain))
+    options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
+    checked = CliRunner().invoke(
+        app, ["schema", "--check", str(data), "--schema", str(schema), *options]
+    )
+    made = CliRunner().invoke(
+        app, ["init", str(tmp_path / "store"), "--data", str(data), "--features", "table",
+              "--schema", str(schema), "--reference", "from-schema", *options, "--queries", "5",
+              "--model-share", "0", "-q"],
+    )  # fmt: skip
+    assert checked.exit_code == made.exit_code, (checked.output, made.output)
+    assert made.exit_code == 0 or "in 1 row" in checked.output

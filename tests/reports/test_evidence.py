@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
-    "total": {"epsilon": 1, "text": "epsilon 1"},
+    "total": {"epsilon": 1, "capped": True, "text": "epsilon 1"},
 }  # fmt: skip
 
 
@@ -111,12 +111,13 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
     state = facts["audiences"]["default"]
     plan = {**state["plan"], "model_share": 0.3, "neighbor_count": "private"}
     further = {**facts, "audiences": {"default": {**state, "plan": plan, "evaluations": [{}]}}}
+    further["total"] = {**facts["total"], "capped": True}
     plain, whole = (
         {note["note"] for note in deployment_certificate(each, "0", "now")["mechanism"]["proofs"]}
         for each in (facts, further)
     )
     names = ("linear_model", "count", "tally")
-    assert whole - plain == {f"mechanisms/{name}.md" for name in names}
+    assert whole - plain == {*(f"mechanisms/{name}.md" for name in names), "ledger/total.md"}
 
 
 def test_a_certificate_says_what_audits_have_shown(folder):

@@ -25,9 +25,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, Argument(metavar="STORE", help="The store's folder.")]
 Epsilon = Annotated[float, Option(help="Bound on the privacy loss.")]
 Delta = Annotated[float, Option(help="Chance that the bound does not hold.")]
-Data = Annotated[
-    Path, Option(help="Records: .parquet, .csv, .csv.gz, .npz, or a folder of images.")
-]
+Data = Annotated[Path, Option(help="Records: .parquet, .csv, .xlsx, .npz, or a folder of images.")]
 Label = Annotated[str | None, Option(help="Column of labels.")]
 Subject = Annotated[str | None, Option(help="Column of subject ids.")]
 SubjectIds = Annotated[list[str] | None, Option(help="An id; repeat for more.")]

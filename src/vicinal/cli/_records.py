@@ -101,6 +101,10 @@ def local_file(data: str) -> Iterator[Path]:
         except io.UnsupportedOperation:  # another program's, or a test's, that is no file
             content = sys.stdin.buffer.read()
         suffix = next((s for magic, s in _MAGIC.items() if content.startswith(magic)), ".csv")
+        if (
+            suffix == ".npz" and b"xl/workbook.xml" in content
+        ):  # as an npz file, it is a zip archive
+            suffix = ".xlsx"
         path = Path(folder) / f"standard input{suffix}"
         path.write_bytes(content)
         try:

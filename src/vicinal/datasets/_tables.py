@@ -366,7 +366,7 @@ def _labels(table: pa.Table, name: str) -> AnyArray:
         return np.asarray(column.to_numpy())
     if not _is_string(column.type):
         return _integers(column)
-    strings = column.to_pylist()
+    strings = list(map(plain_text, column.to_pylist()))
     if "" in strings:
         raise _lacks("label column")
     return label_column(strings)

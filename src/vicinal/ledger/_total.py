@@ -2,7 +2,7 @@
 
 Budgets of audiences do not compose where data adapt to answers: what is done because of an answer
 to one audience changes records that answer another, whose budget was never charged for it. One
-filter over all releases does compose (docs/explanation/limits.md). What an audience has left is cut
+filter over all releases does compose (proof note: total.md). What an audience has left is cut
 to what this account still allows, so mechanisms see one number, and contributions stop at whichever
 budget ends first.
 """

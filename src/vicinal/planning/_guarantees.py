@@ -174,7 +174,9 @@ def refuse_weak(plan: IndKNNPlan) -> None:
             "record chosen at random would keep it."
         )
     if fault and plan.simulation_seed is None and plan.interactions:
-        raise PrivacyRefused(f"{fault} If it is meant, set the 'accept_weak_plan' parameter.")
+        raise PrivacyRefused(
+            f"{fault} Choose a smaller one, or set the 'accept_weak_plan' parameter if it is meant."
+        )
 
 
 PROTECTED = "features, labels and presence of every record, over all answers since fit together"

@@ -134,6 +134,7 @@ def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
 def _proofs(facts: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the proof notes of everything that spends budgets in a store, with their digests."""
     names = [name for state in facts["audiences"].values() for name in _notes(state)]
+    names += ["ledger/total.md"] if facts["total"]["capped"] else []
     root = files("vicinal")
     return [
         {"note": name, "sha256": hashlib.sha256(root.joinpath(name).read_bytes()).hexdigest()}
