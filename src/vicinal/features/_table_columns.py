@@ -65,7 +65,7 @@ _EPOCH = dt.date(1970, 1, 1).toordinal()
 _PLAIN = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _ISO = re.compile(r"(\d{4}-\d{2}-\d{2})([T ][0-9:.,+Z -]*)?", re.ASCII)
 _TIME = re.compile(r"[T ]\d{1,2}:[0-9:.,+Z -]*$", re.ASCII)
-_LIMIT = re.compile(r"[<>≤≥]=?\s*")
+_LIMIT = re.compile(r"[<>≤≥]=?\s*(?=[-.\d])")
 _YES, _NO = frozenset({"yes", "y", "true", "t", "1"}), frozenset({"no", "n", "false", "f", "0"})
 
 
