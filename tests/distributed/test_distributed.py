@@ -416,8 +416,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         assert cluster.quota().used == 6
         assert cluster.verify()
         gone = [
-            len(one.transport.shard._server._parts.database.read(LEFT))
-            for one in cluster._clients
+            len(one.transport.shard._server._parts.database.read(LEFT)) for one in cluster._clients
         ]
     assert sorted(gone) == [0, 0, 1]
 
