@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 960,
     "targets": 1480,
     "features, datasets": 5210,
-    "ledger": 3350,
+    "ledger": 3390,
     "mechanisms": 3230,
     "neighbours": 3810,
     "smoothed": 3560,
@@ -63,7 +63,7 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 52_000,
+    "lines of src": 56_460,
     "code of src": 32_000,
     "lines of tests": 38_000,
 }
@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 56_440,
     "code of src": 35_460,
-    "lines of tests": 40_280,
+    "lines of tests": 40_330,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
