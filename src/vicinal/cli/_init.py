@@ -411,18 +411,14 @@ def schema(
         _write_draft(drafted, notes, out)
         return
     assert check is not None  # noqa: S101 (one of the two)
-    if reference is not None and schema is None:
-        raise InvalidInput("The 'reference' option needs --schema.")
-    declared = features.TableSchema((), file=datasets.csv_form(check, delimiter, decimal, encoding))
-    if schema is not None:
-        declared = features.TableSchema.load(schema).usable()
-        declared.refuse(apart, "labels or subjects")
+    if schema is None:
+        raise InvalidInput("The 'check' option needs --schema, drafted from a public table.")
+    declared = features.TableSchema.load(schema).usable()
+    declared.refuse(apart, "labels or subjects")
     numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
     table = datasets.read_table(check, declared.file, numeric.__contains__)
     names = None if classes is None else ClassNames().parsed(classes)
-    misfits = features.check_table(
-        table, None if schema is None else declared, labels, subject, names
-    )
+    misfits = features.check_table(table, declared, labels, subject, names)
     stops = any(misfit.stops for misfit in misfits)
     shared = None
     if reference is not None and not stops:
