@@ -70,7 +70,7 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_440,
+    "lines of src": 56_460,
     "code of src": 35_460,
     "lines of tests": 40_330,
     "lines of experiments and benchmarks": 9640,
