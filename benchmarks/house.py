@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3615,
+    "cli": 3620,
     "serving": 2250,
     "reports": 1860,
     "audit": 2470,
@@ -63,9 +63,9 @@ WANTED = {
     "mechanisms": 3100,
     "neighbours": 3600,
     "smoothed": 3400,
-    "lines of src": 56_460,
+    "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 38_000,
+    "lines of tests": 40_340,
 }
 """What is still larger than it should be, and what it should be."""
 

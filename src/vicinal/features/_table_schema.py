@@ -50,7 +50,7 @@ _NUMBERS: dict[str, type[NumberColumn]] = {
     "whole": WholeColumn,
     "date": DateColumn,
 }
-_DECLARED: dict[str, Any] = {
+_DECLARED: dict[str, type[LevelsColumn | CategoryColumn | YesNoColumn]] = {
     "levels": LevelsColumn, "category": CategoryColumn, "yes_no": YesNoColumn,
 }  # fmt: skip
 _DATE_PART = re.compile("%([dmbBYy])")
