@@ -17,6 +17,7 @@ from vicinal import datasets, features, planning, predictors, targets
 from vicinal import store as stores
 from vicinal.cli._options import (
     AcceptLoss,
+    AcceptWeakPlan,
     AudiencePlanCommand,
     Data,
     Json,
@@ -39,9 +40,6 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray, FloatMatrix
 
-AcceptWeakPlan = Annotated[
-    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
-]
 FROM_SCHEMA = "from-schema"
 
 FEW_ROWS = 50
