@@ -189,7 +189,8 @@ rng = np.random.default_rng(0)
 rows, R = rng.standard_normal((n, d), dtype=np.float32), rng.standard_normal((2000, d))
 people = [f"person-{i}" for i in range(n)]
 Store.init(path, rows, rng.integers(0, 10, n), people, classes=range(10), public=R, n_queries=1000,
-           n_neighbors=max(30, n // 1000), noise_multiplier=5.0, n_records=n).close()
+           n_neighbors=max(30, n // 1000), noise_multiplier=5.0, n_records=n,
+           delta=min(1e-5, 1 / n)).close()
 """
 _OPEN = """
 import json, sys, time

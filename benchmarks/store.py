@@ -112,6 +112,7 @@ def main() -> None:
     R = rng.standard_normal(size=(2000, d), dtype=np.float32)
     people = [f"person-{i}" for i in range(n)]
     plan = {"n_queries": 10**6, "n_neighbors": n // 200, "noise_multiplier": 5.0, "n_records": n}
+    plan["delta"] = min(1e-5, 1 / n)
     print(f"{n:,} records of {d} features, one a person, {n // 200} neighbours a query")
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         path = Path(name) / "store"

@@ -124,7 +124,10 @@ class Spy:
 
     def _noting(self, function):
         def noting(first, **named):
-            module = sys._getframe(1).f_globals["__name__"]
+            frame = sys._getframe(1)
+            while frame.f_globals["__name__"] == "vicinal.ledger._json_files":  # for somebody else
+                frame = frame.f_back
+            module = frame.f_globals["__name__"]
             if module.startswith("vicinal."):
                 arrays = () if function is DUMPS else named.keys() - {"allow_pickle"}
                 known = self.seen.setdefault(module.split(".")[1], set())

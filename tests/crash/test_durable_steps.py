@@ -327,7 +327,7 @@ def every_step(at, case, *, short=False, first=1):
     before the next, so the short form takes one of the two; and a few full disks and interrupts.
     """
     points = truth_of(at, case)[2]
-    assert points in range(10, 1000, 2)
+    assert points in range(6, 1000, 2)
     whole = (KILL, 0, 1), (FULL, 0, 2), (INTERRUPT, 0, 1)
     for fault, start, by in ((KILL, 0, 2), (FULL, 0, 8), (INTERRUPT, 5, 8)) if short else whole:
         for last in range(first + start, points + 1, by):

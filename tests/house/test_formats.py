@@ -1,6 +1,5 @@
 """Every file that carries a format has format 1, and any other is refused by name."""
 
-import hashlib
 import io
 import json
 import re
@@ -20,6 +19,7 @@ from vicinal.labelling import (
     load_answers,
     save_answers,
 )
+from vicinal.ledger import sealed_archive, write_arrays
 from vicinal.serving import KeyFile
 from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt
 
@@ -40,9 +40,7 @@ def arrays_with_format(path, field):
     content = json.loads(str(arrays[field]))
     assert content["format"] == 1
     arrays[field] = np.array(json.dumps({**content, "format": 7}))
-    written = io.BytesIO()
-    np.savez(written, **arrays)
-    path.write_bytes(written.getvalue())
+    write_arrays(path, arrays)
 
 
 def of_store(path):
@@ -125,8 +123,7 @@ def of_student(path):
     assert about["format"] == 1
     content = io.BytesIO()
     torch.save({"about": json.dumps({**about, "format": 7})}, content)
-    sealed = content.getvalue()[:-2] + (64).to_bytes(2, "little")  # the digest is a comment
-    path.write_bytes(sealed + hashlib.sha256(sealed).hexdigest().encode())
+    path.write_bytes(sealed_archive(content.getvalue()))
     return lambda: students.load(path)
 
 

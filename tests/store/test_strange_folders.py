@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import sqlite3
+import struct
+from contextlib import suppress
 
 import pytest
 
@@ -55,6 +58,48 @@ def test_no_link_in_a_folder_is_followed(store, mine, name, loss, way):
     with pytest.raises(VicinalError, match=name.rpartition("/")[2]):
         getattr(Store, way)(folder, *there, accept_loss=loss)
     assert not store.with_name("new").exists()
+
+
+def hot_journal(ledger, victim):
+    """Write what SQLite takes for a transaction that broke off, of several databases.
+
+    It names the file that lists these, which SQLite deletes once it has undone the transaction.
+    """
+    pages = ledger.stat().st_size // 4096
+    header = JOURNAL + struct.pack(">5I", 0, 0, pages, 512, 4096)
+    name = str(victim).encode()
+    end = (
+        struct.pack(">I", 0x40000000 // 4096 + 1) + name + struct.pack(">2I", len(name), sum(name))
+    )
+    journal = ledger.with_name("ledger.db-journal")
+    journal.write_bytes(header.ljust(512, b"\0") + end + JOURNAL)
+
+
+JOURNAL = bytes.fromhex("d9d505f920a163d7")
+
+
+@pytest.mark.parametrize("loss", [False, True])
+@pytest.mark.parametrize("way", ["open", "restore"])
+def test_no_file_is_deleted_that_a_journal_of_sqlite_names(store, mine, way, loss):
+    """Fails if a ledger is opened to write before it is known to be one of ours, as it was left."""
+    folder = store if way == "open" else store.with_name("backup")
+    hot_journal(folder / "ledger.db", mine)
+    there = () if way == "open" else (store.with_name("new"),)
+    witness = {} if way == "open" else {"witness": store.with_name("store.witness")}
+    with suppress(VicinalError):
+        getattr(Store, way)(folder, *there, **witness, accept_loss=loss).close()
+    assert mine.read_bytes() == MINE
+
+
+def test_sqlite_deletes_the_file_that_a_journal_names(store):
+    """Fails if the attack above has come to fail by itself."""
+    victim = store.with_name("victim")
+    victim.write_bytes(MINE)
+    hot_journal(store / "ledger.db", victim)
+    with sqlite3.connect(store / "ledger.db") as connection:
+        connection.execute("SELECT count(*) FROM meta").fetchall()
+    connection.close()
+    assert not victim.exists()
 
 
 def test_nothing_waits_for_a_pipe(store):

@@ -17,9 +17,10 @@ from vicinal.features import HOGFeatures
 torch = pytest.importorskip("torch", reason="students need the extra 'students'")
 
 from vicinal import students  # noqa: E402 (after the skip)
+from vicinal.ledger import sealed_archive  # noqa: E402
 from vicinal.students._exact import ExactBody, _QuantizedLayer, ranges  # noqa: E402
 from vicinal.students._networks import NETWORKS, build  # noqa: E402
-from vicinal.students._student import Preprocessing, with_digest  # noqa: E402
+from vicinal.students._student import Preprocessing  # noqa: E402
 from vicinal.students._training import (  # noqa: E402  # noqa: E402
     AUGMENTATIONS,
     DIGITS,
@@ -393,7 +394,7 @@ def write_stored(stored, path):
     """Write what a file holds, whatever it is, with the digest that belongs to it."""
     content = io.BytesIO()
     torch.save(stored, content)
-    path.write_bytes(with_digest(content.getvalue()))
+    path.write_bytes(sealed_archive(content.getvalue()))
 
 
 class Evil:

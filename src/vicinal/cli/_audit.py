@@ -72,7 +72,7 @@ def audit(
     facts = None
     if target is not None and target.is_dir():
         try:  # it is closed before anything is attacked
-            with opened_at(target) as opened:
+            with opened_at(target, reading=True) as opened:
                 facts = opened.facts()
         except StorageFailed as error:
             raise StorageFailed(f"The store cannot be audited. {error}") from None
@@ -325,7 +325,7 @@ def verify(
 def _opened(path: Path) -> Iterator[stores.Store]:
     if distributed.is_cluster(path):
         raise InvalidInput(f"{path} is a cluster. Receipts are for stores in one folder.")
-    with stores.Store.open(path) as store:
+    with stores.Store.open(path, reading=True) as store:
         yield store
 
 

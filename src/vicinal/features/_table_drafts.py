@@ -243,25 +243,22 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
         return IGNORED, "it is empty, or the same everywhere"
     if order is None and (draft := _read_as(name, column, distinct, file)):
         return draft
+    common = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])][:MOST_CATEGORIES]
+    others = 1 - sum(counts[text] for text in common) / len(texts)
     words = sum(len(text.split()) for text in texts) / len(texts)
     own = len(distinct) > _IDENTIFYING * len(texts) and len(texts) > _COUNTED
-    if words >= _PROSE and (own or (words >= 2 * _PROSE and len(distinct) > MOST_CATEGORIES)):
+    if words >= _PROSE and (own or (words >= 2 * _PROSE and others)):
         return TEXT, (
             "tables make no features of prose; set its kind to ignored, or use --features text"
         )
-    if own and (len(distinct) > MOST_CATEGORIES or len(distinct) == len(texts)):
-        return IGNORED, "nearly every row has a value of its own, as identifiers do"
+    if (own and (others or len(distinct) == len(texts))) or others > _FITTING:
+        return IGNORED, "no value is common; identifiers are like that"
     levels = order if order is not None else _levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
         return _declared(LevelsColumn, name, column, tuple(levels), len(texts)), ""
-    categories = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])]
-    categories = sorted(categories[:MOST_CATEGORIES])
-    others = 1 - sum(counts[text] for text in categories) / len(texts)
     note = f"{others:.0%} of the rows have other values than the {MOST_CATEGORIES} declared"
-    return (
-        _declared(CategoryColumn, name, column, tuple(categories), len(texts)),
-        note if others > 1 - _FITTING else "",
-    )
+    found = _declared(CategoryColumn, name, column, tuple(sorted(common)), len(texts))
+    return found, note if others > 1 - _FITTING else ""
 
 
 def _read_as(

@@ -7,9 +7,7 @@ own mistakes on the examples that nobody answered. Kernel ridge regression on th
 sees released answers only, all of them, and so costs nothing.
 """
 
-import io
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.engine import PublicModel, ReferenceNeighborhoods
 from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.ledger import parse_json, replace_file
+from vicinal.ledger import parse_json, read_arrays, write_arrays
 
 _FORMAT = 1
 
@@ -90,9 +88,7 @@ def save_answers(answers: ReleasedLabels, path: str | Path) -> None:
         arrays["margins"] = answers.margins
     if answers.soft_labels is not None:
         arrays["soft_labels"] = answers.soft_labels
-    content = io.BytesIO()
-    np.savez(content, allow_pickle=False, **arrays)
-    replace_file(Path(path), content.getvalue())
+    write_arrays(Path(path), arrays)
 
 
 def load_answers(path: str | Path) -> ReleasedLabels:
@@ -101,7 +97,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     Raises
     ------
     InvalidInput
-        If the file is missing or is laid out differently.
+        If the file is missing, damaged or laid out differently.
 
     Examples
     --------
@@ -113,8 +109,7 @@ def load_answers(path: str | Path) -> ReleasedLabels:
     array([0, 1])
     """
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = dict(stored)
+        arrays = read_arrays(Path(path))
         about = parse_json(str(arrays["about"]))
         rows, labels, selected = arrays["rows"], arrays["labels"], arrays["kept"]
         flat = rows.ndim == 1 and rows.shape == labels.shape == selected.shape
@@ -132,8 +127,8 @@ def load_answers(path: str | Path) -> ReleasedLabels:
         raise InvalidInput(f"There is no file {path}.") from None
     except OtherFormat:
         raise
-    except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
-        raise InvalidInput(f"{path} is not a sound file of answers.") from None
+    except Exception as error:  # whatever an archive of a stranger makes
+        raise InvalidInput(f"{path} is not a sound file of answers.") from error
 
 
 def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: int) -> Floats32:

@@ -15,9 +15,7 @@ refilled. Whoever copies both and runs both has two sets of budgets, which nothi
 neither goes on beside the other's witness. Both files are as private as the records.
 """
 
-import io
 import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -36,7 +34,8 @@ from vicinal.ledger import (
     default_witness_path,
     guarded,
     parse_json,
-    replace_file,
+    read_arrays,
+    write_arrays,
 )
 from vicinal.mechanisms import fresh_key
 
@@ -162,28 +161,23 @@ class FileJournal:
             self._witness = RollbackGuard.create(default_witness_path(self.folder), identity)
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._heads.append(fresh_key())
-        content = io.BytesIO()
-        arrays = _arrays(entry, self._witness.state.identity, self._heads)
-        np.savez(content, allow_pickle=False, **arrays)
-        replace_file(self._path, content.getvalue())
+        write_arrays(self._path, _arrays(entry, self._witness.state.identity, self._heads))
         self._witness.advance(len(self._heads), self._heads[-1])
         if len(self._heads) == 1:
             self._witness.sync()
 
     def _read(self) -> tuple[JournalEntry, bytes, list[bytes]] | None:
         try:
-            content = self._path.read_bytes()
-            with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-                return _entry(self._path, dict(stored))
+            return _entry(self._path, read_arrays(self._path))
         except FileNotFoundError:
             return None
         except OtherFormat:
             raise
-        except (OSError, EOFError, KeyError, ValueError, TypeError, zipfile.BadZipFile):
+        except Exception as error:  # whatever an archive of a stranger makes
             raise InvalidInput(
                 f"{self._path} is not a sound journal. What was paid for is in it: restore it, or "
                 "take the budgets as spent."
-            ) from None
+            ) from error
 
     def _refuse(self, fault: str) -> NoReturn:
         witness = default_witness_path(self.folder)

@@ -37,10 +37,6 @@ from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
 from vicinal.ledger._id_encoding import unframed as unframed
-from vicinal.ledger._json_files import parse_json as parse_json
-from vicinal.ledger._json_files import read_json as read_json
-from vicinal.ledger._json_files import read_sealed as read_sealed
-from vicinal.ledger._json_files import write_sealed as write_sealed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment
 from vicinal.ledger._ledger import Ledger as Ledger
@@ -56,6 +52,14 @@ from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState
 from vicinal.ledger._rollback_guard import check_witness_place as check_witness_place
 from vicinal.ledger._rollback_guard import default_witness_path as default_witness_path
+from vicinal.ledger._sealed_files import check_archive as check_archive
+from vicinal.ledger._sealed_files import parse_json as parse_json
+from vicinal.ledger._sealed_files import read_arrays as read_arrays
+from vicinal.ledger._sealed_files import read_json as read_json
+from vicinal.ledger._sealed_files import read_sealed as read_sealed
+from vicinal.ledger._sealed_files import sealed_archive as sealed_archive
+from vicinal.ledger._sealed_files import write_arrays as write_arrays
+from vicinal.ledger._sealed_files import write_sealed as write_sealed
 from vicinal.ledger._sqlite import SQLiteDatabase as SQLiteDatabase
 from vicinal.ledger._subject_pages import write_all as write_all
 from vicinal.ledger._tables import FORMAT as FORMAT

@@ -168,7 +168,9 @@ class RollbackGuard:
             locked(self._descriptor, path, _IN_USE.format(path))
             self.state = WitnessState.read(path)
             if identity != self.state.identity:
-                raise StoreDamaged(f"{path} is the witness of another store.")
+                raise StoreDamaged(
+                    f"{path} is the witness of another store. Bring back the one that belongs here."
+                )
         except BaseException:
             os.close(self._descriptor)
             raise

@@ -30,7 +30,8 @@ class SQLiteDatabase(Database):
     - `path`: the file.
     - `create`: whether to make it if it is not there.
     - `reading`: whether to read only, until :meth:`recover`. Closed before that, it leaves its
-      files as they were, byte by byte.
+      files as they were, byte by byte. A stranger's ledger is never written first: SQLite deletes
+      the file that a journal beside it names.
 
     Raises InvalidInput if there is no such database.
     """

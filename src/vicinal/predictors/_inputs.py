@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from vicinal import _checks
+from vicinal import _checks, features
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.features import PublicMap, TableFeatures, as_schema, map_components, rows_from_schema
 from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
 
 if TYPE_CHECKING:
@@ -56,18 +55,20 @@ class TableMap:
     """
 
     def __init__(self, schema: Any, public: Any) -> None:
-        self._features = TableFeatures(as_schema(schema))
-        rows = rows_from_schema(as_schema(schema), seed=0) if public is None else public
+        self._features = features.TableFeatures(features.as_schema(schema))
+        rows = public
+        if public is None:
+            rows = features.rows_from_schema(features.as_schema(schema), seed=0)
         self.points = self._features.transform(rows)
-        components = map_components(self.points)
-        self._map = PublicMap(components).fit(self.points) if components else None
+        components = features.map_components(self.points)
+        self._map = features.PublicMap(components).fit(self.points) if components else None
         if self._map is not None:
             self.points = self._map.transform(self.points)
 
     def transform(self, rows: Any) -> FloatMatrix:
         """Return features (n, d); row i depends on row i alone."""
-        features = self._features.transform(rows)
-        return features if self._map is None else self._map.transform(features)
+        made = self._features.transform(rows)
+        return made if self._map is None else self._map.transform(made)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -21,6 +20,7 @@ from vicinal._arrays import AnyArray, Floats32
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features import HOGFeatures
+from vicinal.ledger import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
 from vicinal.students._networks import (
     KERNEL,
@@ -215,9 +215,6 @@ def _numbers(examples: npt.ArrayLike) -> Examples:
 
 FORMAT = 1
 
-_DIGEST = 64
-"""Bytes of the digest, in hexadecimal."""
-
 
 def save(student: Student, path: str | Path) -> None:
     """Write a student so that a kill leaves the whole file or none.
@@ -243,7 +240,7 @@ def save(student: Student, path: str | Path) -> None:
     fresh = target.with_name(target.name + ".new")
     try:
         with fresh.open("wb") as file:
-            file.write(with_digest(content.getvalue()))
+            file.write(sealed_archive(content.getvalue()))
             file.flush()
             os.fsync(file.fileno())
         fresh.replace(target)
@@ -276,8 +273,7 @@ def load(path: str | Path) -> Student:
         raise InvalidInput(f"There is no file {path}.") from None
     except OSError as error:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}.") from None
-    if with_digest(content[:-_DIGEST]) != content:
-        raise InvalidInput(f"{path} is not a sound student file: its digest is not its content's.")
+    check_archive(Path(path), content)
     try:
         stored = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         about = json.loads(stored.pop("about"))
@@ -288,13 +284,6 @@ def load(path: str | Path) -> Student:
     # torch raises whatever its unpickler meets.
     except Exception as error:
         raise InvalidInput(f"{path} is not a sound student file.") from error
-
-
-def with_digest(archive: bytes) -> bytes:
-    """Return a zip archive with the digest of all before it as its comment."""
-    # The last two bytes before the comment say how long it is.
-    archive = archive[:-2] + _DIGEST.to_bytes(2, "little")
-    return archive + hashlib.sha256(archive).hexdigest().encode()
 
 
 def about(student: Student) -> dict[str, Any]:

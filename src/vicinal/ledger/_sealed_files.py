@@ -1,14 +1,18 @@
-"""JSON of ours, which somebody else may have written: small, shallow, and as it was written."""
+"""Files of ours, which a disk may have damaged, or somebody else made: JSON, and zip archives."""
 
 import errno
 import hashlib
+import io
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from vicinal import _checks
+from vicinal._arrays import AnyArray
 from vicinal.errors import InvalidInput, StoreDamaged, VicinalError
 from vicinal.ledger._files import guarded, replace_file
 
@@ -16,6 +20,7 @@ _MOST = 16 << 20
 """Bytes: ten times what the largest plan, schema or list of keys needs."""
 
 _DEEPEST = 32
+_DIGITS = 64
 
 
 def parse_json(
@@ -85,6 +90,34 @@ def read_sealed(
     if not sound or digest != _digest({"format": found, **content}):
         raise damaged
     return dict(content)
+
+
+def sealed_archive(archive: bytes) -> bytes:
+    """Return a zip archive with the digest of all before it as its comment."""
+    # The last two bytes before the comment say how long it is.
+    archive = archive[:-2] + _DIGITS.to_bytes(2, "little")
+    return archive + hashlib.sha256(archive).hexdigest().encode()
+
+
+def check_archive(path: Path, content: bytes) -> None:
+    """Raise InvalidInput unless the archive in a file is what :func:`sealed_archive` returned."""
+    if sealed_archive(content[:-_DIGITS]) != content:
+        raise InvalidInput(f"{path} is not what was written: its digest is not its content's.")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, AnyArray]) -> None:
+    """Write an npz file with a digest of all of it."""
+    content = io.BytesIO()
+    np.savez(content, allow_pickle=False, **arrays)
+    replace_file(path, sealed_archive(content.getvalue()))
+
+
+def read_arrays(path: Path) -> dict[str, AnyArray]:
+    """Return what :func:`write_arrays` wrote; of another file, raise whatever that makes."""
+    content = path.read_bytes()
+    check_archive(path, content)
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        return dict(stored)
 
 
 def _read(file: BinaryIO) -> bytes:
