@@ -291,7 +291,7 @@ class ReleasedNumbers:
             for values, edges in ((errors, error_edges), (deviations, deviation_edges))
             for i in range(len(self.targets))
         ]
-        return np.stack(columns, axis=1).astype(np.int64).reshape(len(places), -1)
+        return np.stack(columns, axis=1).astype(np.int64)
 
     def evaluation(self, tables: Sequence[Floats], noise: float, share: float) -> NumberEvaluation:
         """Return noisy tables by what they count."""
