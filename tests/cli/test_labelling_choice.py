@@ -138,7 +138,11 @@ def test_several_records_a_subject_are_planned_for(files, tmp_path):
     leads = []
     for declared in ((), ("--records-per-subject", 9)):
         folder = tmp_path / f"run{len(leads)}"
-        run(*command(files, folder, "--questions", 50, "--records", 900, *declared))
+        run(
+            *command(
+                files, folder, "--questions", 50, "--records", 900, "--model-share", 0, *declared
+            )
+        )
         leads.append(load_answers(folder.with_suffix(".out")).margins.mean())
     assert leads[1] < 0.7 * leads[0], "in standard deviations of the noise"
 
