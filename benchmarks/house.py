@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5140,
+    "features, datasets": 5130,
     "ledger": 3390,
     "mechanisms": 3230,
     "neighbours": 3810,
