@@ -140,10 +140,6 @@ def changed(rows, **of_columns):
     ]
 
 
-def limited(value):
-    return "<0.5" if value < 0.5 else value
-
-
 EUROPE = CsvForm(";", ",", "cp1252")
 GERMAN = "%d.%m.%Y"
 READ = {
@@ -222,7 +218,7 @@ def test_without_the_extra_excel_files_are_refused_with_the_way_on(tmp_path, mon
 
 
 def test_laboratory_cells_count_as_their_limits(people, tmp_path):
-    lab = [changed(rows, crp=limited) for rows in people]
+    lab = [changed(rows, crp=lambda x: "<0.5" if x < 0.5 else x) for rows in people]
     _, private, schema, _ = draft(tmp_path, "commas", *lab)
     column = json.loads(schema.read_text())["columns"]["crp"]
     assert (column["kind"], column["limits"]) == ("number", True)

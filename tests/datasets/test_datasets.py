@@ -75,6 +75,14 @@ def test_npz_with_short_keys(tmp_path: Path) -> None:
     assert data.test is None
 
 
+def test_npz_with_truth_values_for_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([True, False]))
+    assert load_table(tmp_path / "a.npz").labels.tolist() == [True, False]
+    np.savez(tmp_path / "b.npz", x=np.eye(2), subjects=np.array([True, False]))
+    with pytest.raises(InvalidInput, match="subjects"):
+        load_table(tmp_path / "b.npz")
+
+
 def test_npz_with_a_test_part(tmp_path: Path) -> None:
     path = tmp_path / "long.npz"
     np.savez(path, x_train=np.eye(3), y_train=np.arange(3), x_test=np.ones((1, 3)))

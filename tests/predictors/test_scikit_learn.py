@@ -199,6 +199,13 @@ def test_tools_are_refused_loudly_with_real_noise(name):
     model.fit(X, y, public=public)  # nothing was claimed
 
 
+@pytest.mark.usefixtures("_routing")
+def test_one_fit_with_real_noise_passes():
+    model, X, y, public = trial()
+    model.set_fit_request(public=True)
+    assert TOOLS["FixedThresholdClassifier"](model, X, y, public) > 0.9
+
+
 def test_two_classes_have_one_score():
     model, X, y, public = trial(simulation_seed=3)
     scores = model.fit(X, y, public=public).decision_function(X[:40])

@@ -21,11 +21,11 @@ SCHEMA = {"format": "vicinal table schema", "version": 1, "columns": COLUMNS}
 
 
 def made(folder):
-    rows = rows_from_schema(TableSchema.from_dict(SCHEMA), 60)
+    rows, public = (rows_from_schema(TableSchema.from_dict(SCHEMA), 60, seed) for seed in (1, 2))
     extractor = StoreExtractor("table", {"schema": SCHEMA})
     labels = np.arange(60) % 2
     return Store.init(
-        folder, rows, labels, classes=[0, 1], public=extractor.transform(rows), epsilon=8.0,
+        folder, rows, labels, classes=[0, 1], public=extractor.transform(public), epsilon=8.0,
         extractor=extractor, n_records=60, n_neighbors=5, noise_multiplier=0.5, n_queries=20,
     )  # fmt: skip
 

@@ -89,9 +89,11 @@ def test_nobody_pays_more_to_all_audiences_than_the_total(tmp_path, seed):
     store.close()
 
 
-def test_audiences_of_one_batch_share_the_total(tmp_path):
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_audiences_of_one_batch_share_the_total(tmp_path, request, kind):
     """Fails if the second block is charged before the first has reached the total."""
-    with make(tmp_path / "store", epsilon_total=4.0) as store:
+    ledger = request.getfixturevalue("postgres_url")() if kind == "postgres" else kind
+    with make(tmp_path / "store", epsilon_total=4.0, ledger=ledger) as store:
         for name in ("one", "two"):
             store.open_audience(name, n_records=300, **PLAN)
         for at in range(0, 60, 20):

@@ -17,6 +17,7 @@ from vicinal import datasets, features, planning, predictors, targets
 from vicinal import store as stores
 from vicinal.cli._options import (
     AcceptLoss,
+    AcceptWeakPlan,
     AudiencePlanCommand,
     Data,
     Json,
@@ -39,9 +40,6 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray, FloatMatrix
 
-AcceptWeakPlan = Annotated[
-    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
-]
 FROM_SCHEMA = "from-schema"
 
 FEW_ROWS = 50
@@ -411,18 +409,14 @@ def schema(
         _write_draft(drafted, notes, out)
         return
     assert check is not None  # noqa: S101 (one of the two)
-    if reference is not None and schema is None:
-        raise InvalidInput("The 'reference' option needs --schema.")
-    declared = features.TableSchema((), file=datasets.csv_form(check, delimiter, decimal, encoding))
-    if schema is not None:
-        declared = features.TableSchema.load(schema).usable()
-        declared.refuse(apart, "labels or subjects")
+    if schema is None:
+        raise InvalidInput("The 'check' option needs --schema, drafted from a public table.")
+    declared = features.TableSchema.load(schema).usable()
+    declared.refuse(apart, "labels or subjects")
     numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
     table = datasets.read_table(check, declared.file, numeric.__contains__)
     names = None if classes is None else ClassNames().parsed(classes)
-    misfits = features.check_table(
-        table, None if schema is None else declared, labels, subject, names
-    )
+    misfits = features.check_table(table, declared, labels, subject, names)
     stops = any(misfit.stops for misfit in misfits)
     shared = None
     if reference is not None and not stops:

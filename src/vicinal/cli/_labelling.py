@@ -16,12 +16,13 @@ from vicinal import (
     baselines,
     datasets,
     labelling,
+    planning,
     predictors,
     reports,
     students,
 )
 from vicinal import features as extractors
-from vicinal.cli._options import Delta, Json, grouped
+from vicinal.cli._options import AcceptWeakPlan, Delta, Json, grouped
 from vicinal.cli._output import as_json, progress, write_file
 from vicinal.errors import InvalidInput, PrivacyRefused
 
@@ -102,6 +103,7 @@ class LabellerOptions:
         float | None, Option(help="private-knn, pate: noise of a screening; else none.")
     ] = None
     threshold: Annotated[float | None, Option(help="private-knn, pate: of the screening.")] = None
+    yes: AcceptWeakPlan = False
 
     @property
     def release(self) -> str:
@@ -118,6 +120,8 @@ class LabellerOptions:
 
         _checks.choice("labeller", self.labeller, KINDS)
         _checks.real("epsilon", self.epsilon, above=0)
+        if not self.yes:
+            planning.refuse_weak(self.epsilon, self.delta, self.records)
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
         for name, kinds in _LABELLERS_OF.items():

@@ -33,6 +33,9 @@ SubjectFile = Annotated[Path | None, Option(help="File with one id a line.")]
 Audience = Annotated[str, Option(help="Whose budgets and whose plan.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+AcceptWeakPlan = Annotated[
+    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
+]
 Ledger = Annotated[
     str | None, Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]

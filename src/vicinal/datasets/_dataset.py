@@ -208,7 +208,7 @@ def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = 
         raise InvalidInput(f"{path}: 'x{suffix}' must hold finite numbers, one row a record.")
     labels, subjects = stored.get(f"y{suffix}"), stored.get(f"subjects{suffix}")
     for name, field in ((f"y{suffix}", labels), (f"subjects{suffix}", subjects)):
-        if field is not None and field.dtype.kind not in "iuU":
+        if field is not None and field.dtype.kind not in ("iuU" if name[0] == "s" else "biuU"):
             raise InvalidInput(f"{path}: {name!r} must hold integers or strings.")
     people = None if subjects is None else subject_column(subjects)
     return Dataset(features, labels, people, test)

@@ -147,7 +147,9 @@ def csv_form(
         if max(widths) < 2 and 0 in widths:
             raise ValueError  # rows of different lengths, whatever separates their fields
         form = forms[widths.index(max(widths))]
-        return replace(form, decimal=decimal or _decimal(_read_csv(path, form), form))
+        if decimal is None and form.delimiter != ",":
+            decimal = _decimal(_read_csv(path, form))
+        return replace(form, decimal=decimal or ".")
     except _UNREADABLE:
         raise _damaged(path) from None
 
@@ -177,15 +179,13 @@ def _width(path: Path, form: CsvForm) -> int:
         return 0
 
 
-def _decimal(table: pa.Table, form: CsvForm) -> str:
-    """Return the mark that more columns of numbers have; a point if commas separate fields."""
+def _decimal(table: pa.Table) -> str:
+    """Return the mark that more columns of numbers have."""
 
     def count(number: str) -> int:
         found = (pc.any(pc.match_substring_regex(c, number)).as_py() for c in table.columns)
         return sum(map(bool, found))
 
-    if form.delimiter == ",":
-        return "."
     commas, points = (count(rf"^\s*[<>]?-?\d+{mark}\d+\s*$") for mark in (",", r"\."))
     return "," if commas and commas >= points else "."
 

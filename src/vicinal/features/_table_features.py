@@ -16,7 +16,6 @@ from vicinal.errors import InvalidInput
 from vicinal.features import _table_columns as cells
 from vicinal.features._fixed import FixedFeatures, Vectors
 from vicinal.features._table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
-from vicinal.features._table_drafts import draft_schema
 from vicinal.features._table_schema import TableSchema, nfc, table_columns
 
 
@@ -32,8 +31,6 @@ class TableFeatures(FixedFeatures):
     schema : TableSchema, dict or path
         What every column may hold: a schema, its JSON object, or the file of it. **It must be
         public**; :func:`~vicinal.features.draft_schema` drafts one from a public table.
-    columns : sequence of str, optional
-        Names of the columns of plain NumPy matrices; tables bring theirs.
 
     Examples
     --------
@@ -57,13 +54,8 @@ class TableFeatures(FixedFeatures):
     missing the features of the value are those of the centre, or zeros, and one more says so.
     """
 
-    def __init__(
-        self,
-        schema: TableSchema | Mapping[str, Any] | str | Path,
-        columns: Sequence[str] | None = None,
-    ) -> None:
+    def __init__(self, schema: TableSchema | Mapping[str, Any] | str | Path) -> None:
         self.schema = schema
-        self.columns = columns
 
     def transform(self, X: Any) -> Vectors:
         """Return the features of a table's rows.
@@ -71,8 +63,8 @@ class TableFeatures(FixedFeatures):
         Parameters
         ----------
         X
-            A pandas, polars or Arrow table, a dict of columns, a list of dicts, a structured
-            array; or a plain matrix, if `columns` names its columns.
+            A pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured
+            array.
 
         Returns
         -------
@@ -95,7 +87,7 @@ class TableFeatures(FixedFeatures):
         Raises as :meth:`transform`.
         """
         schema = as_schema(self.schema).usable()
-        columns, size, names = table_columns(X, schema.names, self.columns)
+        columns, size, names = table_columns(X, schema.names)
         if size == 0:
             raise InvalidInput("The table must have at least one row. It has none.")
         _warn_of_others(schema, names)
@@ -201,38 +193,32 @@ class Misfit:
 
 def check_table(
     table: Any,
-    schema: TableSchema | None = None,
+    schema: TableSchema,
     labels: Sequence[str] = (),
     subject: str | None = None,
     classes: Sequence[Any] | None = None,
 ) -> list[Misfit]:
     """Return everything about a table that will not fit, or is worth knowing.
 
-    `table`: the owner's, as :class:`~vicinal.features.TableFeatures` takes tables. Without `schema`
-    only what no schema could take is looked for. `labels`: one column of labels, or several of
-    numbers. `classes`: what labels may be; all that is there without them.
+    `table`: the owner's, as :class:`~vicinal.features.TableFeatures` takes tables. `labels`: one
+    column of labels, or several of numbers. `classes`: what labels may be; all without them.
     """
     _, size, names = table_columns(table, ())
     if size == 0:
         return [Misfit(None, "there are no rows", "Give records", stops=True)]
-    twins = sorted({name for name in names if names.count(name) > 1})
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
         nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _targets
         for name in labels
     }
     if subject is not None:
         readers[nfc(subject)] = lambda column: cells.ids(column).refusing_missing()
-    misfits: list[Misfit] = []
-    if schema is None:
-        misfits = _without_schema(table, twins)
-    else:
-        readers |= {column.name: column.read for column in schema.columns}
-    lacking = [name for name in readers if name not in names]
-    misfits += [
+    readers |= {column.name: column.read for column in schema.columns}
+    misfits = [
         Misfit(name, "lacking", "Add it, or take it out of the schema", stops=True)
-        for name in lacking
+        for name in readers
+        if name not in names
     ]
-    if schema is not None and not lacking:  # a table without a header has a record for names
+    if not misfits:  # a table without a header has somebody's record for names
         known = {*readers, *schema.ignored, *schema.texts}
         misfits += [
             Misfit(name, "not in the schema", "It is left out", stops=False)
@@ -240,7 +226,7 @@ def check_table(
             if name not in known
         ]
     for name, read in readers.items():
-        if name in twins:
+        if names.count(name) > 1:
             misfits.append(Misfit(name, "there twice", "Drop one", stops=True))
         elif name in names:
             misfits += _faults(table, name, read)
@@ -280,22 +266,6 @@ def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     return Misfit.of_rows(
         column.name, "values outside the declared bounds", fix, outside, stops=False
     )
-
-
-def _without_schema(table: Any, twins: list[str]) -> list[Misfit]:
-    """Return what no schema could take; names of columns are not shown."""
-    if twins:
-        return [Misfit(None, "two columns of one name", "Rename or drop one", stops=True)]
-    schema, _ = draft_schema(table)
-    ends = {
-        "free text": (schema.texts, "Use --features text, or leave them out"),
-        "no features: empty, constant or identifying": (schema.ignored, "Leave them out"),
-    }
-    return [
-        Misfit(None, f"{len(of)} {_plural('column', len(of))} with {fault}", fix, stops=False)
-        for fault, (of, fix) in ends.items()
-        if of
-    ]
 
 
 def _plural(noun: str, count: int) -> str:

@@ -50,7 +50,7 @@ _NUMBERS: dict[str, type[NumberColumn]] = {
     "whole": WholeColumn,
     "date": DateColumn,
 }
-_DECLARED: dict[str, Any] = {
+_DECLARED: dict[str, type[LevelsColumn | CategoryColumn | YesNoColumn]] = {
     "levels": LevelsColumn, "category": CategoryColumn, "yes_no": YesNoColumn,
 }  # fmt: skip
 _DATE_PART = re.compile("%([dmbBYy])")
@@ -370,23 +370,18 @@ def _written(column: TableColumn, key: str, value: Any) -> Any:
 
 # ---------------------------------------------------------------- tables as Arrow columns
 
-_FORMS = (
-    "a pandas, polars or Arrow table, a dict of columns, a list of dicts, or a structured array"
-)
-
 
 def table_columns(
-    rows: Any, required: Sequence[str], names: Sequence[str] | None = None
+    rows: Any, required: Sequence[str]
 ) -> tuple[dict[str, pa.ChunkedArray], int, list[str]]:
     """Return the required columns of a table by name, its number of rows, and all names it has.
 
     `rows`: anything that exports Arrow (pandas, polars, pyarrow), a mapping of names to columns, a
-    list of mappings, a structured array; or a plain matrix if `names` are given. `required`:
-    columns to return. Others are not looked at. `names`: names of the columns of a plain matrix.
+    list of mappings, or a structured array. `required`: columns to return, others are left.
     Raises InvalidInput if a required column is not there, or twice, or cannot be read; no message
     quotes a value.
     """
-    table, size = _by_name(rows, names)
+    table, size = _by_name(rows)
     column_of: dict[str, Any] = {}
     for name, column in table:
         key = nfc(name)
@@ -406,7 +401,7 @@ def table_columns(
     return columns, size, list(column_of)
 
 
-def _by_name(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, Any]], int]:
+def _by_name(rows: Any) -> tuple[list[tuple[str, Any]], int]:
     """Return columns with their names, not yet converted, and how many rows there are."""
     if isinstance(rows, pa.Table | pa.RecordBatch):
         return list(zip(rows.schema.names, rows.columns, strict=True)), rows.num_rows
@@ -423,7 +418,10 @@ def _by_name(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, An
         return _of_dicts(rows), len(rows)
     if isinstance(rows, np.ndarray) and rows.dtype.names is not None and rows.ndim == 1:
         return [(name, rows[name]) for name in rows.dtype.names], len(rows)
-    return _of_matrix(rows, names)
+    raise InvalidInput(
+        "The rows must have named columns: a pandas, polars or Arrow table, a dict of columns, a "
+        "list of dicts, or a structured array."
+    )
 
 
 def _of_dicts(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
@@ -433,25 +431,6 @@ def _of_dicts(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
             "Every row must have the same columns; write null where nothing is known."
         )
     return [(str(name), [row[name] for row in rows]) for name in rows[0]]
-
-
-def _of_matrix(rows: Any, names: Sequence[str] | None) -> tuple[list[tuple[str, Any]], int]:
-    if names is None:
-        raise InvalidInput(
-            f"The rows must have named columns: {_FORMS}. A plain matrix also needs the "
-            "'columns' parameter, which names them."
-        )
-    _checks.unmasked("rows", rows)
-    try:
-        matrix = np.asarray(rows)
-    except ValueError:
-        raise InvalidInput("The rows of a matrix must all have the same length.") from None
-    if matrix.ndim != 2 or matrix.shape[1] != len(names):
-        raise InvalidInput(
-            f"A plain matrix must have shape (n, {len(names)}), as the 'columns' parameter names "
-            f"so many. Got {matrix.shape}."
-        )
-    return [(str(name), matrix[:, i]) for i, name in enumerate(names)], len(matrix)
 
 
 def _length(column: Any) -> int:

@@ -140,6 +140,8 @@ def settled_model(
 
 _FEWEST, _MOST = 1, 10**8
 """Subjects of any data set, as far as planning goes."""
+_REHEARSED = 512
+"""Public points that are enough to see whether a plan is refused; with all it takes seconds."""
 
 
 def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
@@ -148,12 +150,13 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
     Raises InvalidInput for what planning would refuse after noise was drawn: then the estimate
     could be seen, and drawn anew, as often as anybody likes, and nobody would be charged for it.
     """
-    kernel = kernel_for(plan, public)
+    points = None if public is None else public[:_REHEARSED]
+    kernel = kernel_for(plan, points)
     for size in (_FEWEST, _MOST) if plan.n_records is None else ():
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=0)
             shard = Shard(kernel, n_features, MemoryLedger(), index=first_index(plan.index))
-            engine_on(shard, kernel, sized, n_features, public, slack_meter(sized))
+            engine_on(shard, kernel, sized, n_features, points, slack_meter(sized))
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:

@@ -160,20 +160,20 @@ WEAKEST = 20.0
 """The largest epsilon that is planned for without being asked about: a factor of 5e8."""
 
 
-def refuse_weak(plan: IndKNNPlan) -> None:
-    """Raise PrivacyRefused for a plan that protects next to nobody."""
-    fault, size = "", plan.n_records
-    if plan.epsilon > WEAKEST:
+def refuse_weak(epsilon: float, delta: float, n_records: int | None) -> None:
+    """Raise PrivacyRefused for a plan that protects next to nobody; its size as declared."""
+    fault = ""
+    if epsilon > WEAKEST:
         fault = (
-            f"'epsilon' {plan.epsilon:g} lets what is believed of a person change by a factor of "
-            f"e^{plan.epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
+            f"'epsilon' {epsilon:g} lets what is believed of a person change by a factor of "
+            f"e^{epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
         )
-    elif size is not None and plan.delta > 1 / size:
+    elif n_records is not None and delta > 1 / n_records:
         fault = (
-            f"'delta' {plan.delta:g} is above 1/n for the {size} records declared: publishing one "
+            f"'delta' {delta:g} is above 1/n for the {n_records} records declared: publishing one "
             "record chosen at random would keep it."
         )
-    if fault and plan.simulation_seed is None and plan.interactions:
+    if fault:
         raise PrivacyRefused(
             f"{fault} Choose a smaller one, or set the 'accept_weak_plan' parameter if it is meant."
         )

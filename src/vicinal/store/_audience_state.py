@@ -346,8 +346,9 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
             "a store of numbers or several labels: its answers have noise of one scale."
         )
-    if not _checks.boolean("accept_weak_plan", accept_weak):
-        refuse_weak(settings)
+    counts = settings.simulation_seed is None and settings.interactions
+    if counts and not _checks.boolean("accept_weak_plan", accept_weak):
+        refuse_weak(settings.epsilon, settings.delta, settings.n_records)
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     # What is written says so where the rule decides.

@@ -304,7 +304,8 @@ class Store(BaseStore):
 
         When this returns, features, labels and ids are gone from files, logs and free pages. What
         stays is a keyed hash of each id with what was left of its budgets, so that coming back
-        does not refill them, the answers already released, and the weights of private models.
+        does not refill them, one of the id without zeros, case and blanks, the answers already
+        released, and the weights of private models.
         Ids that are not there are passed over.
 
         Raises
