@@ -294,9 +294,9 @@ def truth_of(at, case):
         code, said = at.run(case)
         assert (code, said["ended"], said["held"]) == (0, "done", []), said
         at.truths[case] = after, points = answering(at, case), said["points"]
-        before = at.truths[case.template]
+        known = at.truths[case.template]
         if case.accept:  # whom the lost history had erased, it erases again
-            assert all(people.keys() <= before[name].keys() for name, people in after.items())
+            assert all(left.keys() <= known[one].keys() for one, left in after.items())
         assert points in range(6, 1000, 2)
     return at.truths[case.template], *at.truths[case]
 
