@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 960,
     "targets": 1480,
-    "features, datasets": 5140,
+    "features, datasets": 5130,
     "ledger": 3390,
     "mechanisms": 3230,
     "neighbours": 3810,
@@ -65,14 +65,14 @@ WANTED = {
     "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 40_340,
+    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
     "lines of src": 56_460,
     "code of src": 35_460,
-    "lines of tests": 40_330,
+    "lines of tests": 40_340,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -101,8 +101,7 @@ def numbers(column: pa.ChunkedArray, *, limits: bool = False) -> Reading:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         values = column.cast(pa.float64(), safe=False).to_numpy().astype(np.float64)
         return Reading(values, np.zeros(len(values), np.uint8)).checked(np.isfinite(values), FINITE)
-    read = partial(_number, limits=limits)
-    return _by_value(column, read, TYPE if _is_other(kind) or _is_bool(kind) else OK)
+    return _by_value(column, partial(_number, limits=limits), _TEXTS)
 
 
 def days(column: pa.ChunkedArray, form: str | None = None) -> Reading:
@@ -114,12 +113,12 @@ def days(column: pa.ChunkedArray, form: str | None = None) -> Reading:
         timestamps = column.cast(pa.timestamp("s", getattr(column.type, "tz", None)), safe=False)
         seconds = timestamps.cast(pa.int64()).cast(pa.float64(), safe=False).to_numpy()
         return Reading(np.floor(seconds / 86400.0), np.zeros(len(seconds), np.uint8))
-    return _by_value(column, partial(_day, form=form), OK if _is_text(column.type) else TYPE)
+    return _by_value(column, partial(_day, form=form), _TEXTS)
 
 
 def truths(column: pa.ChunkedArray) -> Reading:
     """Return 1 for yes and 0 for no."""
-    return _by_value(column, _truth, TYPE if _is_other(column.type) else OK)
+    return _by_value(column, _truth)
 
 
 def places(column: pa.ChunkedArray, place_of: dict[str, float], other: float | None) -> Reading:
@@ -132,7 +131,7 @@ def places(column: pa.ChunkedArray, place_of: dict[str, float], other: float | N
         position = place_of.get(text, other)
         return DECLARED if position is None else position
 
-    return _by_value(column, place, TYPE if _is_other(column.type) else OK)
+    return _by_value(column, place)
 
 
 def places_of_numbers(
@@ -195,7 +194,7 @@ def labels(column: pa.ChunkedArray, classes: Sequence[Any] | None) -> Reading:
             return math.nan
         return 0.0 if known is None or text in known or _checks.label_name(text) in known else CLASS
 
-    return _by_value(column, is_label, TYPE if _is_other(column.type) else OK).refusing_missing()
+    return _by_value(column, is_label).refusing_missing()
 
 
 def ids(column: pa.ChunkedArray) -> Reading:
@@ -206,7 +205,7 @@ def ids(column: pa.ChunkedArray) -> Reading:
             return math.nan
         return 0.0 if isinstance(value, bool) or _checks.id_fault(value) is None else ID
 
-    return _by_value(column, is_id, TYPE if _is_other(column.type) else OK)
+    return _by_value(column, is_id)
 
 
 def _number(value: str, *, limits: bool) -> float | int:
@@ -240,14 +239,19 @@ def _truth(value: Any) -> float | int:
     return 1.0 if text in _YES else 0.0 if text in _NO else YES_NO
 
 
-def _by_value(column: pa.ChunkedArray, code: Callable[[Any], float | int], fault: int) -> Reading:
+_TEXTS = (pa.types.is_string, pa.types.is_large_string)
+_VALUES = (*_TEXTS, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+
+
+def _by_value(
+    column: pa.ChunkedArray, code: Callable[[Any], float | int], kinds: Sequence[Any] = _VALUES
+) -> Reading:
     """Return codes made of every different value once: a float is a code, an int is a fault.
 
-    With `fault` nothing of the column can be read, and every value that stands there is at fault.
+    In a column of none of these kinds every value that stands there is at fault.
     """
-    valid = np.asarray(column.is_valid())
-    if fault or pa.types.is_null(column.type):
-        faults = np.where(valid, np.uint8(fault), np.uint8(OK))
+    if not any(is_kind(column.type) for is_kind in kinds):
+        faults = np.where(column.is_valid(), np.uint8(TYPE), np.uint8(OK))
         return Reading(np.full(len(column), np.nan), faults)
     encoded = pa.chunked_array([column.combine_chunks()]).dictionary_encode().chunk(0)
     codes_or_faults = [code(value) for value in encoded.dictionary.to_pylist()]
@@ -259,22 +263,6 @@ def _by_value(column: pa.ChunkedArray, code: Callable[[Any], float | int], fault
         [*(0 if isinstance(m, float) else m for m in codes_or_faults), 0], dtype=np.uint8
     )
     return Reading(codes[where], faults[where])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
-    )
-
-
-def _is_bool(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_boolean(kind))
-
-
-def _is_other(kind: pa.DataType) -> bool:
-    """Tell whether a type is neither text nor numbers nor truth values."""
-    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
-    return not (_is_text(kind) or any(is_kind(kind) for is_kind in known))
 
 
 MOST_DEVIATIONS = 4.0
