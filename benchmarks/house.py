@@ -65,7 +65,7 @@ WANTED = {
     "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 38_000,
+    "lines of tests": 40_350,
 }
 """What is still larger than it should be, and what it should be."""
 
