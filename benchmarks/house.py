@@ -65,14 +65,14 @@ WANTED = {
     "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 40_340,
+    "lines of tests": 40_350,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
     "lines of src": 56_460,
     "code of src": 35_460,
-    "lines of tests": 40_330,
+    "lines of tests": 40_340,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,

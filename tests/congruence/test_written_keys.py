@@ -125,7 +125,9 @@ class Spy:
     def _noting(self, function):
         def noting(first, **named):
             frame = sys._getframe(1)
-            while frame.f_globals["__name__"] == "vicinal.ledger._json_files":  # for somebody else
+            while (
+                frame.f_globals["__name__"] == "vicinal.ledger._sealed_files"
+            ):  # for somebody else
                 frame = frame.f_back
             module = frame.f_globals["__name__"]
             if module.startswith("vicinal."):

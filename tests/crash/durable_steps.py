@@ -1,8 +1,7 @@
 """Every command, to be broken off before and after each of its durable steps.
 
-A durable step is a commit, a flush, or a change of a file or of its name: all that another process
-can find afterwards. They are counted where the package makes them, two points a step. At the wanted
-point the process is killed, or interrupted, or the disk is full from then on.
+A durable step is a commit, a flush, or a change of a file or of its name. They are counted where
+the package makes them, two points a step. At one it is killed or interrupted, or the disk is full.
 
 A process of this file imports everything once, then forks for each order, a JSON line on stdin.
 """

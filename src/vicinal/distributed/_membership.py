@@ -107,7 +107,7 @@ class ShardRecord:
     def _refusal(self) -> StoreOutdated:
         return StoreOutdated(
             f"Shard {self.number} went another way than the coordinator saw it go. Bring back the "
-            "folder that belongs there."
+            "folder that belongs there, or accept the loss, which spends every budget for good."
         )
 
     def row(self) -> tuple[int, str, int, int, bytes, bytes]:

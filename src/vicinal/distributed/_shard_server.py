@@ -191,7 +191,8 @@ class ShardServer:
         if message.clock < self._journal.clock or epoch not in message.epochs:
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
-                "Nothing was charged. Bring back the coordinator that belongs to the shards."
+                "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
+                "accept the loss, which spends every budget for good."
             )
         if known_epoch(database) != message.epochs[-1]:
             with self._durable():
