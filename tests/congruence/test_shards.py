@@ -105,7 +105,7 @@ def spread(classifier, place, shards):
     parts = []
     for number in range(shards):
         rows = np.flatnonzero(where == number)
-        shard = Shard(kernel, tools.D, index=make)
+        shard = Shard(kernel, kernel.width(tools.D), index=make)
         shard.add(integers[rows], labels[rows], [tools.PEOPLE[row] for row in rows])
         parts.append(shard)
     classifier._engine = dataclasses.replace(engine, shard=Several(parts))

@@ -27,6 +27,7 @@ def world():
 def fitted(world, *, subjects=None, **options):
     X, y, public, _, _ = world
     options = {"n_queries": 200, "n_records": N, **options}
+    options = {"model_share": 0, **options}
     return IndKNNClassifier(range(C), 1.0, 1e-5, **options).fit(X, y, subjects, public=public)
 
 
@@ -74,7 +75,7 @@ def test_reembedded_answers_equal_those_of_a_fit_while_budgets_are_full(world):
     _, y, _, turned, turned_public = world
     classifier = fitted(world)
     reembed(classifier, turned, y, public=turned_public, n_queries=100, share=0.5)
-    fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N)
+    fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N, model_share=0)
     fresh.fit(turned, y, public=turned_public)
     assert classifier.n_neighbors_ == fresh.n_neighbors_
     assert classifier.noise_multiplier_ == fresh.noise_multiplier_

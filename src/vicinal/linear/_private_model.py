@@ -242,7 +242,8 @@ def train(
     """
     share, budget, n_records = training.share, training.budget, training.n_records
     n_classes = len(training.class_shares)
-    features = ModelFeatures.planned(public, n_records, lifted=lifted)
+    with _blas().limit(limits=1, user_api="blas"):  # the same weights with any number of threads
+        features = ModelFeatures.planned(public, n_records, lifted=lifted)
     records = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
     part = share / training.trainings
     sigma = step_noise(part * budget)

@@ -235,8 +235,9 @@ class VoteGrid:
         bits = min(max(0, bits), math.floor(math.log2(finest)))
         if bits < 0 or least_noise * (1 << bits) < least:
             raise InvalidInput(
-                f"The noise must be larger: a scale of {least_noise:g} votes would need a grid "
-                "finer than exact arithmetic allows. Raise 'noise_multiplier' or 'delta'."
+                # Not how large it is: beside a private model that follows from its weights.
+                "The noise must be larger: such a scale would need a grid finer than exact "
+                "arithmetic allows. Raise 'noise_multiplier' or 'delta'."
             )
         return cls(1 << bits)
 

@@ -178,7 +178,12 @@ def _unit(peaks: Floats, norms: Floats) -> Floats:  # noqa: ARG001 (a _Factor)
 
 
 def _within(bound: float) -> _Factor:
-    return lambda peaks, norms: peaks / np.maximum(peaks * norms, bound)
+    def factor(peaks: Floats, norms: Floats) -> Floats:
+        with np.errstate(over="ignore"):  # no warning tells that a record was out of all bounds
+            lengths = np.maximum(peaks * norms, bound)
+        return np.where(np.isinf(lengths), _unit(peaks, norms), peaks / lengths)
+
+    return factor
 
 
 def _rounded(X: FloatMatrix, factor: _Factor, precision: Precision) -> IntegerMatrix:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.ledger import Account, MemoryLedger
-from vicinal.linear import ModelGate, PrivateModel, metric_kernel, train
+from vicinal.linear import SHARE, ModelGate, PrivateModel, metric_kernel, train
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     Interaction,
@@ -165,18 +166,24 @@ _REHEARSED = 512
 
 
 def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> None:
-    """Plan without records for the fewest and the most, where their number is yet to be estimated.
+    """Plan without records: for the fewest and the most, where their number is yet to be estimated.
 
-    Raises InvalidInput for what planning would refuse after noise was drawn: then the estimate
+    And with as little of the budgets as a private model may leave. Raises InvalidInput for what
+    planning would refuse after noise was drawn: then the estimate, or what follows from weights,
     could be seen, and drawn anew, as often as anybody likes, and nobody would be charged for it.
     """
     points = None if public is None else public[:_REHEARSED]
     kernel = kernel_for(plan, points)
-    for size in (_FEWEST, _MOST) if plan.n_records is None else ():
+    width = kernel.width(n_features)
+    shares = [0.0]
+    if public is not None and plan.may_train(len(public)):
+        shares.append(plan.model_share or SHARE)
+    sizes = (_FEWEST, _MOST) if plan.n_records is None else (plan.n_records,)
+    for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
-            sized = plan.changed(n_records=size, model_share=0)
-            shard = Shard(kernel, n_features, MemoryLedger(), index=first_index(plan.index))
-            engine_on(shard, kernel, sized, n_features, points, slack_meter(sized))
+            sized = plan.changed(n_records=size, model_share=share)
+            shard = Shard(kernel, width, MemoryLedger(), index=first_index(plan.index))
+            engine_on(shard, kernel, sized, width, points, slack_meter(sized), left=1 - share)
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -195,16 +202,20 @@ def engine_on(
     interaction: Interaction | None = None,
     noise: NoiseSource | None = None,
     model: PrivateModel | None = None,
+    left: float = 1.0,
 ) -> PlannedEngine:
-    """Return an engine over records that are there already, planned as :func:`plan_engine` does."""
+    """Return an engine over records that are there already, planned as :func:`plan_engine` does.
+
+    `left`: the share of budgets to plan with, where no `model` tells it.
+    """
     reference = None if public is None else Reference(kernel, kernel.encode(public))
     noise = noise or randomness(plan.simulation_seed)
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = 1.0
+    budget_share = left
     if model is not None:
-        budget_share -= min(model.typical_use * plan.trainings, plan.model_share or 0.0)
+        budget_share = 1.0 - min(model.typical_use * plan.trainings, plan.model_share or 0.0)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     k, radius = planner.radius()
     if plan.index["kind"] == CENTROIDS:

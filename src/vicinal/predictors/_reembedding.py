@@ -70,6 +70,8 @@ class TrainedModel:
 
         Raises InvalidInput if they are other rows.
         """
+        if self.kernel is not None and self.kernel.n_features != public.shape[1]:
+            raise InvalidInput("The model to go on with must be of the same public rows.")
         features = ModelFeatures.of(public, self.kernel, lifted=lifted)
         if len(public) != len(self.used) or len(self.weights) != features.width:
             raise InvalidInput("The model to go on with must be of the same public rows.")

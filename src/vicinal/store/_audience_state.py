@@ -30,10 +30,11 @@ from vicinal.ledger import (
     parse_json,
 )
 from vicinal.mechanisms import DeltaSlackAccountant
-from vicinal.neighbours import RBF, IntegerMatrix
+from vicinal.neighbours import RBF, IntegerMatrix, Reference
 from vicinal.planning import (
     GATE,
     NEIGHBORS,
+    EnginePlanner,
     IndKNNPlan,
     PlannedEngine,
     check_under_total,
@@ -538,6 +539,11 @@ def start_index(parts: OpenStore, state: AudienceState) -> None:
     """
     schema = parts.schema
     kernel, radius = schema.kernel_of(state.settings.bandwidth), state.engine.radius
+    if state.private_model is not None and schema.public is not None:
+        # That radius is one of the model's metric; records lie in the store's own features.
+        reference = Reference(kernel, kernel.encode(schema.public))
+        planner = EnginePlanner(state.settings, kernel, schema.width, reference, 1.0)
+        _, radius = planner.radius()
     index = learnt_index(schema.index, kernel, schema.public, radius, parts.folder.path)
     if index is not None:
         parts.shard.replace_index(index)
