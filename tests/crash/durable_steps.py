@@ -15,7 +15,7 @@ import shutil
 import signal
 import sqlite3
 import sys
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -252,9 +252,7 @@ def main():
 
 def warm_up(place):
     """Load all code before the first child."""
-    with suppress(ImportError):
-        import psycopg  # noqa: F401
-    assert create_app
+    assert create_app  # loads the service
     place.mkdir()
     for command in (init, predict, evaluate, erase, backup, restore):
         command(place, lambda: None, accept=False)
