@@ -48,11 +48,10 @@ def labeller(labels, share=0.5, **options):
     return IndKNNLabeller(
         range(C),
         labels,
-        epsilon=2.0,
+        **{"epsilon": 2.0, **options},
         n_records=900,
         model_share=share,
         simulation_seed=1,
-        **options,
     )
 
 
@@ -92,8 +91,8 @@ def test_without_a_model_there_are_none(world, tmp_path):
 def test_labels_alone_that_are_not_the_models_count_as_much_as_the_model(
     world, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("vicinal.linear._private_model._KNOWN", 1e-3)  # or votes change nothing
-    asker = labeller(world[1], release="label")
+    monkeypatch.setattr("vicinal.linear._private_model._KNOWN", 1e-9)  # or votes change nothing
+    asker = labeller(world[1], release="label", epsilon=0.5)
     asked = labelled(world, tmp_path, asker)
     model = asker._classifier.model_probabilities(mapped(world)[1])
     voted = model[asked.questions].argmax(axis=1) != asked.labels

@@ -102,7 +102,7 @@ class KernelMap:
     @property
     def n_features(self) -> int:
         """d, of the rows that it maps."""
-        return self._landmarks.shape[1]
+        return int(self._landmarks.shape[1])
 
     def components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the components of integer rows of length one, float64 (n, D), each by itself."""
