@@ -17,6 +17,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
 from vicinal.engine import LocalShardBase
 from vicinal.linear import _descent, _private_model
+from vicinal.linear._descent import Descent
 from vicinal.linear._kernel_map import KernelMap
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
@@ -25,6 +26,7 @@ from vicinal.mechanisms import (
     GradientRelease,
     IndividualGradient,
     SubjectRows,
+    VoteRelease,
     charge_rows,
     randomness,
 )
@@ -362,3 +364,74 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())
     assert (left[0] == left[1]).all()
+
+
+# ---------------------------------------------------------------- nothing else enters
+
+
+def what_descends(world, monkeypatch, **parameters):
+    """Return all that a descent is given in a world, and what its steps and the metric get."""
+    facts, steps, published, metrics = [], [], [], []
+    begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
+
+    def begun(self, *args):
+        facts.append(args)
+        begin(self, *args)
+
+    def stepped(self, gradient):
+        steps.append(gradient.copy())
+        step(self, gradient)
+
+    def told(self, sums):
+        published.append(publish(self, sums))
+        return published[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Descent, "__init__", begun)
+        patch.setattr(Descent, "step", stepped)
+        patch.setattr(GradientRelease, "publish", told)
+        patch.setattr(
+            "vicinal.planning._engine_factory.metric_kernel",
+            lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
+        )
+        fitted = classifier(**parameters).fit(X[world], Y[world], world, public=R)
+    return fitted, facts, steps, published, metrics
+
+
+def test_a_descent_is_given_public_facts_and_what_was_published(monkeypatch):
+    """Fails if the number of records, their classes or un-noised sums find a way in."""
+    worlds = np.arange(N), np.flatnonzero(Y == 0)
+    told = [what_descends(world, monkeypatch) for world in worlds]
+    for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
+        np.testing.assert_array_equal(here, there)
+    for fitted, _, steps, published, metrics in told:
+        clip = _descent.CLIP / N  # the declared number, in both worlds
+        for step, sums in zip(steps, published, strict=True):
+            np.testing.assert_allclose(step, sums * clip, rtol=1e-12)
+        rows = fitted._model.features(ENCODER.encode(R).astype(np.float32))
+        np.testing.assert_array_equal(metrics[0], rows)
+
+
+def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
+    """Fails if an un-noised sum decides what joins it, or it joins in another unit."""
+    sums, joined, honest = [], [], LocalShardBase.charge_and_sum
+
+    def summed(self, release, block, thresholds):
+        sums.append(honest(self, release, block, thresholds))
+        return sums[-1].copy()
+
+    def publish(release, total, honest=VoteRelease.publish):
+        joined.append((release, total.copy()))
+        return honest(release, total)
+
+    monkeypatch.setattr(LocalShardBase, "charge_and_sum", summed)
+    monkeypatch.setattr(VoteRelease, "publish", publish)
+    fitted = classifier().fit(X, Y, public=R)
+    answers = fitted.query(Q)
+    integers = fitted._encoded(Q[answers.asked])
+    shares = fitted.model_probabilities(Q[answers.asked])
+    expected = fitted._engine.radius.expected(integers)
+    grid = fitted._engine.votes.grid.steps
+    votes = _private_model.model_votes(shares, answers.noise[answers.asked], expected)
+    found = np.concatenate([total - own for (_, total), own in zip(joined, sums, strict=True)])
+    np.testing.assert_allclose(found / grid, votes, rtol=1e-6, atol=1 / grid)

@@ -428,3 +428,33 @@ def test_components_are_the_same_after_opening_and_after_a_refresh(of_components
         opened.refresh_model()
         assert model_of(opened).model.features.kernel.width == kernel.width
         assert opened.verify()
+
+
+def test_what_training_takes_of_delta_is_kept(tmp_path):
+    """Fails if an opening, or a refresh, forgets what the grid of gradients has cost."""
+
+    def spent(store):
+        return store._audience_states["default"].audience.slack
+
+    with make(tmp_path / "store", release="votes", model_refreshes=1) as store:
+        first = spent(store)
+    with Store.open(tmp_path / "store") as store:
+        assert spent(store) == first > 0
+        store.refresh_model()
+        assert spent(store) > first
+
+
+@pytest.mark.parametrize("given", [{"delta": 1e-15}, {"n_queries": 10**12}])
+def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, monkeypatch, given):
+    """A refusal after it would be drawn anew as often as anybody likes, and nobody would pay."""
+    monkeypatch.setattr(_private_models, "settled_model", lambda *_, **__: pytest.fail("trained"))
+    plan = without_share(n_records=600, **given)
+    with pytest.raises(InvalidInput, match="noise must be larger"):
+        Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)
+
+
+def test_cells_are_learnt_in_the_stores_own_features(tmp_path):
+    given = {"classes": range(CLASSES), "public": R, "index": {"kind": "centroids"}}
+    with Store.init(tmp_path / "store", X, Y, PEOPLE, **given, **without_share()) as store:
+        assert store.models_stay
+        assert (store.predict(Q).labels == YQ).mean() > 0.8

@@ -237,7 +237,7 @@ def bound_of(epsilon):
 def test_data_that_adapt_tell_no_more_than_the_total(tmp_path, capped):
     """The total holds for the press, whose own epsilon does not; and only where it is enforced.
 
-    900 guesses: four standard errors are .07 at most, and without a total they are right .93 of the
+    900 guesses: four standard errors are .07 at most, and without a total 600 were right .93 of the
     time where the bound is .80.
     """
     total = {"epsilon_total": EPSILON} if capped else {}
