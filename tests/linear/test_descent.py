@@ -38,7 +38,9 @@ def test_under_noise_it_is_ridge_regression_with_what_noise_is_worth():
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
-    lengths, directions = np.linalg.eigh((rows * spread).T @ (rows * spread) / M)
+    moment = (rows * spread).T @ (rows * spread)
+    moment += np.eye(D + 1) * np.diag(moment)[:-1].mean() / M
+    lengths, directions = np.linalg.eigh(moment / (M + 1))
     back = spread[:, None] * directions
     loud = np.square(back).sum(axis=0) * noise**2 * 2 / STEPS
     ridge = 1 / n + loud / (descent._curvature() * lengths)

@@ -60,9 +60,10 @@ def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
 
 
 def test_a_linear_model_is_named_where_its_noise_is_small():
-    wish = plan_of(60_000, 500, 1.0).changed(n_features=20, n_public=400)
+    wish = plan_of(60_000, 500, 1.0).changed(n_public=400)
     assert "beside the votes" in linear_model_note(wish)
-    few = wish.changed(n_features=5).replanned(n_records=20_000, n_queries=100_000)
+    few = wish.replanned(n_records=20_000, n_queries=100_000)
     lost = linear_model_note(few)
     assert "better choice" in lost
-    assert linear_model_note(wish.replanned(n_records=200)) is None
+    assert "better choice" in linear_model_note(wish.replanned(n_records=200))
+    assert linear_model_note(wish.changed(n_public=9)) is None

@@ -2,10 +2,7 @@
 
 import json
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import parquet
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
@@ -75,32 +72,3 @@ def test_the_command_prices_correctly_and_says_that_features_are_made(table, tmp
 
 
 # ---------------------------------------------------------------- table1-cifar
-
-
-def test_the_command_of_tables_ends_and_names_its_contenders(tmp_path):
-    """On a made-up table under the name of a real one."""
-    rng = np.random.default_rng(0)
-    age, kids = rng.normal(30, 5, 2300), rng.random(2300)
-    more = np.where(kids + (age - 30) / 20 > 0.5, "yes", "no")
-    columns = {"row": np.arange(2300), "age": age, "work": rng.random(2300), "morekids": more}
-    parquet.write_table(pa.table(columns), tmp_path / "Fertility.parquet")
-    method = "logistic regression, not private"
-    asked = ("tables", "--data", tmp_path, "--runs", 1, "--queries", 100, "--epsilon", 1)
-    told = run(*asked, "--method", method, "--out", tmp_path)
-    assert f"| Fertility morekids | 100 | {method} | ." in told
-    (row,) = json.loads((tmp_path / "tables.json").read_text())["rows"]
-    assert 0.5 < row["auc"] < 1
-    assert 0 < row["auc_error"] < 0.1
-    assert "one of" in run(*asked, "--method", "another", code=2)
-    kept = (tmp_path / "tables.cells.jsonl").read_text()
-    ours = [
-        kept.replace(method, name).replace('"epsilon": null', '"epsilon": 1.0')
-        for name in ("Ind-KNN with model", "NoisySGD", "Ind-KNN with model, from schema")
-    ]
-    elsewhere = ours[1].replace("NoisySGD", "AdaSSP").replace('"run": 0', '"run": 7')
-    kept = "".join([*ours, elsewhere, ours[0].rstrip("\n")[:-9]])
-    (tmp_path / "other.jsonl").write_text(kept)
-    told = run(*asked, "--merge", tmp_path / "other.jsonl", "--known", "--out", tmp_path)
-    assert ": +0.000 (one split) |" in told, "a line that was cut is left out"
-    assert "| +0.000 (+0.000 to +0.000) |" in told, "made-up rows beside real ones"
-    assert "AdaSSP" not in told, "its run was not asked for"

@@ -67,7 +67,11 @@ class Descent:
         spread = np.full(features.shape[1], SPREAD / math.sqrt(max(squares, _FLAT)))
         spread[-1] = _FREE
         wide = features * spread
-        lengths, directions = np.linalg.eigh(wide.T @ wide / len(wide))
+        moment = wide.T @ wide
+        # As if one more public row went every way alike: what columns do together in a few rows
+        # they need not do in others.
+        moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
+        lengths, directions = np.linalg.eigh(moment / (len(wide) + 1))
         self._lengths = np.maximum(lengths, _FLAT)
         self._from_directions = spread[:, None] * directions
         # Noise is alike on all weights; along a direction it is as loud as that is scaled.
