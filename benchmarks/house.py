@@ -39,7 +39,7 @@ ROOMS = {
     "predictors": 2210,
     "planning": 2020,
     "engine": 1580,
-    "linear": 730,
+    "linear": 740,
     "targets": 1480,
     "features, datasets": 5130,
     "ledger": 3390,
