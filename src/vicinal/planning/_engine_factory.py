@@ -341,9 +341,9 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     if plan.kernel == "cosine":
         if public is None:
             return Cosine()
-        # A radius that is given is one of angles: lengths do not count in it.
-        adaptive = plan.min_similarity is None
-        return Cosine.fitting(public) if adaptive else Cosine(int8_precision(public))
+        # Lengths are for a private model. A radius that is given is one of angles.
+        lengths = plan.target.voted and plan.min_similarity is None
+        return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:
         assert public is not None  # noqa: S101 (checked by check_kernel)
