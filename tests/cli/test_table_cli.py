@@ -204,3 +204,12 @@ def test_a_drafted_schema_fits_the_private_table(folder):
     told = json.loads(fine.stdout)
     assert told["fits"]
     assert told["coincidences"]["public"] == 300
+
+
+@pytest.mark.parametrize("share", ["0", "auto"])
+def test_what_a_plan_needs_is_said_for_what_will_answer(folder, share):
+    """Fails if a private model is judged by what votes alone would need, or the line ends init."""
+    given = "--public", folder / "public.parquet", "--model-share", share
+    told = init(folder, f"needs-{share}", *given).stderr
+    assert ("a private model needs about" in told) == (share == "auto")
+    assert ("a unanimous vote leads by" in told) == (share == "0")

@@ -191,3 +191,13 @@ def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     assert (answers.votes.argmax(axis=1) == answers.labels).all()
     changed = (answers.labels != chances.argmax(axis=1)).any()
     assert changed == (known < 1)
+
+
+def test_leads_of_queries_can_be_compared(both):
+    """Fails if the weight of the model's own votes, which noise sets, is taken for their lead."""
+    classifier, answers = both
+    chances = classifier.probabilities(answers)
+    expected = answers.votes.sum(axis=1)
+    np.testing.assert_allclose(answers.votes, chances * expected[:, None], rtol=1e-9)
+    most = expected / (np.sqrt(2) * answers.noise)
+    assert (classifier.confidence(answers.votes, answers.noise) <= most * (1 + 1e-9)).all()

@@ -8,6 +8,7 @@ from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
     linear_model_note,
+    model_records,
     most_queries,
     rare_classes,
     unanimous_lead,
@@ -44,6 +45,16 @@ def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
     assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
     assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
     assert f"need about {least:,} records" in verdict_without_records(wish)
+
+
+def test_a_private_model_needs_records_by_epsilon_alone():
+    wish = plan_of(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
+    assert 400 < model_records(wish) < 600
+    assert model_records(wish.replanned(n_queries=10**6)) == model_records(wish)
+    assert 0.8 < model_records(wish.replanned(epsilon=0.5)) / (2 * model_records(wish)) < 1.2
+    assert "can work; a private model needs" in verdict(wish)
+    assert "expect noise; a private model" in verdict(wish.replanned(n_records=100))
+    assert f"need about {model_records(wish):,} records" in verdict_without_records(wish)
 
 
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():

@@ -47,6 +47,7 @@ FEW_ROWS = 50
 
 _SHOWN = 5
 _ROWS_SHOWN = 20
+_SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
 _PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 _EVERY_ROW = (
     "without --subject every row is a person: nobody with several rows is protected as one person, "
@@ -221,7 +222,9 @@ def init(
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
         if not quiet and target.voted:
             made_up = reference_options.reference == FROM_SCHEMA
-            _say_before(plan, made_up=made_up and feature_options.features == "table")
+            made_up = made_up and feature_options.features == "table"
+            beside = made_up or reference_options.public is not None
+            _say_before(plan, made_up=made_up, n_public=_SOME_ROWS if beside else 0)
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
@@ -232,9 +235,7 @@ def init(
             warn_about_reference(points, _feature_names(extractor))
             known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
             if known and not quiet:
-                n_public, n_features = points.shape
-                on_points = _request(plan).changed(n_features=n_features, n_public=n_public)
-                _say(linear_model_lines(on_points))
+                _say(linear_model_lines(_request(plan).changed(n_public=len(points))))
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -283,13 +284,17 @@ def _say(lines: list[str]) -> None:
         echo(f"vicinal: {line}", err=True)
 
 
-def _say_before(plan: dict[str, Any], *, made_up: bool) -> None:
+def _say_before(plan: dict[str, Any], *, made_up: bool, n_public: int) -> None:
     """Tell what is known of a plan for classes before anything is read.
 
-    `made_up`: whether the reference's rows are made up from a schema.
+    `made_up`: whether the reference's rows are made up from a schema. `n_public`: how many of them
+    there are at least.
     """
     shares, known = plan.get("class_prior"), bool(plan.get("n_records"))
-    _say(verdict_lines(_request(plan), plan["classes"], shares, known=known))
+    request = _request(plan).changed(n_public=n_public)
+    if plan.get("model_share") != 0 and request.model_by_rule:
+        request = request.replanned(model_share=request.model_by_rule)
+    _say(verdict_lines(request, plan["classes"], shares, known=known))
     if made_up:
         expected = _MADE_UP if plan.get("model_share") == 0 else _MADE_UP_BESIDE_MODEL
         _say([

@@ -40,7 +40,8 @@ class QueryAnswers:
 
     - `labels`, int64 (q,): positions of classes.
     - `votes`, float64 (q, c) or None: noisy votes, where votes leave; NaN for queries that were not
-      asked, or what a private model puts in their place.
+      asked. Beside a private model its probabilities, and what votes make of them, times the number
+      of votes expected.
     - `asked`, bool (q,): whether private records were asked. Where not, the answer was made of
       earlier ones, for nothing.
     - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; NaN for
@@ -260,11 +261,12 @@ class QueryEngine:
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
         # Noise can outvote both; then the order of classes is the model's.
-        told = np.maximum(released, votes[queried] * _LEAST_TOLD)
-        votes[queried], chances = released, shares.copy()
+        told, chances = np.maximum(released, votes[queried] * _LEAST_TOLD), shares.copy()
         chances[queried] = told / told.sum(axis=1, keepdims=True)
         labels[queried] = self.decision.chosen(chances[queried])
-        return QueryAnswers(labels, votes, queried, noise, chances)
+        # What as many neighbours would say as are expected: the model's own votes weigh more the
+        # louder the noise is, so that leads of two queries could not be compared.
+        return QueryAnswers(labels, chances * expected[:, None], queried, noise, chances)
 
     def _ask(
         self, block: IntegerMatrix, thresholds: Places | None = None, beside: Floats | None = None

@@ -56,10 +56,9 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     declared it. For the same reason a fitted classifier cannot be copied or pickled. With a private
     model, `fit` itself is the first release, whether anything is asked or not.
 
-    With a private model, ``decision_function`` gives votes joined with the model's scores; where
-    the model answers alone, its scores in units of the votes. Confidence and abstention follow, and
-    labels, if there are no class shares and costs. ``predict_proba`` weighs the model's own
-    probabilities against the votes, so that now and then another class is ahead there.
+    With a private model, ``predict_proba`` gives its probabilities, joined with the votes where
+    private records were asked. Votes, ``decision_function``, confidence and abstention are these
+    probabilities times the number of votes expected.
 
     Examples
     --------
