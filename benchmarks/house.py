@@ -45,7 +45,7 @@ ROOMS = {
     "ledger": 3390,
     "mechanisms": 3230,
     "neighbours": 3870,
-    "smoothed": 3560,
+    "smoothed": 3360,
     "accounting": 4080,
     "noise, testing, ground": 2220,
 }
