@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3630,
     "serving": 2250,
-    "reports": 1880,
+    "reports": 1750,
     "audit": 2470,
     "distributed": 3550,
     "store": 5340,

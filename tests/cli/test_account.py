@@ -29,13 +29,6 @@ def test_account_speaks_and_writes_json():
     assert price["by_method"]["gdp"] == price["epsilon"] == pytest.approx(4.7081, abs=1e-4)
 
 
-def test_account_draws(tmp_path):
-    picture = tmp_path / "costs.svg"
-    run("account", GAUSSIAN, "--plot", picture)
-    assert "epsilon" in picture.read_text() or picture.stat().st_size > 5000
-    assert ".png, .svg or .pdf" in run("account", GAUSSIAN, "--plot", "costs.txt", code=2)
-
-
 def test_calibrate_keeps_its_target():
     found = json.loads(run("calibrate", GAUSSIAN, "--epsilon", 1, "--field", "sigma", "--json"))
     assert 0.999 <= found["price"]["epsilon"] <= 1

@@ -80,7 +80,7 @@ def test_what_is_installed_is_compared_with_its_hash():
     makefile = (ROOT / "Makefile").read_text()
     assert re.findall(r"pip install.*", makefile) == [
         "pip install -qq --disable-pip-version-check --no-compile --no-deps",
-        "pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \\",
+        "pip install -qq --disable-pip-version-check --no-compile \\",
         "pip install -qq uv",  # makes these files; nothing else runs it
     ]
     assert makefile.count("--requirement requirements/torch.txt") == 1

@@ -13,7 +13,7 @@ from typer import Argument, Option, echo
 from vicinal import __version__, accounting, ledger, planning, reports, targets
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Delta, Epsilon, Json, grouped
-from vicinal.cli._output import as_json, picture_format, progress, write_file
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -39,17 +39,10 @@ _MOST_SHOWN = 3
 def account(
     plan: PlanFile,
     json: Json = False,
-    plot: Annotated[
-        Path | None, Option(help="Draw epsilon against count and gamma into this file.")
-    ] = None,
 ) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     load_when_used("numpy", *_UNUSED)
-    kind = picture_format(plot, "png", "svg", "pdf")
-    checked = accounting.Plan.from_dict(read_plan(plan))
-    price = checked.price()
-    if plot is not None:
-        write_file(plot, reports.draw_costs(checked, kind))
+    price = accounting.Plan.from_dict(read_plan(plan)).price()
     echo(as_json(price) if json else _price_text(price))
 
 
@@ -194,9 +187,6 @@ class ClassOptions:
     class_prior: Annotated[
         str | None, Option(help="How common each class is, as .95,.05; warns of rare ones.")
     ] = None
-    plot: Annotated[Path | None, Option(help="Draw the choices into this file (.png, .svg).")] = (
-        None
-    )
 
 
 @grouped
@@ -259,9 +249,6 @@ def _plan_classes(
     request: planning.IndKNNPlan, options: ClassOptions, public: Path | None, seed: int, *,
     json: bool,
 ) -> None:  # fmt: skip
-    kind = picture_format(options.plot, "png", "svg")
-    if options.plot is not None and public is None:
-        raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     shares = _numbers("class_prior", options.class_prior)
     n_classes = request.target.n_coordinates
     setup = None if public is None else _simulation_setup(public, options.labels, n_classes)
@@ -275,8 +262,6 @@ def _plan_classes(
         choices = reports.plan_options(
             request, setup, seed, begin("simulation", reports.work(request))
         )
-    if options.plot is not None:
-        write_file(options.plot, reports.draw_options(choices, kind))
     if not json:
         echo(f"{reports.as_text(choices)}\n\n" + "\n".join(lines))
         return
