@@ -34,7 +34,7 @@ ROOMS = {
     "audit": 2470,
     "distributed": 3550,
     "store": 5340,
-    "labelling, students": 3160,
+    "labelling, students": 3070,
     "baselines": 540,
     "predictors": 2210,
     "planning": 2020,
