@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -62,31 +61,8 @@ def calibrate(
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; NaN and infinities are refused with the rest.
-
-    A string in place of a release's votes names a CSV file of them, beside the plan.
-    """
-    plan = ledger.read_json(path, "plan")
-    releases = plan.get("releases") if isinstance(plan, dict) else None
-    for place, release in enumerate(releases if isinstance(releases, list) else []):
-        if isinstance(release, dict) and isinstance(release.get("votes"), str):
-            release["votes"] = _votes(f"releases[{place}].votes", path.parent / release["votes"])
-    return plan  # type: ignore[no-any-return]
-
-
-def _votes(name: str, path: Path) -> list[Any]:
-    """Return the rows of a CSV file without a header, which a plan names in place of votes."""
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [[float(count) for count in row] for row in csv.reader(lines) if row]
-    except OSError as error:
-        raise InvalidInput(f"The '{name}' parameter: {path}: {error.strerror}.") from None
-    except ValueError:
-        raise InvalidInput(
-            f"The '{name}' parameter: {path} must hold rows of counts, separated by commas."
-        ) from None
-    # One number a row is the largest vote of every query.
-    return [row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows
+    """Return the JSON object in a file; NaN and infinities are refused with the rest."""
+    return ledger.read_json(path, "plan")  # type: ignore[no-any-return]
 
 
 def _price_text(price: dict[str, Any]) -> str:
