@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from scipy.stats import beta
 
-from vicinal._arrays import Floats
 from vicinal.accounting import (
     Composition,
     PricedRelease,
@@ -56,7 +56,7 @@ class ScreeningAt:
 
     t: int
 
-    def rdp(self, orders: Floats) -> Floats:
+    def rdp(self, orders: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the RDP at `orders` (m,): the largest over both signs and both directions."""
         up = (self.t - THRESHOLD) / SIGMA
         positions = np.array([up] * (self.t < K) + [-up] * (self.t > 0))
