@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +11,7 @@ from typer import Option, echo
 
 from vicinal import __version__, planning, reports, targets
 from vicinal.cli._options import Json, PlanCommand, grouped, plan_given
-from vicinal.cli._output import as_json, picture_format, progress, warnings_said, write_file
+from vicinal.cli._output import as_json, progress, warnings_said
 from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
 
@@ -36,9 +35,6 @@ def plan(
     ] = None,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
-    plot: Annotated[Path | None, Option(help="Draw the choices into this file (.png, .svg).")] = (
-        None
-    ),
     seed: Annotated[int, Option(help="Of the simulation.", min=0)] = 0,
     json: Json = False,
 ) -> None:
@@ -47,9 +43,6 @@ def plan(
     With public points the plan is played through on them, and beside it other releases, more and
     fewer queries, and other guarantees. Options are those of init; --classes takes a number, too.
     """
-    kind = picture_format(plot, "png", "svg")
-    if plot is not None and reference_options.public is None:
-        raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     reference_options.check(feature_options.features)
     given = plan_given(ctx)
     names = given.get("classes", ())
@@ -64,8 +57,7 @@ def plan(
         raise InvalidInput("The 'label' option is given, but the public points have none.")
     if numbered and labels is not None:
         labels = _numbered(labels, names[0])
-    pictured = (plot, kind) if plot else None
-    show_outlook(checked, points, labels, seed=seed, plot=pictured, alone=False, json=json)
+    show_outlook(checked, points, labels, seed=seed, alone=False, json=json)
 
 
 plan.command_class = PlanCommand  # type: ignore[attr-defined]
@@ -92,7 +84,6 @@ def show_outlook(
     costs: Sequence[str] = (),
     alone: bool = True,
     left: float | None = None,
-    plot: tuple[Path, str] | None = None,
     seed: int = 0,
     json: bool = False,
 ) -> None:
@@ -102,14 +93,11 @@ def show_outlook(
     - `costs`: what else is to be said of a command's costs, first.
     - `alone`: whether this is the dry run of a command; else other plans stand beside it.
     - `left`: of a plan that is carried out: the share of budgets that a private model has left.
-    - `plot`: a file for a picture, and its format.
     """
     plan = plan.settled(_SOME_ROWS if points is None else len(points))
     reference, stage, why = _staged(plan, points, labels)
     with progress(silent=json) as begin:
         options = reports.plan_options(plan, reference, stage, seed, begin, alone=alone, left=left)
-    if plot is not None:
-        write_file(plot[0], reports.draw_options(options, plot[1]))
     new = left is None and plan.target.voted
     lines = reports.verdicts(plan, [] if stage is None else stage.shares) if new else []
     lines += ["Dry run: nothing was written, drawn or charged."] * alone

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import accounting, ledger, reports
+from vicinal import accounting, ledger
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, picture_format, write_file
-from vicinal.errors import InvalidInput
+from vicinal.cli._output import as_json
 
 PlanFile = Annotated[Path, Argument(metavar="PLAN.json", help="The plan, as JSON.")]
 
@@ -30,17 +28,10 @@ _METHOD_WORDS = {
 def account(
     plan: PlanFile,
     json: Json = False,
-    plot: Annotated[
-        Path | None, Option(help="Draw epsilon against count and gamma into this file.")
-    ] = None,
 ) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     load_when_used("numpy", *_UNUSED)
-    kind = picture_format(plot, "png", "svg", "pdf")
-    checked = accounting.Plan.from_dict(read_plan(plan))
-    price = checked.price()
-    if plot is not None:
-        write_file(plot, reports.draw_costs(checked, kind))
+    price = accounting.Plan.from_dict(read_plan(plan)).price()
     echo(as_json(price) if json else _price_text(price))
 
 
@@ -60,31 +51,8 @@ def calibrate(
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; NaN and infinities are refused with the rest.
-
-    A string in place of a release's votes names a CSV file of them, beside the plan.
-    """
-    plan = ledger.read_json(path, "plan")
-    releases = plan.get("releases") if isinstance(plan, dict) else None
-    for place, release in enumerate(releases if isinstance(releases, list) else []):
-        if isinstance(release, dict) and isinstance(release.get("votes"), str):
-            release["votes"] = _votes(f"releases[{place}].votes", path.parent / release["votes"])
-    return plan  # type: ignore[no-any-return]
-
-
-def _votes(name: str, path: Path) -> list[Any]:
-    """Return the rows of a CSV file without a header, which a plan names in place of votes."""
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [[float(count) for count in row] for row in csv.reader(lines) if row]
-    except OSError as error:
-        raise InvalidInput(f"The '{name}' parameter: {path}: {error.strerror}.") from None
-    except ValueError:
-        raise InvalidInput(
-            f"The '{name}' parameter: {path} must hold rows of counts, separated by commas."
-        ) from None
-    # One number a row is the largest vote of every query.
-    return [row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows
+    """Return the JSON object in a file; NaN and infinities are refused with the rest."""
+    return ledger.read_json(path, "plan")  # type: ignore[no-any-return]
 
 
 def _price_text(price: dict[str, Any]) -> str:

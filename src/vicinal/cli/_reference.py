@@ -43,13 +43,8 @@ class FeatureOptions:
         ),
     ] = "columns"
     model: Annotated[
-        str | None,
-        Option(
-            help="timm architecture, folder of a text model or minilm (without torch), or .onnx "
-            "file; image without it: efficientnet-lite0. Public."
-        ),
+        str | None, Option(help="For text the folder of a model, for onnx the file. Public.")
     ] = None
-    weights: Annotated[Path | None, Option(help="File of a timm network's weights.")] = None
     components: Annotated[
         int | None,
         Option(
@@ -72,8 +67,6 @@ class FeatureOptions:
         options: dict[str, Any] = {}
         if self.model is not None:
             options["model"] = self.model
-        if self.weights is not None:
-            options["weights"] = str(self.weights)
         if self.schema is not None:
             schema = features.TableSchema.load(self.schema).usable()
             schema.refuse(others, "labels or subjects")
