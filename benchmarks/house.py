@@ -30,11 +30,11 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3630,
     "serving": 2250,
-    "reports": 1750,
+    "reports": 1650,
     "audit": 2470,
     "distributed": 3550,
     "store": 5340,
-    "labelling, students": 3070,
+    "labelling, students": 3040,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2020,

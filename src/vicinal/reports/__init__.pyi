@@ -25,7 +25,6 @@ from vicinal.reports._outcomes import ClassFigures as ClassFigures
 from vicinal.reports._outcomes import Outcome as Outcome
 from vicinal.reports._outcomes import auc_with_error as auc_with_error
 from vicinal.reports._outcomes import rightness as rightness
-from vicinal.reports._pages import transfer_page as transfer_page
 from vicinal.reports._plan_report import as_text as as_text
 from vicinal.reports._plan_report import linear_model_note as linear_model_note
 from vicinal.reports._plan_report import plan_options as plan_options
