@@ -30,11 +30,11 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3530,
     "serving": 2250,
-    "reports": 1810,
+    "reports": 1570,
     "audit": 2470,
     "distributed": 3550,
     "store": 5560,
-    "labelling, students": 3080,
+    "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2020,
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_460,
-    "code of src": 35_460,
-    "lines of tests": 40500,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 54_540,
+    "code of src": 34_240,
+    "lines of tests": 39_720,
+    "lines of experiments and benchmarks": 9560,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
