@@ -71,7 +71,7 @@ class ClusterChange:
     - `subjects`: of each record; or those to erase.
     - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
       has it, int32 (n, w), and the shard of each, int32 (n,).
-    - `audience`: number, name and plan of a new audience.
+    - `audience`: number, name, plan and model of an audience.
     - `clock`: the coordinator's.
     """
 
@@ -87,7 +87,7 @@ class ClusterChange:
         if self.kind == ERASE:
             return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
-            return tasks.OpenAudience(self.clock, **self.audience)
+            return tasks.SetAudience(self.clock, **self.audience)
         return self.addition(shard)
 
     def addition(self, shard: int) -> Add:

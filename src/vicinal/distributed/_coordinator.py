@@ -46,11 +46,16 @@ from vicinal.distributed._sharded_audiences import (
     CoordinatorLedger,
     RemoteShards,
     ShardedBatch,
-    check_no_model,
     open_sharded_state,
-    plan_audience,
     tally_on_shards,
     with_features,
+)
+from vicinal.distributed._sharded_training import (
+    ShardedGradients,
+    begin_training,
+    begun_training,
+    shared_audience,
+    write_trained,
 )
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
@@ -72,14 +77,18 @@ from vicinal.store import (
     StagingEndedError,
     StoredRecords,
     Verification,
+    awaits_model,
+    begin_model,
     check_new,
     forget_additions,
     open_folder,
     pack,
     private_folder,
     public_facts,
+    settled_plan,
     unfinished,
     verify,
+    warned_after,
 )
 
 _OPENING = 5.0
@@ -126,7 +135,11 @@ class Coordinator(BaseStore):
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
-        self._audience_states = {name: self._state(name) for name in self._shards}
+        self._audience_states = {
+            name: self._state(name)
+            for name, audience in parts.ledger.audiences.items()
+            if not awaits_model(parts, audience)
+        }
         args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
         self._changes = ClusterChanges(*args)
         self._compare_states()
@@ -183,8 +196,9 @@ class Coordinator(BaseStore):
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
             parts = resources.enter_context(open_folder(shard_folder.folder, reading=reading))
-            if reading and (parts.database.get(PENDING) or "0") != "0":
-                raise unfinished("A change")
+            pending = (parts.database.get(PENDING) or "0") != "0" or begun_training(parts.ledger)
+            if reading and pending:
+                raise unfinished("A change, or a training,")
             records = ShardRecords.of(parts.database, description)
             transports = connect(shard_paths(place, description.shards))
             for transport in transports:
@@ -328,12 +342,30 @@ class Coordinator(BaseStore):
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
-        check_no_model(plan)
         return plan
 
     def _open_audience(self, name: str, written: str) -> None:
         self._changes.on_all(Ping())
-        self._change(AUDIENCE, lambda: self._audience(name, written))
+        self._change(AUDIENCE, lambda: self._new_audience(name, written))
+        self._train()
+
+    def _refresh(self, state: AudienceState) -> None:
+        self._changes.on_all(Ping())
+        with self._ledger.release(state.audience):
+            begin_training(self._parts.database, state.audience)
+        self._train()
+
+    def _train(self) -> None:
+        """Train the model that was begun, if one was, as far as it is not, and give it to all."""
+        if (audience := begun_training(self._ledger)) is not None:
+            gradients = ShardedGradients(self._parts, audience, self._changes)
+            model, state = gradients.train(), self._audience_states.get(audience.name)
+
+            def decide() -> ClusterChange:
+                write_trained(self._parts, audience, model, gradients.slack.spent, state)
+                return self._shared(audience)
+
+            self._change("model" if state is None else "refresh", decide)
 
     # ------------------------------------------------------------ care
 
@@ -392,7 +424,8 @@ class Coordinator(BaseStore):
     ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(kind, decide, staged)
+            with warned_after():
+                return self._changes.make(kind, decide, staged)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
@@ -402,12 +435,21 @@ class Coordinator(BaseStore):
         forget_additions(self._parts.database)
         return ClusterChange(ERASE, ids)
 
-    def _audience(self, name: str, written: str) -> ClusterChange:
+    def _new_audience(self, name: str, written: str) -> ClusterChange:
         """Open an audience here, inside a change."""
-        audience = plan_audience(self._parts, name, written, self._lock)
+        audience = self._ledger.open_audience(name, written)
+        audience.plan = settled_plan(self._parts, audience, begin_model)
         self._shards[name] = self._remote(name)
-        self._audience_states[name] = self._state(name)
-        fields = {"number": audience.number, "name": name, "plan": audience.plan}
+        change = self._shared(audience)
+        if awaits_model(self._parts, audience):
+            begin_training(self._parts.database, audience)
+        return change
+
+    def _shared(self, audience: Audience) -> ClusterChange:
+        """Return the change that gives every shard an audience as it is here."""
+        fields = shared_audience(self._parts, audience, self._lock)
+        if not awaits_model(self._parts, audience):
+            self._audience_states[audience.name] = self._state(audience.name)
         return ClusterChange(AUDIENCE, audience=fields)
 
     def _compare_states(self) -> None:
@@ -448,3 +490,4 @@ class Coordinator(BaseStore):
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
+        self._train()

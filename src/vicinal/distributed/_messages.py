@@ -12,19 +12,19 @@ A new type of task is a class here, listed in :data:`Task`, and a case in ``Shar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal._arrays import AnyArray, Ints32, Steps
+from vicinal._arrays import AnyArray, Floats, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger import ChainLink, Database
 from vicinal.neighbours import IntegerMatrix
 
-VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
+VOTES, COUNT, COUNTED, TALLY, GRADIENT = "votes", "count", "counted", "tally", "gradient"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
-what the subjects of an evaluation add."""
+what the subjects of an evaluation add; what those add whom a private model is trained on."""
 
 _NAME_BYTES = 16
 
@@ -112,7 +112,40 @@ class TallyRequest:
         return _digest([self.name, public.encode()])
 
 
-SumRequest = VoteRequest | TallyRequest
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientRequest:
+    """One step of a private model's training; answered with int64 (D, c) sums in grid steps.
+
+    - `name`: names the step. However often it comes, it is charged once.
+    - `clock`: the coordinator's clock, which goes on with every step.
+    - `audience`: whose model is trained, and whose budgets pay.
+    - `scale`: noise scale in grid steps, which the price follows from.
+    - `weights`, float64 (D, c): the model's as they are now; public.
+    """
+
+    name: bytes
+    clock: int
+    audience: str
+    scale: int
+    weights: Floats
+
+    @property
+    def round(self) -> str:
+        """:data:`GRADIENT`."""
+        return GRADIENT
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what comes back."""
+        return self.weights.shape
+
+    def digest(self) -> bytes:
+        """Return a digest of everything that charges follow from."""
+        public = f"{GRADIENT} {self.clock} {self.audience} {self.scale}".encode()
+        return _digest([self.name, public, *_content(self.weights)])
+
+
+SumRequest = VoteRequest | TallyRequest | GradientRequest
 """What a shard charges and sums, once for each name and round."""
 
 
@@ -211,13 +244,17 @@ class Erase:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAudience:
-    """Give every subject on the shard a further budget; the plan is the coordinator's, pinned."""
+class SetAudience:
+    """Give every subject a further budget, if the audience is new, and have its plan and model.
+
+    Both are the coordinator's. `model`: parts of it, fewer while shards are yet to train it.
+    """
 
     clock: int
     number: int
     name: str
     plan: str
+    model: Mapping[str, str]
 
 
 # ---------------------------------------------------------------- care
@@ -263,8 +300,8 @@ class Backup:
 
 
 Task = (
-    VoteRequest | TallyRequest | SearchAhead | DeleteVotes
-    | Add | Stage | IsStaging | AddStaged | Erase | OpenAudience
+    VoteRequest | TallyRequest | GradientRequest | SearchAhead | DeleteVotes
+    | Add | Stage | IsStaging | AddStaged | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""

@@ -5,7 +5,7 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -23,6 +23,7 @@ from vicinal.distributed._membership import (
     write_epoch,
 )
 from vicinal.distributed._messages import (
+    GradientRequest,
     Message,
     ShardAnswer,
     SumRequest,
@@ -30,21 +31,26 @@ from vicinal.distributed._messages import (
     VoteRequest,
 )
 from vicinal.distributed._vote_charging import (
+    NOBODY,
     ChargedVotes,
     SearchedBlock,
     VoteJournal,
     charge,
     charge_tally,
+    local_gradients,
     shard_of,
+    step_of,
 )
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import ForkSafeLock, Turn
+from vicinal.ledger import Audience, ForkSafeLock, Turn, write_parts
+from vicinal.linear import LocalGradients
 from vicinal.store import (
     AudienceState,
     OpenStore,
     PreparedAddition,
     StagingEndedError,
     StoredRecords,
+    awaits_model,
     curator_facts,
     decide,
     finish,
@@ -52,6 +58,7 @@ from vicinal.store import (
     open_folder,
     pack,
     prepare_addition,
+    settings_of,
     traces,
     verify,
 )
@@ -81,7 +88,12 @@ class ShardServer:
         self._staging = ShardStaging(parts, self._serving)
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
-        self._audience_states = {name: self._opened(name) for name in parts.ledger.audiences}
+        self._gradients: dict[str, LocalGradients] = {}
+        self._audience_states = {
+            name: self._opened(audience)
+            for name, audience in parts.ledger.audiences.items()
+            if not awaits_model(parts, audience)
+        }
 
     @classmethod
     def open(cls, path: str | Path) -> Self:
@@ -145,14 +157,14 @@ class ShardServer:
         """
         with self._serving():
             match task:
-                case VoteRequest() | TallyRequest():
+                case VoteRequest() | TallyRequest() | GradientRequest():
                     return self._charge_once(task).sums
                 case tasks.SearchAhead():
                     shard = shard_of(self._audience_state(task.audience))
                     return self._ahead.search(shard, task, self._parts.ledger.version)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
-                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.OpenAudience():
+                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.SetAudience():
                     # One that comes again was made. How many records went is not kept.
                     return self._change(task) if task.clock > self._changed else 0
                 case tasks.Stage():
@@ -207,11 +219,13 @@ class ShardServer:
         charged = self._journal.find(request)
         if charged is None:
             self._journal.check(request)
-            state = self._audience_state(request.audience)
-            if isinstance(request, TallyRequest):
-                charged = self._tally(state, request)
-            else:
-                charged = self._charge(state, request)
+            match request:
+                case GradientRequest():
+                    charged = self._gradient(request)
+                case TallyRequest():
+                    charged = self._tally(self._audience_state(request.audience), request)
+                case VoteRequest():
+                    charged = self._charge(self._audience_state(request.audience), request)
             self._journal.note_charged(request)
         return charged
 
@@ -236,6 +250,19 @@ class ShardServer:
             self._journal.write(request, sums)
         return sums
 
+    def _gradient(self, request: GradientRequest) -> ChargedVotes:
+        parts, name = self._parts, request.audience
+        _check_known(name, parts.ledger.audiences)
+        audience = parts.ledger.audiences[name]
+        if name not in self._gradients:
+            self._gradients = {name: local_gradients(parts, audience)}
+        gradients, sigma = self._gradients[name], settings_of(parts, audience).training.step_noise
+        release = step_of(gradients, request, sigma)
+        with parts.ledger.release(audience):
+            sums = ChargedVotes(gradients.charge_and_sum(release, request.weights), NOBODY)
+            self._journal.write(request, sums)
+        return sums
+
     def _delete_before(self, clock: int) -> None:
         if clock > self._journal.clock:
             with self._durable():
@@ -244,13 +271,13 @@ class ShardServer:
 
     # ------------------------------------------------------------ changes of the data
 
-    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.OpenAudience) -> int:
+    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""
         match task:
             case tasks.Erase():
                 return self._erase(task)
-            case tasks.OpenAudience():
-                self._open_audience(task)
+            case tasks.SetAudience():
+                self._set_audience(task)
             case tasks.Add():
                 self._staging.end()
                 self._add(prepare_addition(self._parts, records_of(self._parts, task)), task.clock)
@@ -282,14 +309,22 @@ class ShardServer:
         self._failed = False
         return erased
 
-    def _open_audience(self, task: tasks.OpenAudience) -> None:
-        with self._parts.ledger.change("audience"):
-            audience = self._parts.ledger.open_audience(task.name, task.plan)
+    def _set_audience(self, task: tasks.SetAudience) -> None:
+        parts, name = self._parts, task.name
+        with parts.ledger.change("audience"):
+            known = parts.ledger.audiences.get(name)
+            audience = known or parts.ledger.open_audience(name, task.plan)
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
+            audience.plan = task.plan
+            audience.write(parts.database)
+            write_parts(parts.database, task.number, task.model)
             self._write_clock(task.clock)
         self._note_change(task.clock)
-        self._audience_states[task.name] = self._opened(task.name)
+        if name in self._audience_states:
+            self._audience_states.pop(name).close(parts.shard)
+        if not awaits_model(parts, audience):
+            self._audience_states[name] = self._opened(audience)
 
     def _write_clock(self, clock: int) -> None:
         """Write, inside a transaction, that a change is made and earlier blocks are over."""
@@ -298,6 +333,7 @@ class ShardServer:
 
     def _note_change(self, clock: int) -> None:
         self._journal.note_durable(clock)
+        self._gradients.clear()
         self._ahead.forget()  # nothing of an erased record stays, not even that it was near
         self._staging.end()
         self._changed = clock
@@ -330,14 +366,16 @@ class ShardServer:
             raise
 
     def _audience_state(self, name: str) -> AudienceState:
-        if name not in self._audience_states:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+        _check_known(name, self._audience_states)
         return self._audience_states[name]
 
-    def _opened(self, name: str) -> AudienceState:
-        parts, ledger = self._parts, self._parts.ledger
-        audience = ledger.audiences[name]
-        return open_audience_state(parts, audience, ledger.version, self._lock)[0]
+    def _opened(self, audience: Audience) -> AudienceState:
+        return open_audience_state(self._parts, audience, self._parts.ledger.version, self._lock)[0]
+
+
+def _check_known(name: str, audiences: Container[str]) -> None:
+    if name not in audiences:
+        raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
 
 
 class ShardStaging:

@@ -1,15 +1,13 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from vicinal._arrays import Ints, Steps
-from vicinal._parameters import AUTO
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
@@ -24,7 +22,7 @@ from vicinal.distributed._messages import (
     block_name,
 )
 from vicinal.engine import Following, NextSearch, TwoRounds, summed
-from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.errors import StorageFailed, VicinalError
 from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
 from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
 from vicinal.neighbours import IntegerMatrix
@@ -37,7 +35,6 @@ from vicinal.store import (
     RequestBatch,
     StoreSchema,
     open_audience_state,
-    pinned_plan,
 )
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
@@ -127,7 +124,7 @@ class RemoteShards:
         shards = {number: self.shards[number] for number in sorted(numbers)}
         sums = gather(shards, request, self.policy, meanwhile=meanwhile)
         self.missing |= numbers - sums.keys()
-        return _summed(list(sums.values()), shape), set(sums)
+        return summed_from(sums.values(), shape), set(sums)
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
@@ -166,7 +163,7 @@ class RemoteRounds:
         return self.shards.gather(request, self._counted, shape)[0]
 
 
-def _summed(sums: Sequence[Steps], shape: tuple[int, ...]) -> Steps:
+def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
     if any(one.dtype != np.int64 or one.shape != shape for one in sums):
         raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
@@ -185,26 +182,6 @@ def open_sharded_state(
     return dataclasses.replace(
         state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
     )
-
-
-def plan_audience(parts: OpenStore, name: str, written: str, lock: ForkSafeLock) -> Audience:
-    """Open an audience in the coordinator's ledger, with everything planned, inside a change."""
-    audience = parts.ledger.open_audience(name, written)
-    state, planned = open_audience_state(parts, audience, parts.ledger.version + 1, lock)
-    state.close(parts.shard)
-    audience.plan = pinned_plan(written, state.settings, planned)
-    audience.slack = state.slack.spent
-    audience.write(parts.database)
-    return audience
-
-
-def check_no_model(plan: Mapping[str, Any]) -> None:
-    """Refuse a plan that must train a model; "auto" trains none in a cluster."""
-    if plan.get("model_share", AUTO) not in (0, AUTO):
-        raise InvalidInput(
-            "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
-            "model. Open the audience in the store, then split it: its model comes along."
-        )
 
 
 class CoordinatorLedger(Ledger):
@@ -304,4 +281,4 @@ def tally_on_shards(
         )  # fmt: skip
 
     counts = changes.on_all(request)
-    return _summed(list(counts.values()), (sum(plan.sizes),))
+    return summed_from(counts.values(), (sum(plan.sizes),))

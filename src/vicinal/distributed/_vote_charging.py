@@ -19,6 +19,7 @@ from vicinal._arrays import Bools, Steps
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
+    GradientRequest,
     SearchAhead,
     SumRequest,
     TallyRequest,
@@ -26,10 +27,25 @@ from vicinal.distributed._messages import (
 )
 from vicinal.engine import LocalShardBase, QueryEngine, TwoRoundQuery
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import Database, Ledger, Tables
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
+from vicinal.ledger import Audience, Database, Ledger, Tables
+from vicinal.linear import LocalGradients
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    GradientRelease,
+    NoisyTally,
+    TallyPlan,
+    randomness,
+)
 from vicinal.neighbours import MOST_HITS, NeighbourLists
-from vicinal.store import AudienceState, CountedRows, charge_people
+from vicinal.planning import numbers
+from vicinal.store import (
+    AudienceState,
+    CountedRows,
+    OpenStore,
+    charge_people,
+    settings_of,
+    stored_features,
+)
 
 
 class SearchedBlock:
@@ -170,7 +186,7 @@ class VoteJournal:
         self.clock = max(self.clock, clock)
 
 
-_NOBODY = np.zeros(0, dtype=np.bool_)
+NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
@@ -198,9 +214,9 @@ def charge(
     if request.round == COUNTED:
         hits = shard.search(request.queries, request.thresholds)
         paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(_payers(request, journal)))
-        return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
+        return ChargedVotes(paid.charge_and_sum(release), NOBODY)
     parts = ahead.parts(shard, request.search, version)
-    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), _NOBODY)
+    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), NOBODY)
 
 
 def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
@@ -217,7 +233,36 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) ->
     if tally.scale != request.scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
     counted = CountedRows(plan, request.cells, request.subjects)
-    return ChargedVotes(charge_people(ledger, state.audience, tally, counted), _NOBODY)
+    return ChargedVotes(charge_people(ledger, state.audience, tally, counted), NOBODY)
+
+
+def local_gradients(parts: OpenStore, audience: Audience) -> LocalGradients:
+    """Return the records of a shard as an audience's model is trained on them; private."""
+    settings, records = settings_of(parts, audience), parts.record_files.features
+    # The coordinator adds the noise, and charges what the grid costs.
+    unmetered = DeltaSlackAccountant(settings.grid_delta, needed=False)
+    return LocalGradients(
+        settings.training, stored_features(parts, audience)[0],
+        numbers(records.rows(len(parts.shard))), parts.shard.subject_table_of(audience.account),
+        audience.account, randomness(), unmetered,
+    )  # fmt: skip
+
+
+def step_of(gradients: LocalGradients, request: GradientRequest, noise: float) -> GradientRelease:
+    """Return the release of a step, as this shard prices it; nobody is charged yet.
+
+    Raises InvalidInput for weights that are none of this model's. Raises PrivacyRefused if the
+    coordinator's noise is not what subjects would pay for here.
+    """
+    mechanism = gradients.mechanism
+    if request.weights.shape != (mechanism.n_features, mechanism.n_classes):
+        raise InvalidInput("The weights of a step must be those of the audience's model.")
+    if not np.isfinite(request.weights).all():
+        raise InvalidInput("The weights of a step must be finite.")
+    release = mechanism.release(noise)
+    if release.scale != request.scale:
+        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
+    return release
 
 
 def _payers(request: VoteRequest, journal: VoteJournal) -> Bools:
