@@ -1,7 +1,10 @@
 """A private model trained on shards: that of one store, bit for bit, and charged once."""
 
+import os
 import shutil
-from contextlib import closing
+import signal
+from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,8 +83,7 @@ class Unruly:
         if not waiting:
             return self.transport.send(message)
         # Whatever came before may come again, before it or after it.
-        for _ in self.earlier[:2]:
-            waiting.append(self.earlier[self.rng.integers(len(self.earlier))])
+        waiting += [self.earlier[self.rng.integers(len(self.earlier))] for _ in self.earlier[:2]]
         self.rng.shuffle(waiting)
         answers = {id(one): self.transport.send(one) for one in waiting}
         self.earlier = [*self.earlier[-5:], message]
@@ -305,6 +307,17 @@ def charges_nobody(patch):
     patch.setattr(GradientRelease, "collect", free)
 
 
+def charges_half(patch):
+    """A shard prices steps as if noise had one and a half times the scale."""
+    honest = GradientRelease.collect
+
+    def cheap(self, weights, remaining):
+        release = replace(self, rate=self.rate / 1.5**2)
+        return honest(release, weights, remaining)
+
+    patch.setattr(GradientRelease, "collect", cheap)
+
+
 def adds_noise_on_shards(patch):
     """Every shard adds noise, as if it published."""
     honest = LocalGradients.charge_and_sum
@@ -329,7 +342,9 @@ def publishes_twice(patch):
     patch.setattr(ShardedGradients, "publish", anew)
 
 
-@pytest.mark.parametrize("control", [charges_again, charges_nobody, adds_noise_on_shards])
+@pytest.mark.parametrize(
+    "control", [charges_again, charges_nobody, charges_half, adds_noise_on_shards]
+)
 def test_a_broken_shard_is_caught(control, path, opened_alone, monkeypatch):
     control(monkeypatch)
 
@@ -406,21 +421,16 @@ def test_a_late_step_or_another_noise_charges_nobody(path):
     changed = {"name": b"another", "clock": 10**6}
     cases = [
         (task, PrivacyRefused, "is over"),
-        (_with(task, **changed, scale=task.scale // 2), PrivacyRefused, "another plan"),
-        (_with(task, **changed, weights=task.weights[1:]), InvalidInput, "those of the"),
-        (_with(task, **changed, weights=task.weights * np.nan), InvalidInput, "finite"),
-        (_with(task, **changed, audience="nobody's"), InvalidInput, "has budgets for"),
+        (replace(task, **changed, scale=task.scale // 2), PrivacyRefused, "another plan"),
+        (replace(task, **changed, weights=task.weights[1:]), InvalidInput, "those of the"),
+        (replace(task, **changed, weights=task.weights * np.nan), InvalidInput, "finite"),
+        (replace(task, **changed, audience="nobody's"), InvalidInput, "has budgets for"),
     ]
     with closing(ShardServer.open(path / "shard-1")) as server:
         for one, error, words in cases:
             with pytest.raises(error, match=words):
                 server.do(one)
     assert tools.budgets(path, "second") == before
-
-
-def _with(task, **changes):
-    fields = {name: getattr(task, name) for name in task.__dataclass_fields__}
-    return GradientRequest(**{**fields, **changes})
 
 
 def test_nobody_pays_more_than_the_share_whatever_comes(path):
@@ -445,10 +455,57 @@ def test_nobody_pays_more_than_the_share_whatever_comes(path):
                     )
                     .scale
                 )
-                request = _with(request, scale=scale)
+                request = replace(request, scale=scale)
             server.do(request)
         assert (account.remaining >= UNITS - UNITS // 2 - 1).all()
         assert (account.durable == account.remaining).all()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypatch):
+    """Two worlds, with and without a person, whose shards are asked for the same steps.
+
+    The others' gradients and charges are the same; the sums differ by what the person paid for.
+    """
+    victim, asked = "person-7", []
+    if broken:
+        charges_half(monkeypatch)
+    honest = ClusterChanges.on_all
+
+    def watched(self, task):
+        sums = honest(self, task)
+        if isinstance(task, GradientRequest):
+            asked.append((task, sum(sums.values())))
+        return sums
+
+    everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
+    with monkeypatch.context() as patch, tools.local(everybody) as cluster:
+        patch.setattr(ClusterChanges, "on_all", watched)
+        cluster.open_audience("second", **PLAN)
+        budget = cluster._audience_states["second"].settings.spendable
+    others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
+    with tools.local(others) as cluster:
+        cluster.erase([victim])
+        with monkeypatch.context() as patch:
+            dies_at(patch, ShardedGradients, "publish", 1, done=False)
+            with pytest.raises(Killed):
+                cluster.open_audience("second", **PLAN)
+    loss = 0.0
+    with ExitStack() as opened:
+        paths = [others / f"shard-{number}" for number in range(2)]
+        servers = [opened.enter_context(closing(ShardServer.open(one))) for one in paths]
+        for task, sums in asked:
+            later = replace(task, clock=task.clock + 10)
+            away = sums - sum(server.do(later) for server in servers)
+            loss += (away.astype(float) ** 2).sum() / (2 * float(task.scale) ** 2)
+        left = [server._parts.ledger.audiences["second"].account for server in servers]
+        names = [server._parts.ledger.slot_table.slot_of for server in servers]
+        here = {who: int(units.remaining[slot]) for units, by in zip(left, names, strict=True)
+                for who, slot in by.items()}  # fmt: skip
+    there = tools.budgets(everybody, "second")
+    paid = (UNITS - there.pop(victim)) / UNITS * budget
+    assert there == here
+    assert (0 < loss <= paid) == (not broken)
 
 
 # ---------------------------------------------------------------- what a model serves, on a cluster
@@ -521,3 +578,37 @@ def test_a_backup_in_the_middle_has_the_whole_model(path, tmp_path):
     restore_cluster(tmp_path / "backup", path)
     with tools.local(path) as again:
         assert facts_of(again) == before
+
+
+def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):
+    """Every budget is spent then, so that the rest of the training is noise."""
+    cluster = tools.local(path)
+    with monkeypatch.context() as patch:
+        dies_at(patch, ShardedGradients, "publish", 11, done=True)
+        with pytest.raises(Killed):
+            cluster.open_audience("second", **PLAN)
+    cluster._failed = True
+    cluster.close()
+    (path.with_name("cluster.witnesses") / "shard-1").unlink()
+    with Coordinator.open(path, local_transports, tools.PATIENCE, accept_loss=True) as again:
+        assert again.predict(Q[:2], audience="second").charged == 2
+        assert again.verify()
+    assert set(tools.budgets(path, "second").values()) == {0}
+
+
+def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
+    path, opened_alone, ray_engine, monkeypatch
+):
+    honest = ShardedGradients.publish
+
+    def deadly(self, release, weights):
+        if self._step == 10:
+            os.kill(ray_engine.processes()[1], signal.SIGKILL)
+        return honest(self, release, weights)
+
+    monkeypatch.setattr(ShardedGradients, "publish", deadly)
+    with tools.on_ray(ray_engine)(path) as cluster:
+        cluster.open_audience("second", **PLAN)
+        assert facts_of(cluster) == opened_alone[0]
+    tools.in_peace(path)
+    assert tools.budgets(path, "second") == opened_alone[1]

@@ -12,10 +12,11 @@ A new type of task is a class here, listed in :data:`Task`, and a case in ``Shar
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from vicinal._arrays import AnyArray, Floats, Ints32, Steps
 from vicinal._checks import SubjectId
@@ -33,12 +34,37 @@ _NAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VoteRequest:
-    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+class SumRequest(ABC):
+    """What a shard charges and sums, once for each name and round.
 
-    - `name`: names the block. However often it comes, it is charged once.
+    - `name`: however often it comes, it is charged once.
     - `clock`: the coordinator's clock when it made the request.
     - `audience`: whose budgets pay.
+    """
+
+    name: bytes
+    clock: int
+    audience: str
+    round: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what comes back, -1 for what the request does not tell."""
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Return a digest of everything that charges follow from."""
+
+    def _digest(self, *parts: bytes) -> bytes:
+        own = self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()
+        return _digest([*own, *parts])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoteRequest(SumRequest):
+    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+
     - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
     - `queries`, int8 or float32 (q, d): integer features.
     - `thresholds`, int64 (q,): radii as similarities.
@@ -48,10 +74,7 @@ class VoteRequest:
       shard charges no block after one of a higher place; a block that comes again keeps its name.
     """
 
-    name: bytes
-    clock: int
-    audience: str
-    round: str
+    round: str  # type: ignore[misc]
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
@@ -64,22 +87,18 @@ class VoteRequest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back, -1 for what it does not tell."""
         return (len(self.queries), -1) if len(self.scales) else (-1,)
 
     def digest(self) -> bytes:
-        """Return a digest of everything that charges follow from."""
-        parts = [self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()]
-        return _digest([*parts, *_content(self.queries, self.thresholds, self.scales)])
+        return self._digest(*_content(self.queries, self.thresholds, self.scales))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TallyRequest:
+class TallyRequest(SumRequest):
     """Charge subjects of this shard for being evaluated; answered with int64 (all cells,) sums.
 
-    - `name`: names the tally, and everything in it by a keyed digest. It is charged once.
-    - `clock`: the coordinator's clock when it made the request.
-    - `audience`: whose answers are evaluated, and whose budgets pay.
+    The name follows from everything in it, by a keyed digest.
+
     - `sizes`: cells of each table.
     - `share`: part of a full budget that a subject pays at most.
     - `scale`: noise scale in grid steps, which the price follows from.
@@ -87,9 +106,7 @@ class TallyRequest:
     - `subjects`: whose each row is. Private.
     """
 
-    name: bytes
-    clock: int
-    audience: str
+    round = TALLY
     sizes: tuple[int, ...]
     share: float
     scale: int
@@ -97,56 +114,32 @@ class TallyRequest:
     subjects: list[SubjectId]
 
     @property
-    def round(self) -> str:
-        """:data:`TALLY`."""
-        return TALLY
-
-    @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back."""
         return (sum(self.sizes),)
 
     def digest(self) -> bytes:
         """Return a digest of what is public, and of the name, which the rest follows from."""
-        public = f"{TALLY} {self.clock} {self.audience} {self.sizes} {self.share!r} {self.scale}"
-        return _digest([self.name, public.encode()])
+        return self._digest(f"{self.sizes} {self.share!r} {self.scale}".encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GradientRequest:
+class GradientRequest(SumRequest):
     """One step of a private model's training; answered with int64 (D, c) sums in grid steps.
 
-    - `name`: names the step. However often it comes, it is charged once.
-    - `clock`: the coordinator's clock, which goes on with every step.
-    - `audience`: whose model is trained, and whose budgets pay.
     - `scale`: noise scale in grid steps, which the price follows from.
     - `weights`, float64 (D, c): the model's as they are now; public.
     """
 
-    name: bytes
-    clock: int
-    audience: str
+    round = GRADIENT
     scale: int
     weights: Floats
 
     @property
-    def round(self) -> str:
-        """:data:`GRADIENT`."""
-        return GRADIENT
-
-    @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back."""
         return self.weights.shape
 
     def digest(self) -> bytes:
-        """Return a digest of everything that charges follow from."""
-        public = f"{GRADIENT} {self.clock} {self.audience} {self.scale}".encode()
-        return _digest([self.name, public, *_content(self.weights)])
-
-
-SumRequest = VoteRequest | TallyRequest | GradientRequest
-"""What a shard charges and sums, once for each name and round."""
+        return self._digest(str(self.scale).encode(), *_content(self.weights))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

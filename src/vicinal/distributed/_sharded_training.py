@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import store as stores
 from vicinal._arrays import Floats
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
-from vicinal.distributed._messages import GRADIENT, GradientRequest, block_name
 from vicinal.distributed._sharded_audiences import summed_from
 from vicinal.ledger import (
     Audience,
@@ -31,17 +32,6 @@ from vicinal.ledger import (
 )
 from vicinal.linear import PrivateModel, no_records, train
 from vicinal.mechanisms import GradientRelease
-from vicinal.store import (
-    AudienceState,
-    OpenStore,
-    awaits_model,
-    draws_of,
-    note_training,
-    pin_plan,
-    settings_of,
-    stored_features,
-    write_model,
-)
 
 _BEGUN = "gradient 0"
 """The part of an audience's model that stands while it is trained; steps follow, from 1."""
@@ -63,11 +53,13 @@ def begun_training(ledger: Ledger) -> Audience | None:
 class ShardedGradients:
     """The subjects of all shards, for one training of an audience's model."""
 
-    def __init__(self, parts: OpenStore, audience: Audience, changes: ClusterChanges) -> None:
-        self._ledger, self._audience, self._changes = parts.ledger, audience, changes
-        self.settings = settings_of(parts, audience)
-        self.features, self.public = stored_features(parts, audience)
-        noise, self.slack = draws_of(parts, audience, self.settings)
+    def __init__(
+        self, parts: stores.OpenStore, audience: Audience, changes: ClusterChanges
+    ) -> None:
+        self._parts, self._audience, self._changes = parts, audience, changes
+        self.settings = stores.settings_of(parts, audience)
+        self.features, self.public = stores.stored_features(parts, audience)
+        noise, self.slack = stores.draws_of(parts, audience, self.settings)
         self.mechanism = self.settings.training.mechanism(
             no_records(self.features.width), self.features.unit, noise, self.slack
         )
@@ -82,14 +74,15 @@ class ShardedGradients:
             # The draws of a simulation go on from where they were; others are as good as any.
             release.publish(np.zeros(weights.shape, dtype=np.int64))
             return np.frombuffer(bytes_of(self._published[part]), "<f8").reshape(weights.shape)
-        ledger, name = self._ledger, self._audience.name
+        ledger, name = self._parts.ledger, self._audience.name
         content = part.encode(), name.encode(), weights.astype("<f8").tobytes()
-        step = block_name(GRADIENT.encode(), ledger.clock.to_bytes(8), *content)
-        request = GradientRequest(step, ledger.clock, name, release.scale, weights)
+        step = tasks.block_name(tasks.GRADIENT.encode(), ledger.clock.to_bytes(8), *content)
+        request = tasks.GradientRequest(step, ledger.clock, name, release.scale, weights)
         sums = summed_from(self._changes.on_all(request).values(), weights.shape)
         noisy = release.publish(sums)
         with ledger.release(self._audience):
             write_parts(ledger.database, self._audience.number, {part: text_of(noisy)})
+        self._parts.mark()  # before shards, asked for the next step, delete this one's sums
         return noisy
 
     def train(self) -> PrivateModel:
@@ -97,11 +90,11 @@ class ShardedGradients:
 
 
 def write_trained(
-    parts: OpenStore,
+    parts: stores.OpenStore,
     audience: Audience,
     model: PrivateModel,
     slack: float,
-    state: AudienceState | None,
+    state: stores.AudienceState | None,
 ) -> None:
     """Write a model that shards have trained, and what it cost, inside a change.
 
@@ -111,20 +104,22 @@ def write_trained(
         Tables.MODELS, "audience = ? AND part LIKE 'gradient %'", (audience.number,)
     )
     audience.slack = slack
-    write_model(parts, audience, model)
+    stores.write_model(parts, audience, model)
     if state is not None:
-        note_training(parts, state, model.used)
+        stores.note_training(parts, state, model.used)
         state.close(parts.shard)
 
 
-def shared_audience(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> dict[str, Any]:
+def shared_audience(
+    parts: stores.OpenStore, audience: Audience, lock: ForkSafeLock
+) -> dict[str, Any]:
     """Plan what is open of an audience, unless that follows from a model which is not trained yet.
 
     Inside a change. Returns what every shard is to have of the audience.
     """
-    if awaits_model(parts, audience):
+    if stores.awaits_model(parts, audience):
         audience.write(parts.database)
     else:
-        pin_plan(parts, audience, lock)
+        stores.pin_plan(parts, audience, lock)
     model = read_parts(parts.database, audience.number)
     return {"number": audience.number, "name": audience.name, "plan": audience.plan, "model": model}

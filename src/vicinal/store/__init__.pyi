@@ -39,6 +39,7 @@ from vicinal.store._opening import OpenStore as OpenStore
 from vicinal.store._opening import create_store as create_store
 from vicinal.store._opening import open_folder as open_folder
 from vicinal.store._opening import unfinished as unfinished
+from vicinal.store._private_models import answering as answering
 from vicinal.store._private_models import awaits_model as awaits_model
 from vicinal.store._private_models import begin_model as begin_model
 from vicinal.store._private_models import draws_of as draws_of

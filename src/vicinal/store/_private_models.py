@@ -111,6 +111,11 @@ def awaits_model(parts: OpenStore, audience: Audience) -> bool:
     return bool(share) and _WEIGHTS not in read_parts(parts.database, audience.number)
 
 
+def answering(parts: OpenStore) -> list[Audience]:
+    """Return the audiences that can be answered: all whose model is trained, or that have none."""
+    return [one for one in parts.ledger.audiences.values() if not awaits_model(parts, one)]
+
+
 def draws_of(
     parts: OpenStore, audience: Audience, settings: IndKNNPlan
 ) -> tuple[NoiseSource, DeltaSlackAccountant]:
