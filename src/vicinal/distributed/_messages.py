@@ -34,7 +34,7 @@ _NAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SumRequest(ABC):
+class NamedRequest(ABC):
     """What a shard charges and sums, once for each name and round.
 
     - `name`: however often it comes, it is charged once.
@@ -62,7 +62,7 @@ class SumRequest(ABC):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VoteRequest(SumRequest):
+class VoteRequest(NamedRequest):
     """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
 
     - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
@@ -94,7 +94,7 @@ class VoteRequest(SumRequest):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TallyRequest(SumRequest):
+class TallyRequest(NamedRequest):
     """Charge subjects of this shard for being evaluated; answered with int64 (all cells,) sums.
 
     The name follows from everything in it, by a keyed digest.
@@ -123,7 +123,7 @@ class TallyRequest(SumRequest):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class GradientRequest(SumRequest):
+class GradientRequest(NamedRequest):
     """One step of a private model's training; answered with int64 (D, c) sums in grid steps.
 
     - `scale`: noise scale in grid steps, which the price follows from.
@@ -140,6 +140,10 @@ class GradientRequest(SumRequest):
 
     def digest(self) -> bytes:
         return self._digest(str(self.scale).encode(), *_content(self.weights))
+
+
+SumRequest = VoteRequest | TallyRequest | GradientRequest
+"""Every kind of request that is charged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
