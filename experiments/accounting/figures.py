@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
@@ -21,7 +23,6 @@ from vicinal.accounting import (
     Composition,
     PricedRelease,
     Screening,
-    ScreeningAt,
     SubsampledGaussian,
     compose,
 )
@@ -46,12 +47,32 @@ def margins(queries: int = QUERIES) -> list[int]:
     return [round(least + (K - least) * float(share)) for share in shares]
 
 
+@dataclass(frozen=True)
+class ScreeningAt:
+    """One unsampled answer at its own largest vote `t`: a cost that is as private as the votes.
+
+    The product has no such cost: it may not be published, decided by, or amplified by sampling.
+    """
+
+    t: int
+
+    def rdp(self, orders: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return the RDP at `orders` (m,): the largest over both signs and both directions."""
+        up = (self.t - THRESHOLD) / SIGMA
+        positions = np.array([up] * (self.t < K) + [-up] * (self.t > 0))
+        log_q, log_miss, passed, failed = Screening(K, THRESHOLD, SIGMA).laws(positions)
+        powers = np.stack([orders, 1 - orders])[:, :, None]
+        logs = np.logaddexp(log_q + powers * passed, log_miss + powers * failed)
+        return np.asarray(np.maximum(logs.max(axis=(0, 2)), 0) / (orders - 1))
+
+    def pair(self) -> None:
+        """Return None: there is no mechanism with this cost."""
+
+
 def data_dependent(votes: list[int]) -> Composition:
     """Return what unsampled screening costs at these largest votes. Private, were they real."""
     times = Counter(votes)
-    return compose(
-        Composition.of(ScreeningAt(t, K, THRESHOLD, SIGMA), count) for t, count in times.items()
-    )
+    return compose(Composition.of(ScreeningAt(t), count) for t, count in times.items())
 
 
 def draw_all(kind: str = "png") -> dict[str, bytes]:
@@ -75,7 +96,7 @@ def _by_votes(axes: Axes) -> None:
     """Draw the RDP of one answer against its largest vote, at one order."""
     order = np.array([_ORDER])
     votes = np.arange(0, K + 1, 3)
-    costs = [float(ScreeningAt(int(t), K, THRESHOLD, SIGMA).rdp(order)[0]) for t in votes]
+    costs = [float(ScreeningAt(int(t)).rdp(order)[0]) for t in votes]
     axes.plot(votes, costs, color=_BLUE, label="data-dependent (private)")
     for release, colour, name in (
         (Screening(K, THRESHOLD, SIGMA), _ORANGE, "data-independent"),

@@ -34,8 +34,6 @@ from vicinal.accounting._label_only import NoisyLabel as NoisyLabel
 from vicinal.accounting._label_only import charge_table as charge_table
 from vicinal.accounting._label_only import label_budget as label_budget
 from vicinal.accounting._label_only import one_coordinate_rdp as one_coordinate_rdp
-from vicinal.accounting._pate import PrivateMaxima as PrivateMaxima
 from vicinal.accounting._plan import NEIGHBOURING as NEIGHBOURING
 from vicinal.accounting._pld import composed_losses as composed_losses
 from vicinal.accounting._screening import Screening as Screening
-from vicinal.accounting._screening import ScreeningAt as ScreeningAt

@@ -276,42 +276,6 @@ class ScreeningPair(Pair):
         return np.where(losses >= 0, above, below)
 
 
-@dataclasses.dataclass(frozen=True)
-class ScreeningAt:
-    """One unsampled screening answer at its own largest vote: a cost that is itself private.
-
-    The cost depends on the data through `votes`; publishing it, or deciding by it, needs a release
-    of its own. It must not be combined with Poisson sampling: amplification of a data-dependent
-    bound is an open problem (Zhu et al. 2020, supplement E), so there is no gamma here.
-    """
-
-    votes: int
-    k: int
-    threshold: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        Screening(self.k, self.threshold, self.sigma)
-        _checks.integer("votes", self.votes, least=0, most=self.k)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP at `orders` (m,): the maximum over both signs and directions at t."""
-        screening = Screening(self.k, self.threshold, self.sigma)
-        up = (self.votes - self.threshold) / self.sigma
-        positions = np.array([up] * (self.votes < self.k) + [-up] * (self.votes > 0))
-        powers = np.concatenate([orders, 1 - orders])
-        log_q, log_miss, up_ratio, down_ratio = screening.laws(positions)
-        gains = np.logaddexp(
-            log_q + log_gap(powers[:, None], up_ratio),
-            log_miss + log_gap(powers[:, None], down_ratio),
-        )
-        both = _log_one_plus(gains.max(axis=1)).reshape(2, -1)
-        return np.asarray(both.max(axis=0) / (orders - 1))
-
-    def pair(self) -> None:
-        """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""
-
-
 BATCH = 64
 
 _CELLS = 20

@@ -28,7 +28,6 @@ from vicinal.cli._options import (
     StorePath,
     Subject,
     Witness,
-    default_of,
     grouped,
     plan_given,
 )
@@ -48,7 +47,6 @@ FEW_ROWS = 50
 _SHOWN = 5
 _ROWS_SHOWN = 20
 _SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
-_PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 _EVERY_ROW = (
     "without --subject every row is a person: nobody with several rows is protected as one person, "
     "and nobody can be erased by id."
@@ -80,13 +78,8 @@ class FeatureOptions:
         ),
     ] = "columns"
     model: Annotated[
-        str | None,
-        Option(
-            help="timm architecture, folder of a text model or minilm (without torch), or .onnx "
-            "file; image without it: efficientnet-lite0. Public."
-        ),
+        str | None, Option(help="For text the folder of a model, for onnx the file. Public.")
     ] = None
-    weights: Annotated[Path | None, Option(help="File of a timm network's weights.")] = None
     components: Annotated[
         int | None,
         Option(
@@ -109,8 +102,6 @@ class FeatureOptions:
         options: dict[str, Any] = {}
         if self.model is not None:
             options["model"] = self.model
-        if self.weights is not None:
-            options["weights"] = str(self.weights)
         if self.schema is not None:
             schema = features.TableSchema.load(self.schema).usable()
             schema.refuse(others, "labels or subjects")
@@ -214,9 +205,8 @@ def init(
     reference_options.check(data, feature_options.features)
     plan = plan_given(ctx)
     target = targets.declared_target(plan)
-    planning.IndKNNPlan.of_target(
-        target, plan
-    )  # every value is checked before anything is said or read
+    # Every value is checked before anything is said or read.
+    checked = planning.IndKNNPlan.of_target(target, plan)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
@@ -224,7 +214,7 @@ def init(
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
             beside = made_up or reference_options.public is not None
-            _say_before(plan, made_up=made_up, n_public=_SOME_ROWS if beside else 0)
+            _say_before(checked.settled(_SOME_ROWS if beside else 0), made_up=made_up)
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
@@ -233,9 +223,10 @@ def init(
         extractor, points = feature_options.reference_points(rows, unmapped)
         if points is not None:
             warn_about_reference(points, _feature_names(extractor))
-            known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
-            if known and not quiet:
-                _say(linear_model_lines(_request(plan).changed(n_public=len(points))))
+            on_points = checked.settled(len(points))
+            wanted = target.voted and plan.get("model_share") == 0
+            if wanted and on_points.n_records and not quiet:
+                _say(linear_model_lines(on_points))
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
@@ -272,31 +263,22 @@ def audience(
 audience.command_class = AudiencePlanCommand  # type: ignore[attr-defined]
 
 
-def _request(plan: dict[str, Any]) -> planning.IndKNNPlan:
-    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
-    parameters["reuse_predictions"] = plan.get("reuse_predictions") == "gate" and planning.GATE
-    parameters["n_records"] = plan.get("n_records") or 1
-    return planning.IndKNNPlan.of_classes(len(plan["classes"]), **parameters)
-
-
 def _say(lines: list[str]) -> None:
     for line in lines:
         echo(f"vicinal: {line}", err=True)
 
 
-def _say_before(plan: dict[str, Any], *, made_up: bool, n_public: int) -> None:
+def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
     """Tell what is known of a plan for classes before anything is read.
 
-    `made_up`: whether the reference's rows are made up from a schema. `n_public`: how many of them
-    there are at least.
+    `made_up`: whether the reference's rows are made up from a schema.
     """
-    shares, known = plan.get("class_prior"), bool(plan.get("n_records"))
-    request = _request(plan).changed(n_public=n_public)
-    if plan.get("model_share") != 0 and request.model_by_rule:
-        request = request.replanned(model_share=request.model_by_rule)
-    _say(verdict_lines(request, plan["classes"], shares, known=known))
+    known = bool(plan.n_records)
+    sized = plan if known else plan.changed(n_records=1)
+    names, shares = plan.class_names.tolist(), plan.class_prior
+    _say(verdict_lines(sized, names, shares, known=known))
     if made_up:
-        expected = _MADE_UP if plan.get("model_share") == 0 else _MADE_UP_BESIDE_MODEL
+        expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([
             f"{expected} Queries are public: where some are at hand, take their file as --public."
         ])  # fmt: skip

@@ -23,7 +23,7 @@ from vicinal import (
 )
 from vicinal import features as extractors
 from vicinal.cli._options import AcceptWeakPlan, Delta, Json, grouped
-from vicinal.cli._output import as_json, progress, write_file
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class StudentOptions:
 
     out: Annotated[Path, Option(help="Where to write the student. Publishable.")]
     onnx: Annotated[Path | None, Option(help="Write it as ONNX, too.")] = None
-    method: Annotated[str, Option(help="plain, vat, uda, or both.")] = "vat"
+    method: Annotated[str, Option(help="plain, vat or uda.")] = "vat"
     network: Annotated[
         str | None, Option(help="small or deep; mlp, wide or kernel for vectors.")
     ] = None
@@ -231,10 +231,10 @@ class StudentOptions:
         `released`: whether a private model's soft labels are there to learn from.
         """
         method, augmentation, network = self.method, self.augmentation, self.network or "small"
-        if self.overlapping and self.method not in ("uda", "both"):
-            raise InvalidInput("The option --overlapping needs --method uda, or both.")
+        if self.overlapping and self.method != "uda":
+            raise InvalidInput("The option --overlapping needs --method uda.")
         if dimensions == 2:
-            if self.method in ("uda", "both"):
+            if self.method == "uda":
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
             if network not in ("mlp", "wide", "kernel"):
@@ -383,7 +383,6 @@ def student(
 def transfer(
     *,
     task: TaskOptions,
-    report: Annotated[Path | None, Option(help="Write a report, HTML.")] = None,
     rounds: Annotated[int, Option(help="Rounds of asking and learning.", min=1)] = 2,
     choice: LabellerOptions,
     price: Price = False,
@@ -413,8 +412,6 @@ def transfer(
         final = students.load(journal.folder / f"student-{rounds}.pt")
     places = options.write(final)
     figures_of = [] if truth is None else _figures_of_rounds(outcome, final, examples, truth)
-    if report is not None:
-        write_file(report, reports.transfer_page(outcome, plan, examples, names, figures_of))
     asked = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     result: dict[str, Any] = {
         "rounds": [

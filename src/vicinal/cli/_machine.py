@@ -28,7 +28,6 @@ PACKAGES = {
     "torch": "students",
     "onnxruntime": "encoders",
     "sentence-transformers": "text",
-    "timm": "vision",
     "ray": "ray",
     "psycopg": "postgres",
     "cryptography": "receipts",

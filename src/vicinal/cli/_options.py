@@ -165,11 +165,6 @@ def plan_given(ctx: Any) -> dict[str, Any]:
     return dict(ctx.meta[_PLAN])
 
 
-def default_of(name: str) -> Any:
-    """Return what a parameter is where it was not given."""
-    return _parameters()[name].default
-
-
 @functools.cache
 def _parameters() -> dict[str, dataclasses.Field[Any]]:
     from vicinal._parameters import declared

@@ -61,19 +61,6 @@ def as_json(result: dict[str, Any]) -> str:
     return json.dumps(result, indent=2, allow_nan=False)
 
 
-def picture_format(plot: Path | None, *formats: str) -> str:
-    """Return the format of a picture, before any work is done for it; "" for none."""
-    if plot is None:
-        return ""
-    kind = plot.suffix.lower().lstrip(".")
-    if kind not in formats:
-        *first, last = (f".{name}" for name in formats)
-        raise InvalidInput(
-            f"The 'plot' parameter must end in {', '.join(first)} or {last}. Got {plot}."
-        )
-    return kind
-
-
 @contextmanager
 def warnings_said() -> Iterator[None]:
     """Say warnings of the package in a line each on stderr, without the code that gave them."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typer import Argument, Option, echo
 from vicinal import __version__, accounting, ledger, planning, reports, targets
 from vicinal._lazy import load_when_used
 from vicinal.cli._options import Delta, Epsilon, Json, grouped
-from vicinal.cli._output import as_json, picture_format, progress, write_file
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -39,17 +38,10 @@ _MOST_SHOWN = 3
 def account(
     plan: PlanFile,
     json: Json = False,
-    plot: Annotated[
-        Path | None, Option(help="Draw epsilon against count and gamma into this file.")
-    ] = None,
 ) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     load_when_used("numpy", *_UNUSED)
-    kind = picture_format(plot, "png", "svg", "pdf")
-    checked = accounting.Plan.from_dict(read_plan(plan))
-    price = checked.price()
-    if plot is not None:
-        write_file(plot, reports.draw_costs(checked, kind))
+    price = accounting.Plan.from_dict(read_plan(plan)).price()
     echo(as_json(price) if json else _price_text(price))
 
 
@@ -69,31 +61,8 @@ def calibrate(
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; NaN and infinities are refused with the rest.
-
-    A string in place of a release's votes names a CSV file of them, beside the plan.
-    """
-    plan = ledger.read_json(path, "plan")
-    releases = plan.get("releases") if isinstance(plan, dict) else None
-    for place, release in enumerate(releases if isinstance(releases, list) else []):
-        if isinstance(release, dict) and isinstance(release.get("votes"), str):
-            release["votes"] = _votes(f"releases[{place}].votes", path.parent / release["votes"])
-    return plan  # type: ignore[no-any-return]
-
-
-def _votes(name: str, path: Path) -> list[Any]:
-    """Return the rows of a CSV file without a header, which a plan names in place of votes."""
-    try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            rows = [[float(count) for count in row] for row in csv.reader(lines) if row]
-    except OSError as error:
-        raise InvalidInput(f"The '{name}' parameter: {path}: {error.strerror}.") from None
-    except ValueError:
-        raise InvalidInput(
-            f"The '{name}' parameter: {path} must hold rows of counts, separated by commas."
-        ) from None
-    # One number a row is the largest vote of every query.
-    return [row[0] for row in rows] if all(len(row) == 1 for row in rows) else rows
+    """Return the JSON object in a file; NaN and infinities are refused with the rest."""
+    return ledger.read_json(path, "plan")  # type: ignore[no-any-return]
 
 
 def _price_text(price: dict[str, Any]) -> str:
@@ -194,9 +163,6 @@ class ClassOptions:
     class_prior: Annotated[
         str | None, Option(help="How common each class is, as .95,.05; warns of rare ones.")
     ] = None
-    plot: Annotated[Path | None, Option(help="Draw the choices into this file (.png, .svg).")] = (
-        None
-    )
 
 
 @grouped
@@ -259,9 +225,6 @@ def _plan_classes(
     request: planning.IndKNNPlan, options: ClassOptions, public: Path | None, seed: int, *,
     json: bool,
 ) -> None:  # fmt: skip
-    kind = picture_format(options.plot, "png", "svg")
-    if options.plot is not None and public is None:
-        raise InvalidInput("The 'plot' parameter needs --public: without points nothing is played.")
     shares = _numbers("class_prior", options.class_prior)
     n_classes = request.target.n_coordinates
     setup = None if public is None else _simulation_setup(public, options.labels, n_classes)
@@ -275,8 +238,6 @@ def _plan_classes(
         choices = reports.plan_options(
             request, setup, seed, begin("simulation", reports.work(request))
         )
-    if options.plot is not None:
-        write_file(options.plot, reports.draw_options(choices, kind))
     if not json:
         echo(f"{reports.as_text(choices)}\n\n" + "\n".join(lines))
         return

@@ -25,7 +25,6 @@ from vicinal.reports._outcomes import ClassFigures as ClassFigures
 from vicinal.reports._outcomes import Outcome as Outcome
 from vicinal.reports._outcomes import auc_with_error as auc_with_error
 from vicinal.reports._outcomes import rightness as rightness
-from vicinal.reports._pages import transfer_page as transfer_page
 from vicinal.reports._plan_report import as_text as as_text
 from vicinal.reports._plan_report import linear_model_note as linear_model_note
 from vicinal.reports._plan_report import plan_options as plan_options
@@ -34,14 +33,9 @@ from vicinal.reports._plan_report import verdict as verdict
 from vicinal.reports._plan_report import verdict_without_records as verdict_without_records
 from vicinal.reports._plan_report import work as work
 from vicinal.reports._plots import COLOURS as COLOURS
-from vicinal.reports._plots import LEAST_LOG10 as LEAST_LOG10
 from vicinal.reports._plots import Curve as Curve
 from vicinal.reports._plots import accuracy_by_epsilon as accuracy_by_epsilon
 from vicinal.reports._plots import canvas as canvas
-from vicinal.reports._plots import draw_audit as draw_audit
-from vicinal.reports._plots import draw_costs as draw_costs
-from vicinal.reports._plots import draw_options as draw_options
-from vicinal.reports._plots import drawn_log10 as drawn_log10
 from vicinal.reports._plots import figure_bytes as figure_bytes
 from vicinal.reports._smoothed_audit import audit as audit
 from vicinal.reports._smoothed_audit import audit_text as audit_text

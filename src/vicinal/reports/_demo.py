@@ -7,6 +7,7 @@ for nothing else: every run would spend a fresh budget. What :func:`answer` retu
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -300,7 +301,6 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, *
     process in bytes or None.
     """
     from vicinal.reports import _plots as plots
-    from vicinal.reports._pages import address
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     right = outcomes.rightness(answers.labels, answers.truth)
@@ -315,12 +315,12 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, *
         answers=answers,
         coin=words.percent_up(words.guess_limit(epsilon, delta)),
         sharper=words.percent_up(words.gaussian_guess_limit(answers.plan.budget, delta)),
-        by_epsilon=address(plots.accuracy_by_epsilon(curves, (NOT_PRIVATE, sweep.yardstick))),
+        by_epsilon=_address(plots.accuracy_by_epsilon(curves, (NOT_PRIVATE, sweep.yardstick))),
         numbers=_numbers(sweep),
         default=DEFAULT,
-        by_share=address(plots.accuracy_by_share(SHARES, surest)),
+        by_share=_address(plots.accuracy_by_share(SHARES, surest)),
         surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
-        by_class=address(plots.accuracy_by_class(by_class)),
+        by_class=_address(plots.accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {words.percent(one.accuracy)}" for name, one in by_class.items() if one.total
         ),
@@ -338,20 +338,34 @@ def _numbers(sweep: Sweep) -> list[tuple[str, str]]:
     return [*cells, ("no privacy", cell(sweep.yardstick))]
 
 
-def _tiles(answers: DemoAnswers, images: AnyArray) -> list[Any]:
+def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
     """Return tiles of some queries, some answered wrongly, over the range of confidence."""
-    from vicinal.reports._pages import Tile, evenly, surest_first
+    from vicinal.reports._plots import picture
 
     right = outcomes.rightness(answers.labels, answers.truth)
-    order = surest_first(answers.confidence)
-    wrong = evenly(order[~right[order]], WRONG_TILES)
-    shown = {*wrong, *evenly(order[right[order]], TILES - len(wrong))}
-    tiles = []
-    for place in (int(place) for place in order if int(place) in shown):
-        answer, truth = str(answers.labels[place]), str(answers.truth[place])
-        words_of = answer if right[place] else f"{answer}, not {truth}"
-        lead = f"lead {answers.confidence[place]:.1f}"
-        tiles.append(
-            Tile.of(images[place], f"query {place + 1}", words_of, lead, right=bool(right[place]))
-        )
-    return tiles
+    order = np.argsort(-answers.confidence, kind="stable")  # from the surest on
+    wrong = _evenly(order[~right[order]], WRONG_TILES)
+    shown = {*wrong, *_evenly(order[right[order]], TILES - len(wrong))}
+    return [
+        {
+            "address": _address(picture(images[place]), "png"),
+            "alt": f"query {place + 1}",
+            "kind": "right" if right[place] else "wrong",
+            "answer": str(answers.labels[place])
+            + ("" if right[place] else f", not {answers.truth[place]}"),
+            "lead": f"lead {answers.confidence[place]:.1f}",
+        }
+        for place in order.tolist()
+        if place in shown
+    ]
+
+
+def _evenly(places: Places, most: int) -> list[int]:
+    """Return at most so many of the places, evenly spread."""
+    steps = np.linspace(0, len(places) - 1, min(most, len(places)))
+    return [int(places[round(float(step))]) for step in steps]
+
+
+def _address(data: bytes, kind: str = "svg+xml") -> str:
+    """Return the address of a picture that holds the picture."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"
