@@ -558,13 +558,16 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
         raise PrivacyRefused("The grid.")
 
     with tools.local(path) as cluster:
+        cluster.open_audience("second", **PLAN)
         version = cluster.version
         monkeypatch.setattr(IndividualGradient, "check", refused)
-        with pytest.raises(PrivacyRefused, match="The grid"):
-            cluster.open_audience("second", **PLAN)
+        for change in (cluster.refresh_model, lambda name: cluster.open_audience("x" + name)):
+            with pytest.raises(PrivacyRefused, match="The grid"):
+                change("second")
         assert cluster.version == version
         assert cluster.is_consistent
-        assert cluster.audiences == ("default",)
+        assert cluster.audiences == ("default", "second")
+        assert cluster.predict(Q[:1]).charged == 1  # no training was begun
 
 
 def test_a_backup_in_the_middle_has_the_whole_model(path, tmp_path):

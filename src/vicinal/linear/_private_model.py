@@ -241,10 +241,10 @@ class TrainingBudget:
             records, n_classes, unit, CLIP, self.step_noise, most, self.budget, noise, slack
         )
 
-    def rehearse(self, width: int, slack: DeltaSlackAccountant) -> None:
-        """Raise PrivacyRefused if the grid costs too much in all trainings of so many features."""
+    def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
+        """Raise PrivacyRefused if the grid costs too much in `trainings` of so many features."""
         mechanism = self.mechanism(no_records(width), 1.0, randomness(), slack)
-        mechanism.check(self.step_noise, STEPS * self.trainings)
+        mechanism.check(self.step_noise, STEPS * trainings)
 
 
 def no_records(width: int) -> SubjectRows:

@@ -190,7 +190,8 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
             slack = slack_meter(sized)
             engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
             if share:
-                sized.training.rehearse(ModelFeatures.most(width, size), slack)
+                most = ModelFeatures.most(width, size)
+                sized.training.rehearse(most, slack, sized.trainings)
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:

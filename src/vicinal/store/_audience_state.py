@@ -512,7 +512,7 @@ def refreshes_left(state: AudienceState) -> int:
     """Return how often an audience's model may still be trained again, at least once.
 
     Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
-    done.
+    done, or if what the grid costs does not fit: before anything is begun.
     """
     if state.private_model is None:
         raise InvalidInput(
@@ -525,6 +525,8 @@ def refreshes_left(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
         )
+    slack = slack_meter(state.settings, state.audience.slack)
+    state.settings.training.rehearse(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 
 
