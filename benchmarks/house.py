@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3630,
     "serving": 2250,
-    "reports": 1650,
+    "reports": 1510,
     "audit": 2470,
     "distributed": 3710,
     "store": 5410,
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_460,
-    "code of src": 35_460,
-    "lines of tests": 40500,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 54_540,
+    "code of src": 34_240,
+    "lines of tests": 39_720,
+    "lines of experiments and benchmarks": 9560,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -30,6 +30,16 @@ from vicinal.store import Store
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"
 
 
+os_pwrite = os.pwrite
+
+
+def as_much_as_fits(descriptor, content, offset):
+    """Return half of a write to the end of a file; within it, one to a sector is whole or none."""
+    if offset < os.fstat(descriptor).st_size:
+        no_room()
+    return descriptor, content[: len(content) // 2], offset
+
+
 def no_room(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -73,7 +83,9 @@ class Steps:
                 return function(*args, **kwargs)
             self.step()
             if self.fault == FULL and 0 < self.last <= self.done and refused is not None:
-                refused(*args)
+                if self.done > self.last or function is not os_pwrite:
+                    refused(*args)
+                args = as_much_as_fits(*args)
             try:
                 return function(*args, **kwargs)
             finally:

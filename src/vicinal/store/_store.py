@@ -246,7 +246,7 @@ class Store(BaseStore):
 
         Parameters as in :meth:`init` and :meth:`open`. Refused without `accept_loss` if the
         witness is missing, or further than the backup. What `accept_loss` restores answers no
-        more than noise for the old audiences; those erased since the backup are erased again.
+        more than noise for the old audiences; those ever erased are erased again.
         """
         place = None if witness is None else Path(witness)
         from_backup = Path(backup), Path(path), ledger, place
