@@ -540,11 +540,6 @@ def refresh(
     answered before count as new.
     """
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
-        if not isinstance(opened, stores.Store):
-            raise InvalidInput(
-                "The 'store' must be a store to refresh its model: a cluster keeps the model of "
-                "the store that it was split from."
-            )
         if dry_run:
             refreshes, (plan, _) = opened.refreshes_left(audience), opened.settled_plan(audience)
             share = (plan.model_share or 0.0) / plan.trainings

@@ -27,6 +27,7 @@ from vicinal.store._audience_state import (
     AudienceState,
     TotalGuarantee,
     new_plan,
+    refreshes_left,
     requested_plan,
 )
 from vicinal.store._evaluation import (
@@ -98,6 +99,10 @@ class BaseStore(ABC):
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:
         """Open an audience durably, given its checked plan as JSON."""
+
+    @abstractmethod
+    def _refresh(self, state: AudienceState) -> None:
+        """Train an audience's model again, durably."""
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return a plan with what this kind of store adds to it, or refuse it."""
@@ -415,8 +420,7 @@ class BaseStore(ABC):
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
-        planned with. It has no private model: one is trained where all records are, before they
-        are split.
+        planned with, and shards train its private model.
 
         Parameters
         ----------
@@ -428,8 +432,10 @@ class BaseStore(ABC):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        name, written = self._new_audience(name, accept_weak=accept_weak_plan, **plan)
+        name = checked_name("name", name)
+        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
         with self._exclusive():
+            self._new_audience(name, written)
             self._open_audience(name, written)
 
     def audience_plan(
@@ -439,21 +445,58 @@ class BaseStore(ABC):
 
         Without a number of records it has that of another audience.
         """
-        _, written = self._new_audience(name, accept_weak=accept_weak_plan, **plan)
-        requested = requested_plan(self.schema, written)
+        name = checked_name("name", name)
+        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
+        with self._turn():
+            requested = self._new_audience(name, written)
         known = (state.settings.n_records for state in self._audience_states.values())
         return requested.changed(n_records=requested.n_records or next(known, None))
 
-    def _new_audience(self, name: str, *, accept_weak: bool, **plan: Any) -> tuple[str, str]:
-        if (name := checked_name("name", name)) in self._audience_states:
+    def _new_audience(self, name: str, written: str) -> IndKNNPlan:
+        """Return the plan of an audience that can be opened, or raise why it cannot."""
+        ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
+        if name in ledger.audiences:
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
-        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak)
-        ledger = self._parts.ledger
         ledger.check_name(name)
         if ledger.total is not None:
-            requested = requested_plan(self.schema, written)
             check_under_total(requested, ledger.total.guarantee, 1 + len(ledger.audiences))
-        return name, written
+        return requested
+
+    def refreshes_left(self, audience: str = DEFAULT) -> int:
+        """Return how often :meth:`refresh_model` may be called, at least once, or its error."""
+        return refreshes_left(audience_state(self._audience_states, audience))
+
+    def refresh_model(self, audience: str = DEFAULT) -> int:
+        """Train an audience's private model again, on the people who are here now.
+
+        Who left is not in the new model (earlier weights and answers stay what they are), who came
+        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
+        data, a query that was answered before counts as new.
+
+        Parameters
+        ----------
+        audience
+            Whose model.
+
+        Returns
+        -------
+        int
+            How many refreshes are left.
+
+        Raises
+        ------
+        InvalidInput
+            If the audience has no private model.
+        PrivacyRefused
+            If its plan has no refresh left.
+        ShardMissing
+            If a shard of a cluster is missing. A training that was begun is finished later.
+        """
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            refreshes = refreshes_left(state)
+            self._refresh(state)
+        return refreshes - 1
 
     def verify(
         self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None

@@ -25,12 +25,12 @@ from vicinal.planning import IndKNNPlan, total_budget
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import (
     SHARED,
+    AudienceState,
     add_audience,
     checked_total,
     new_plan,
     open_audience_state,
     refresh_model,
-    refreshes_left,
     requested_plan,
     start_index,
     warned_after,
@@ -50,7 +50,7 @@ from vicinal.store._records import (
     prepare_addition,
     write_naming,
 )
-from vicinal.store._request_batch import RequestBatch, audience_state
+from vicinal.store._request_batch import RequestBatch
 from vicinal.store._status import (
     Presence,
     Verification,
@@ -343,47 +343,17 @@ class Store(BaseStore):
                 facts["private"] = curator_facts(self._parts)
         return facts
 
-    def refreshes_left(self, audience: str = DEFAULT) -> int:
-        """Return how often :meth:`refresh_model` may be called, at least once, or its error."""
-        return refreshes_left(audience_state(self._audience_states, audience))
-
-    def refresh_model(self, audience: str = DEFAULT) -> int:
-        """Train an audience's private model again, on the people who are here now.
-
-        Who left is not in the new model (earlier weights and answers stay what they are), who came
-        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
-        data, a query that was answered before counts as new.
-
-        Parameters
-        ----------
-        audience
-            Whose model.
-
-        Returns
-        -------
-        int
-            How many refreshes are left.
-
-        Raises
-        ------
-        InvalidInput
-            If the audience has no private model.
-        PrivacyRefused
-            If its plan has no refresh left.
-        """
-        with self._exclusive():
-            refreshes = self.refreshes_left(audience)
-            state = audience_state(self._audience_states, audience)
-            self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
-            self._changed()
-        return refreshes - 1
-
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
         with self._exclusive():
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside
+
+    def _refresh(self, state: AudienceState) -> None:
+        name = state.audience.name
+        self._audience_states[name] = refresh_model(self._parts, self._lock, state)
+        self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
         with warned_after():
