@@ -435,7 +435,7 @@ class BaseStore(ABC):
         name = checked_name("name", name)
         written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
         with self._exclusive():
-            self._new_audience(name, written)
+            self._requested_plan(name, written)
             self._open_audience(name, written)
 
     def audience_plan(
@@ -448,11 +448,11 @@ class BaseStore(ABC):
         name = checked_name("name", name)
         written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
         with self._turn():
-            requested = self._new_audience(name, written)
+            requested = self._requested_plan(name, written)
         known = (state.settings.n_records for state in self._audience_states.values())
         return requested.changed(n_records=requested.n_records or next(known, None))
 
-    def _new_audience(self, name: str, written: str) -> IndKNNPlan:
+    def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
         """Return the plan of an audience that can be opened, or raise why it cannot."""
         ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
         if name in ledger.audiences:
