@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_540,
-    "code of src": 34_240,
-    "lines of tests": 39_720,
+    "lines of src": 54_850,
+    "code of src": 34_410,
+    "lines of tests": 40_430,
     "lines of experiments and benchmarks": 9560,
     "words of pages": 45_000,
     "words of decisions": 30_000,
