@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_850,
-    "code of src": 34_410,
-    "lines of tests": 40_430,
-    "lines of experiments and benchmarks": 9560,
+    "lines of src": 54_700,
+    "code of src": 34_350,
+    "lines of tests": 40_100,
+    "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
