@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_700,
-    "code of src": 34_350,
-    "lines of tests": 40_100,
+    "lines of src": 55_200,
+    "code of src": 34_650,
+    "lines of tests": 40_900,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
