@@ -30,10 +30,10 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3530,
     "serving": 2250,
-    "reports": 1570,
+    "reports": 1560,
     "audit": 2470,
     "distributed": 3710,
-    "store": 5640,
+    "store": 5630,
     "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 3710,
+    "accounting": 3630,
     "noise, testing, ground": 2250,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_150,
-    "code of src": 34_600,
-    "lines of tests": 40_640,
-    "lines of experiments and benchmarks": 9560,
+    "lines of src": 55_200,
+    "code of src": 34_650,
+    "lines of tests": 40_900,
+    "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
