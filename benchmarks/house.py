@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3630,
+    "cli": 3530,
     "serving": 2440,
-    "reports": 1510,
+    "reports": 1560,
     "audit": 2470,
     "distributed": 3710,
-    "store": 5430,
-    "labelling, students": 3040,
+    "store": 5640,
+    "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2020,
@@ -46,8 +46,8 @@ ROOMS = {
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 3710,
-    "noise, testing, ground": 2220,
+    "accounting": 3630,
+    "noise, testing, ground": 2250,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_080,
-    "code of src": 34_580,
-    "lines of tests": 40_660,
-    "lines of experiments and benchmarks": 9560,
+    "lines of src": 55_310,
+    "code of src": 34_710,
+    "lines of tests": 40_900,
+    "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -14,22 +14,21 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vicinal import errors
 from vicinal._checks import SubjectId
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, StorageFailed, VicinalError
 from vicinal.ledger import PRIVATE_FILE
-from vicinal.store import SOCKET, Verification
+from vicinal.store import SOCKET, BaseStore, Verification
 
-if TYPE_CHECKING:
-    from vicinal.serving._state import AppState
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0
@@ -53,11 +52,13 @@ def _address(folder: Path) -> Iterator[str]:
 
 
 class LocalSocket:
-    """Answers what is asked of an application's store from this machine, between two blocks."""
+    """Answers what is asked of an open store from this machine.
 
-    def __init__(self, state: AppState, folder: Path) -> None:
-        self._state = state
-        self._folder = folder
+    `run`: has something done by the thread that has the store, between two blocks.
+    """
+
+    def __init__(self, store: BaseStore, folder: Path, run: Run) -> None:
+        self._store, self._folder, self._run = store, folder, run
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
@@ -85,7 +86,7 @@ class LocalSocket:
         try:
             if _is_owner(writer.get_extra_info("socket")):
                 asked = json.loads(await asyncio.wait_for(reader.read(-1), _SECONDS))
-                reply = await self._state.batcher.run(partial(self._reply, **asked))
+                reply = await self._run(partial(self._reply, **asked))
                 writer.write(json.dumps(reply).encode())
                 await writer.drain()
         except (OSError, ValueError, TypeError, TimeoutError, Problem):
@@ -101,7 +102,7 @@ class LocalSocket:
             return {"error": type(error).__name__, "text": str(error)}
 
     def _done(self, task: str, arguments: dict[str, Any]) -> Any:
-        store = self._state.store
+        store = self._store
         match task:
             case "facts":
                 return store.facts(**arguments)

@@ -44,7 +44,7 @@ class AppState:
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
-        self.local = LocalSocket(self, folder)
+        self.local = LocalSocket(store, folder, self.batcher.run)
         self._keys = KeyCache(KeyFile(folder))
         self._rate = RateLimit(settings.rate, settings.burst)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vicinal-decoder")

@@ -55,12 +55,7 @@ class Folder:
         Raises InvalidInput if there is something in that place already, or the URL is none, or
         holds a password.
         """
-        check_new(path)
-        witness_path = default_witness_path(path) if witness is None else witness.absolute()
-        if witness_path.exists():
-            raise InvalidInput(
-                f"{witness_path} is the witness of another store. Move it away first."
-            )
+        witness_path = free_witness(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
         private_folder(path)
@@ -105,6 +100,15 @@ class Folder:
         """Return the key of the hashes of those who left."""
         with guarded(self.path / KEY):
             return (self.path / KEY).read_bytes()
+
+
+def free_witness(path: Path, witness: Path | None) -> Path:
+    """Return where a new store's witness will lie; InvalidInput if it, or the store, is there."""
+    check_new(path)
+    place = default_witness_path(path) if witness is None else witness.absolute()
+    if place.exists():
+        raise InvalidInput(f"{place} is the witness of another store. Move it away first.")
+    return place
 
 
 def check_new(path: Path) -> None:
