@@ -29,11 +29,11 @@ HERE = Path(__file__).parents[1]
 
 ROOMS = {
     "cli": 3530,
-    "serving": 2250,
+    "serving": 2440,
     "reports": 1560,
     "audit": 2470,
     "distributed": 3710,
-    "store": 5630,
+    "store": 5640,
     "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_200,
-    "code of src": 34_650,
+    "lines of src": 55_310,
+    "code of src": 34_710,
     "lines of tests": 40_900,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,

@@ -38,6 +38,7 @@ from vicinal.cli._records import (
     STREAM,
     listed_ids,
     local_file,
+    looked_at,
     naming,
     opened_at,
     read_labelled,
@@ -409,7 +410,7 @@ def inspect(
     json: Json = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
     echo(as_json(facts) if json else _facts_text(facts))
 
@@ -451,7 +452,7 @@ def export_guarantee(
     json: Json = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -469,7 +470,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
     if json:
@@ -485,8 +486,8 @@ def backup(
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Write everything into a new folder, as it is at one moment."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    """Write everything into a new folder, as it is at one moment; beside a service, too."""
+    with looked_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
 
 

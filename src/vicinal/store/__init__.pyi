@@ -27,6 +27,7 @@ from vicinal.store._evaluation import NoisyFigures as NoisyFigures
 from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
 from vicinal.store._folder import KEY as KEY
+from vicinal.store._folder import SOCKET as SOCKET
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
 from vicinal.store._folder import copy_file as copy_file

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
@@ -125,8 +126,12 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Take the turn, mark commits, and close everything if the body meets a failure."""
+    def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
+        """Take the turn, mark commits, and close everything if the body meets a failure.
+
+        A body that is only `looking` changes nothing: whatever it meets, a full disk of a backup
+        say, answers go on.
+        """
         with self._turn():
             try:
                 with self._parts.marking():
@@ -136,8 +141,8 @@ class BaseStore(ABC):
                 raise  # it may be back for the next call
             except BaseException as error:
                 # Whatever happens inside a change closes the ledger; else memory is as it was.
-                if isinstance(error, OSError) or not isinstance(error, Exception):
-                    self._failed = True
+                failure = isinstance(error, OSError) or not isinstance(error, Exception)
+                self._failed |= failure and not looking
                 raise
 
     @abstractmethod
@@ -511,10 +516,14 @@ class BaseStore(ABC):
             Records that must not be found either.
         """
         ids = _checks.subject_ids("erased", list(erased))
-        with self._exclusive():
+        with self._exclusive(looking=True):
             kernel = self._parts.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.vectors(features))
             return self._verify(ids, rows)
+
+    @abstractmethod
+    def backup(self, path: str | Path) -> None:
+        """Write everything into a new folder, as it is at one moment."""
 
     # ------------------------------------------------------------ public facts
 

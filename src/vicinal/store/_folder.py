@@ -26,6 +26,9 @@ from vicinal.mechanisms import fresh_key
 LEDGER, RECORDS = "ledger.db", "records"
 KEY = "key"
 CONFIG = "store.json"
+SOCKET = "service"
+"""Where a service that has the store open is asked by other processes of this machine."""
+
 FORMAT = 1
 """The format of `store.json`, and of the folder around it."""
 
@@ -132,7 +135,8 @@ def refuse_links(folder: Path) -> None:
     for place in (folder, folder / RECORDS):
         with guarded(place):
             for one in place.iterdir() if place.is_dir() else ():
-                if one.is_symlink() or not (one.is_file() or one.is_dir()):
+                listens = one == folder / SOCKET and one.is_socket()
+                if one.is_symlink() or not (one.is_file() or one.is_dir() or listens):
                     raise InvalidInput(
                         f"{one} is a link, or no plain file. All that a store has lies in its "
                         "folder. If the store is yours, put the file itself there."

@@ -337,7 +337,7 @@ class Store(BaseStore):
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive():
+        with self._exclusive(looking=True):
             facts = public_facts(self._parts, self._audience_states)
             if curator:
                 facts["private"] = curator_facts(self._parts)
@@ -345,7 +345,7 @@ class Store(BaseStore):
 
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
-        with self._exclusive():
+        with self._exclusive(looking=True):
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside
