@@ -5,7 +5,7 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -17,9 +17,9 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import (
     another_shard,
+    check_member,
     known_epoch,
     links_after,
-    member_of,
     write_epoch,
 )
 from vicinal.distributed._messages import (
@@ -38,7 +38,7 @@ from vicinal.distributed._vote_charging import (
     shard_of,
 )
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import ForkSafeLock, Turn
+from vicinal.ledger import Database, ForkSafeLock, Turn
 from vicinal.store import (
     AudienceState,
     OpenStore,
@@ -84,8 +84,14 @@ class ShardServer:
         self._audience_states = {name: self._opened(name) for name in parts.ledger.audiences}
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Open the shard that lies in a folder.
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        check: Callable[[Database], object] = lambda _: None,
+        reading: bool = False,
+    ) -> Self:
+        """Open the shard that lies in a folder; `check` and `reading` as of :func:`open_folder`.
 
         Raises
         ------
@@ -96,7 +102,8 @@ class ShardServer:
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_folder(ShardFolder.read(Path(path)).folder)
+        folder = ShardFolder.read(Path(path)).folder
+        parts = open_folder(folder, check=check, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -177,8 +184,8 @@ class ShardServer:
     def _check(self, message: Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        mine = (member_of(database), self._parts.folder.identity)
-        if mine != ((message.cluster, number), message.shard):
+        check_member(database, message.cluster, number)
+        if self._parts.folder.identity != message.shard:
             raise another_shard(number)
         if links_after(database, message.known) is None:
             raise StoreOutdated(
@@ -187,14 +194,14 @@ class ShardServer:
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
-        epoch = known_epoch(database) or message.epochs[0]
-        if message.clock < self._journal.clock or epoch not in message.epochs:
+        epoch = known_epoch(database)
+        if message.clock < self._journal.clock or epoch not in (None, *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
-        if known_epoch(database) != message.epochs[-1]:
+        if not message.reading and epoch != message.epochs[-1]:
             with self._durable():
                 write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()

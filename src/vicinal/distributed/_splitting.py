@@ -151,7 +151,7 @@ def ready_cluster(
     if cluster.state == READY:
         return cluster
     if reading:
-        raise unfinished("The split that makes this cluster")
+        raise unfinished()
     part, store = ShardFolder.read(path / COORDINATOR).folder, Folder.read(Path(cluster.source))
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
