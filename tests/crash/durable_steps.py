@@ -143,6 +143,14 @@ def audience(place, note, accept):  # noqa: ARG001
             store.open_audience("press", n_records=300, **tools.PLAN)
 
 
+def training(place, note, accept):  # noqa: ARG001
+    plan = {**tools.PLAN, "model_share": 0.3, "n_records": 300, "simulation_seed": 3}
+    with opened(place) as store:
+        if "press" not in store.audiences:
+            store.open_audience("press", **plan)
+            note()
+
+
 def allow(place, note, accept):  # noqa: ARG001
     with opened(place) as store:
         store.allow("anna", 5)
@@ -185,8 +193,8 @@ def cluster_restore(place, note, accept):  # noqa: ARG001
 COMMANDS = {
     one.__name__: one
     for one in (
-        init, opening, predict, evaluate, add, erase, audience, allow, refresh, backup, restore,
-        shard, service, cluster_restore,
+        init, opening, predict, evaluate, add, erase, audience, training, allow, refresh, backup,
+        restore, shard, service, cluster_restore,
     )
 }  # fmt: skip
 

@@ -323,6 +323,7 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
 def reading(path):
     """Look at everything in a cluster, and write nothing."""
     with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
+        assert all(one.transport.shard._server.is_consistent for one in cluster._clients)
         assert cluster.verify()
         assert cluster.facts(curator=True)["shards"] == 2
         assert cluster.guarantee()

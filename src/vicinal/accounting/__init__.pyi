@@ -21,7 +21,6 @@ from vicinal.accounting._charges import label_afford as label_afford
 from vicinal.accounting._charges import label_charge as label_charge
 from vicinal.accounting._composition import Composition as Composition
 from vicinal.accounting._composition import PricedRelease as PricedRelease
-from vicinal.accounting._composition import compose as compose
 from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
 from vicinal.accounting._gaussian import grid_excess as grid_excess
 from vicinal.accounting._gaussian import grid_slack as grid_slack

@@ -471,11 +471,6 @@ def refresh(
     answered before count as new.
     """
     with opened_at(store, accept_loss=accept_loss) as opened:
-        if not isinstance(opened, stores.Store):
-            raise InvalidInput(
-                "The 'store' must be a store to refresh its model: a cluster keeps the model of "
-                "the store that it was split from."
-            )
         refreshes = opened.refresh_model(audience)
     words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
     echo(as_json({"refreshes_left": refreshes}) if json else words)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from vicinal import _checks
+from vicinal import store as stores
 from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
@@ -28,14 +29,6 @@ from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.store import (
-    LOST,
-    Folder,
-    OpenStore,
-    open_folder,
-    private_folder,
-    unpack,
-)
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -52,7 +45,7 @@ def accept_cluster_loss(path: str | Path) -> None:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
         members = partial(ShardRecords.of, cluster=cluster)
         coordinator = resources.enter_context(
-            open_folder(folder.folder, accept_loss=True, check=members)
+            stores.open_folder(folder.folder, accept_loss=True, check=members)
         )
         records = members(coordinator.database)
         others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
@@ -63,7 +56,7 @@ def accept_cluster_loss(path: str | Path) -> None:
         shards = []
         for number, one in enumerate(others):
             member = partial(check_member, cluster=cluster.identity, number=number)
-            parts = open_folder(one.folder, accept_loss=True, check=member)
+            parts = stores.open_folder(one.folder, accept_loss=True, check=member)
             shards.append(resources.enter_context(parts))
         for number, parts in enumerate(shards):
             _check_audiences(number, coordinator, parts)
@@ -71,7 +64,7 @@ def accept_cluster_loss(path: str | Path) -> None:
         clocks = [VoteJournal(parts.database).clock for parts in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
         for parts in (coordinator, *shards):
-            with parts.ledger.change(LOST):
+            with parts.ledger.change(stores.LOST):
                 parts.ledger.spend_all_budgets()
                 write_epoch(parts.database, b"")
             parts.mark_change()
@@ -86,7 +79,7 @@ def accept_cluster_loss(path: str | Path) -> None:
         coordinator.mark_change()
 
 
-def _check_audiences(number: int, coordinator: OpenStore, parts: OpenStore) -> None:
+def _check_audiences(number: int, coordinator: stores.OpenStore, parts: stores.OpenStore) -> None:
     """Raise PrivacyRefused for the ledger of a shard of another time."""
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()
@@ -130,7 +123,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     cluster.save(target)
     try:
         for folder in folders:  # what it was restored from is an old copy from then on
-            open_folder(folder).resources.close()
+            stores.open_folder(folder).resources.close()
     except PrivacyRefused:
         if not accept:
             raise
@@ -139,10 +132,10 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
 
 def _unpacked(
     part: Path, target: Path, cluster: ClusterDescription, *, accept_loss: bool
-) -> Folder:
+) -> stores.Folder:
     place, witness = target / part.name, witness_of(target, part.name)
-    private_folder(target)
-    private_folder(witness.parent)
-    folder = unpack(part, place, None, witness, accept_loss=accept_loss)
+    stores.private_folder(target)
+    stores.private_folder(witness.parent)
+    folder = stores.unpack(part, place, None, witness, accept_loss=accept_loss)
     ShardFolder(folder, cluster.identity).save()
     return folder

@@ -31,19 +31,13 @@ from vicinal.engine import (
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
     CLIP,
-    STEPS,
-    Descent,
-    LinearModel,
     ModelFeatures,
     PrivateModel,
+    follow,
     metric_kernel,
     model_votes,
-    release_cost,
-    scores_of,
     softmax,
-    step_noise,
 )
-from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
@@ -110,26 +104,16 @@ def _trained(
     plan: IndKNNPlan,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
-    """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
-    training = plan.training
-    rows, known = (features.rows(each) for each in (X, others))
-    unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = step_noise(training.share * training.budget)
+    """Return a model of `X`, calibrated on `others`: trained once, by gradients in floats."""
+    training = replace(plan.training, trainings=1, subject_use=1.0)
+    rows, sigma = features.rows(X).astype(np.float64) / features.unit, training.step_noise
     noise = sigma * CLIP / training.n_records
-    lengths = np.square(probes).sum(axis=1) / (features.unit * CLIP) ** 2
-    descent = Descent(known, features.unit, training.class_shares, training.n_records, noise)
-    used = np.zeros(len(probes))
-    for _ in range(STEPS):
-        weights = descent.weights
-        used += release_cost(
-            scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
-        )
-        gradient = _mean_gradient(unit, labels, weights, CLIP)
-        descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
-    weights = descent.finished()
-    used = np.minimum(used / training.budget, training.share)
-    model = LinearModel(whole_weights(weights), features)
-    return PrivateModel(model, others, used, training.class_shares)
+
+    def published(weights: Floats) -> tuple[Floats, float]:
+        gradient = _mean_gradient(rows, labels, weights, CLIP)
+        return gradient + generator.normal(scale=noise, size=weights.shape), sigma
+
+    return follow(training, features, others, published)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:

@@ -2,23 +2,15 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal._progress import Begin as Begin
 from vicinal._progress import Step as Step
-from vicinal.reports._demo import DEFAULT as DEFAULT
-from vicinal.reports._demo import NOT_PRIVATE as NOT_PRIVATE
 from vicinal.reports._demo import Benchmark as Benchmark
 from vicinal.reports._demo import DemoAnswers as DemoAnswers
-from vicinal.reports._demo import Setting as Setting
 from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer
-from vicinal.reports._demo import compare as compare
-from vicinal.reports._demo import default_outcome as default_outcome
-from vicinal.reports._demo import fitted as fitted
 from vicinal.reports._demo import html_page as html_page
 from vicinal.reports._demo import image_benchmark as image_benchmark
 from vicinal.reports._demo import labels_of as labels_of
-from vicinal.reports._demo import plain_neighbors as plain_neighbors
 from vicinal.reports._demo import prepare as prepare
 from vicinal.reports._demo import split as split
-from vicinal.reports._demo import yardstick_outcome as yardstick_outcome
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
 from vicinal.reports._outcomes import ClassFigures as ClassFigures
@@ -33,8 +25,6 @@ from vicinal.reports._plan_report import verdict as verdict
 from vicinal.reports._plan_report import verdict_without_records as verdict_without_records
 from vicinal.reports._plan_report import work as work
 from vicinal.reports._plots import COLOURS as COLOURS
-from vicinal.reports._plots import Curve as Curve
-from vicinal.reports._plots import accuracy_by_epsilon as accuracy_by_epsilon
 from vicinal.reports._plots import canvas as canvas
 from vicinal.reports._plots import figure_bytes as figure_bytes
 from vicinal.reports._smoothed_audit import audit as audit

@@ -9,8 +9,12 @@ from vicinal.store._store_schema import StoreExtractor as StoreExtractor
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.store._audience_state import AudienceState as AudienceState
+from vicinal.store._audience_state import note_training as note_training
 from vicinal.store._audience_state import open_audience_state as open_audience_state
-from vicinal.store._audience_state import pinned_plan as pinned_plan
+from vicinal.store._audience_state import pin_plan as pin_plan
+from vicinal.store._audience_state import settings_of as settings_of
+from vicinal.store._audience_state import settled_plan as settled_plan
+from vicinal.store._audience_state import warned_after as warned_after
 from vicinal.store._backups import pack as pack
 from vicinal.store._backups import unpack as unpack
 from vicinal.store._base_store import BaseStore as BaseStore
@@ -36,6 +40,12 @@ from vicinal.store._opening import OpenStore as OpenStore
 from vicinal.store._opening import create_store as create_store
 from vicinal.store._opening import open_folder as open_folder
 from vicinal.store._opening import unfinished as unfinished
+from vicinal.store._private_models import answering as answering
+from vicinal.store._private_models import awaits_model as awaits_model
+from vicinal.store._private_models import begin_model as begin_model
+from vicinal.store._private_models import draws_of as draws_of
+from vicinal.store._private_models import stored_features as stored_features
+from vicinal.store._private_models import write_model as write_model
 from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt

@@ -22,7 +22,12 @@ from vicinal.errors import (
 from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._audience_state import AudienceState, TotalGuarantee, new_plan
+from vicinal.store._audience_state import (
+    AudienceState,
+    TotalGuarantee,
+    new_plan,
+    refreshes_left,
+)
 from vicinal.store._evaluation import (
     LARGEST_ERROR,
     SHARE,
@@ -85,6 +90,10 @@ class BaseStore(ABC):
     @abstractmethod
     def _open_audience(self, name: str, written: str) -> None:
         """Open an audience durably, given its checked plan as JSON."""
+
+    @abstractmethod
+    def _refresh(self, state: AudienceState) -> None:
+        """Train an audience's model again, durably."""
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return a plan with what this kind of store adds to it, or refuse it."""
@@ -375,8 +384,7 @@ class BaseStore(ABC):
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
-        planned with. It has no private model: one is trained where all records are, before they
-        are split.
+        planned with, and shards train its private model.
 
         Parameters
         ----------
@@ -388,12 +396,45 @@ class BaseStore(ABC):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        if (name := checked_name("name", name)) in self._audience_states:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        name = checked_name("name", name)
         written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
-        self._parts.ledger.check_name(name)
         with self._exclusive():
+            if name in self._parts.ledger.audiences:
+                raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+            self._parts.ledger.check_name(name)
             self._open_audience(name, written)
+
+    def refresh_model(self, audience: str = DEFAULT) -> int:
+        """Train an audience's private model again, on the people who are here now.
+
+        Who left is not in the new model (earlier weights and answers stay what they are), who came
+        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
+        data, a query that was answered before counts as new.
+
+        Parameters
+        ----------
+        audience
+            Whose model.
+
+        Returns
+        -------
+        int
+            How many refreshes are left.
+
+        Raises
+        ------
+        InvalidInput
+            If the audience has no private model.
+        PrivacyRefused
+            If its plan has no refresh left.
+        ShardMissing
+            If a shard of a cluster is missing. A training that was begun is finished later.
+        """
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            refreshes = refreshes_left(state)
+            self._refresh(state)
+        return refreshes - 1
 
     def verify(
         self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None

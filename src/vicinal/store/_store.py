@@ -21,12 +21,12 @@ from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import total_budget
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import (
+    AudienceState,
     add_audience,
     checked_total,
     new_plan,
     open_audience_state,
     refresh_model,
-    refreshes_left,
     start_index,
     warned_after,
 )
@@ -45,7 +45,7 @@ from vicinal.store._records import (
     prepare_addition,
     write_naming,
 )
-from vicinal.store._request_batch import RequestBatch, audience_state
+from vicinal.store._request_batch import RequestBatch
 from vicinal.store._status import (
     Presence,
     Verification,
@@ -358,43 +358,17 @@ class Store(BaseStore):
                 facts["private"] = curator_facts(self._parts)
         return facts
 
-    def refresh_model(self, audience: str = DEFAULT) -> int:
-        """Train an audience's private model again, on the people who are here now.
-
-        Who left is not in the new model (earlier weights and answers stay what they are), who came
-        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
-        data, a query that was answered before counts as new.
-
-        Parameters
-        ----------
-        audience
-            Whose model.
-
-        Returns
-        -------
-        int
-            How many refreshes are left.
-
-        Raises
-        ------
-        InvalidInput
-            If the audience has no private model.
-        PrivacyRefused
-            If its plan has no refresh left.
-        """
-        with self._exclusive():
-            state = audience_state(self._audience_states, audience)
-            refreshes = refreshes_left(state)
-            self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
-            self._changed()
-        return refreshes - 1
-
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
         with self._exclusive():
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside
+
+    def _refresh(self, state: AudienceState) -> None:
+        name = state.audience.name
+        self._audience_states[name] = refresh_model(self._parts, self._lock, state)
+        self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
         with warned_after():

@@ -393,4 +393,5 @@ class _Published(nn.Module):
             for one, network in zip(self._students, self._networks, strict=True)
         ]
         joined = torch.tensordot(torch.tensor(self._weights), torch.stack(logits), dims=1)
-        return joined.softmax(dim=1)
+        probabilities: Tensor = joined.softmax(dim=1)
+        return probabilities
