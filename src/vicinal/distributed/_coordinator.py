@@ -338,7 +338,7 @@ class Coordinator(stores.BaseStore):
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive():
+        with self._exclusive(looking=True):
             facts = stores.public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
@@ -369,7 +369,7 @@ class Coordinator(stores.BaseStore):
 
         Each part is written by its own machine, into this path; see :func:`restore_cluster`.
         """
-        with self._exclusive():
+        with self._exclusive(looking=True):
             place = Path(path).absolute()
             self._delete_votes()
             stores.check_new(place)
