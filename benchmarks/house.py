@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 740,
     "targets": 1480,
     "features, datasets": 4700,
-    "ledger": 3390,
+    "ledger": 3410,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,

@@ -158,10 +158,8 @@ class TotalGuarantee:
     @classmethod
     def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
         """Return that of a store whose audiences have these plans."""
-        epsilon, delta = total_over(requested)
-        if ledger.total is not None and math.isfinite(epsilon):
-            epsilon, delta = ledger.total.guarantee
-        return cls(epsilon, delta, ledger.total is not None)
+        total = ledger.total
+        return cls(*(total.guarantee if total else total_over(requested)), total is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -353,12 +351,14 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
 
 
 def checked_total(
-    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float
+    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float, *, accept_weak: bool
 ) -> tuple[float, float]:
-    """Return epsilon and delta of a total over all audiences, of which the first has this plan."""
+    """Return epsilon and delta of a total over audiences; that of :func:`new_plan` is the first."""
     settings = _settings(schema, parameters)
     total = _checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
-    check_under_total(settings, total, 1)
+    check_under_total(settings, *total, 1)
+    if not accept_weak:
+        refuse_weak(*total, None, "epsilon_total")
     return total
 
 
@@ -468,7 +468,7 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     schema = parts.schema
     settings, total = _settings(schema, json.loads(plan)["asked"]), parts.ledger.total
     if total is not None:
-        check_under_total(settings, total.guarantee, 1 + len(parts.ledger.audiences))
+        check_under_total(settings, *total.guarantee, 1 + len(parts.ledger.audiences))
     rehearse(settings, schema.n_features, schema.public)
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan, settings.spendable)
