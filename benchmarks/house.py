@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3630,
-    "serving": 2250,
-    "reports": 1750,
+    "cli": 3530,
+    "serving": 2440,
+    "reports": 1560,
     "audit": 2470,
-    "distributed": 3550,
-    "store": 5340,
-    "labelling, students": 3070,
-    "baselines": 540,
+    "distributed": 3710,
+    "store": 5640,
+    "labelling, students": 3050,
+    "baselines": 500,
     "predictors": 2210,
     "planning": 2020,
     "engine": 1580,
-    "linear": 740,
+    "linear": 810,
     "targets": 1480,
     "features, datasets": 4700,
     "ledger": 3410,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 4080,
-    "noise, testing, ground": 2220,
+    "accounting": 3630,
+    "noise, testing, ground": 2250,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_460,
-    "code of src": 35_460,
-    "lines of tests": 40500,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 55_310,
+    "code of src": 34_710,
+    "lines of tests": 40_900,
+    "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -31,7 +31,6 @@ from vicinal._checks import SubjectId
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import Add, Task
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
 from vicinal.ledger import Ledger, Turn, guarded, parse_json, replace_file, sync_folder
@@ -71,7 +70,7 @@ class ClusterChange:
     - `subjects`: of each record; or those to erase.
     - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
       has it, int32 (n, w), and the shard of each, int32 (n,).
-    - `audience`: number, name and plan of a new audience.
+    - `audience`: number, name, plan and model of an audience.
     - `clock`: the coordinator's.
     """
 
@@ -83,17 +82,17 @@ class ClusterChange:
     audience: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
 
-    def task(self, shard: int) -> Task:
+    def task(self, shard: int) -> tasks.Task:
         if self.kind == ERASE:
             return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
-            return tasks.OpenAudience(self.clock, **self.audience)
+            return tasks.SetAudience(self.clock, **self.audience)
         return self.addition(shard)
 
-    def addition(self, shard: int) -> Add:
+    def addition(self, shard: int) -> tasks.Add:
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
-        return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
+        return tasks.Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
@@ -223,7 +222,7 @@ class ClusterChanges:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def on_all(self, task: Task | Callable[[int], Task]) -> dict[int, Any]:
+    def on_all(self, task: tasks.Task | Callable[[int], tasks.Task]) -> dict[int, Any]:
         """Have all shards do a task, or each its own; return what came of it, by shard.
 
         Raises ShardMissing if one is missing.
@@ -371,7 +370,7 @@ class ClusterChanges:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
     def _on(
-        self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
+        self, shards: Mapping[int, ShardClient], task: tasks.Task | Callable[[int], tasks.Task]
     ) -> dict[int, Any]:
         # A shard that is away is known in seconds; one that is at work may take very long.
         gather(shards, tasks.Ping(), self._policy)

@@ -20,7 +20,7 @@ from vicinal.engine import (
     planned_multiplier,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, TrainingBudget
+from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
@@ -344,6 +344,12 @@ class IndKNNPlan(Settings, VotingParameters):
             self.subject_use,
         )  # fmt: skip
 
+    def left_by(self, model: PrivateModel | None) -> float:
+        """Return the share of budgets that the trainings of a private model leave for votes."""
+        if model is None:
+            return 1.0
+        return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
+
     def settled(self, n_public: int) -> Self:
         """Return the plan with its model's share where that is "auto"; public.
 
@@ -363,7 +369,8 @@ class IndKNNPlan(Settings, VotingParameters):
     @property
     def model_by_rule(self) -> float:
         """The share that "auto" gives a private model where labels leave; 0 for none."""
-        plan = self.replanned(release="label", reuse_predictions=False, model_share=AUTO)
+        release = {} if not self.plain_decision else {"release": "label"}
+        plan = self.replanned(**release, reuse_predictions=False, model_share=AUTO)
         return plan.model_share or 0.0
 
 

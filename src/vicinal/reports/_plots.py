@@ -6,20 +6,17 @@ also differ by marker. Pages invert plots where screens are dark.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from vicinal.reports._outcomes import Outcome
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#59636e", "#e69f00")
-_DODGE = 0.02
-"""How far apart methods stand at one epsilon, so that their intervals do not hide each other."""
 
 
 def figure_bytes(figure: Figure, kind: str = "png", dpi: int = 150) -> bytes:
@@ -36,45 +33,6 @@ def canvas(x: str, y: str = "", height: float = 4.0, grid: str = "both") -> tupl
     axes.set(xlabel=x, ylabel=y, axisbelow=True)
     axes.grid(visible=True, axis=grid, color="#e4e7eb")  # type: ignore[arg-type]
     return figure, axes
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A named method with one outcome for every epsilon."""
-
-    name: str
-    epsilons: Sequence[float]
-    outcomes: Sequence[Outcome]
-
-
-def accuracy_by_epsilon(
-    curves: Sequence[Curve], baseline: tuple[str, Outcome], kind: str = "svg"
-) -> bytes:
-    """Draw accuracy against epsilon, with 95 % intervals, for one to four methods.
-
-    The baseline, a method without privacy, is a dashed line.
-    """
-    figure, axes = canvas("epsilon (smaller protects more)", "right answers", grid="y")
-    for place, (curve, marker) in enumerate(zip(curves, "os^D", strict=False)):
-        nudge = np.exp(2 * _DODGE * (place - (len(curves) - 1) / 2))
-        axes.errorbar(
-            np.asarray(curve.epsilons) * nudge,
-            [outcome.accuracy for outcome in curve.outcomes],
-            yerr=_reaches([(one.accuracy, *one.interval) for one in curve.outcomes]),
-            color=COLOURS[place],
-            fmt=f"-{marker}",
-            label=curve.name,
-        )
-    name, outcome = baseline
-    axes.axhline(outcome.accuracy, color=COLOURS[4], ls="--", label=name)
-    epsilons = sorted({epsilon for curve in curves for epsilon in curve.epsilons})
-    axes.set_xscale("log")
-    axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    # Above the axes no curve can run into the names.
-    figure.legend(loc="outside upper left", ncols=len(curves) + 1, frameon=False)
-    return figure_bytes(figure, kind, dpi=200)
 
 
 def accuracy_by_share(shares: Sequence[float], outcomes: Sequence[Outcome]) -> bytes:

@@ -295,8 +295,8 @@ def _accept_loss(ledger: Ledger, record_files: RecordFiles, witness: RollbackGua
     database, lost = ledger.database, witness.state
     _erasure.finish(database, record_files, witness)  # there is one at a time
     _check_records(database, record_files, longer=True)
-    # A copy that went another way may have left the history at any time before.
-    erased = lost.erased_since(ledger.clock if ledger.clock < lost.clock else -1)
+    # All of them: nothing tells which erasures a copy knows that went another way.
+    erased = lost.erased
     everybody = ledger.slot_table.entries() if erased else ()
     again = [who for who, _ in everybody if ledger.hash(who) in erased]
     slots, hashes, folded = ledger.leaving(again)

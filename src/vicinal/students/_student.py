@@ -381,10 +381,10 @@ class _Published(nn.Module):
 
     def __init__(self, student: Student) -> None:
         super().__init__()
-        second = () if student.second is None else (student.second,)
-        self._students = (student, *second)
+        first = 1.0 if student.second is None else student.first_weight
+        self._students = (student, *(() if student.second is None else (student.second,)))
+        self._weights = (first, 1 - first)[: len(self._students)]
         self._networks = nn.ModuleList(one.network for one in self._students)
-        self._weights = (student.first_weight, 1 - student.first_weight)[: len(self._students)]
 
     def forward(self, raw: Tensor) -> Tensor:
         """Return probabilities (n, c); geometric means of softmaxes are softmaxes of means."""
@@ -392,7 +392,6 @@ class _Published(nn.Module):
             network(one.preprocessing.normalised(raw))
             for one, network in zip(self._students, self._networks, strict=True)
         ]
-        if len(logits) == 1:
-            return logits[0].softmax(dim=1)
-        parts = [weight * one for weight, one in zip(self._weights, logits, strict=True)]
-        return torch.stack(parts).sum(dim=0).softmax(dim=1)
+        joined = torch.tensordot(torch.tensor(self._weights), torch.stack(logits), dims=1)
+        probabilities: Tensor = joined.softmax(dim=1)
+        return probabilities
