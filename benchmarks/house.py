@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 55_310,
     "code of src": 34_710,
-    "lines of tests": 40_900,
+    "lines of tests": 41_150,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
