@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3630,
-    "serving": 2250,
-    "reports": 1510,
+    "cli": 3530,
+    "serving": 2440,
+    "reports": 1560,
     "audit": 2470,
-    "distributed": 3710,
-    "store": 5410,
-    "labelling, students": 3040,
+    "distributed": 3750,
+    "store": 5665,
+    "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2020,
@@ -42,12 +42,12 @@ ROOMS = {
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4690,
-    "ledger": 3390,
+    "ledger": 3395,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
     "accounting": 3630,
-    "noise, testing, ground": 2220,
+    "noise, testing, ground": 2250,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_200,
-    "code of src": 34_650,
+    "lines of src": 55_310,
+    "code of src": 34_710,
     "lines of tests": 40_900,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,

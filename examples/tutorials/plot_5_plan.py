@@ -56,7 +56,7 @@ y = rng.integers(0, 4, 3_000)
 np.savez(folder / "public.npz", x=centres[y] + rng.normal(0, 1.2, (3_000, 12)), y=y)
 
 command = (
-    "plan --records 20000 --queries 1000 --classes 4 --epsilon 1 --public public.npz --labels y"
+    "plan --records 20000 --queries 1000 --classes 4 --epsilon 1 --public public.npz --label y"
 )
 done = subprocess.run(
     [sys.executable, "-m", "vicinal", *command.split()], cwd=folder, capture_output=True, text=True

@@ -203,7 +203,7 @@ def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
 @pytest.mark.parametrize("weak", [["--epsilon", 21], ["--delta", 0.01, "--records", 101]])
 def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
     command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
-    command += ["--out", tmp_path / "answers.npz", "--price", *weak]
+    command += ["--out", tmp_path / "answers.npz", "--dry-run", *weak]
     assert "set the --yes option" in run(*command, code=3)
     assert "-differential privacy for every subject" in run(*command, "--yes")
 

@@ -122,7 +122,9 @@ def predict(place, note, accept):  # noqa: ARG001
 
 def evaluate(place, note, accept):  # noqa: ARG001
     with opened(place) as store:
-        store.evaluate(tools.Q[:4], [0, 1, 2, 0], ["person-1", "person-2", "new", "newer"])
+        store.evaluate(
+            tools.Q[:4], [0, 1, 2, 0], ["person-1", "person-2", "new", "newer"], accept_noise=True
+        )
         note()
 
 

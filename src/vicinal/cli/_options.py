@@ -36,6 +36,13 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed without a t
 AcceptWeakPlan = Annotated[
     bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
 ]
+DryRun = Annotated[
+    bool,
+    Option(
+        "--dry-run",
+        help="Say what it would cost whom and what to expect; write, draw and charge nothing.",
+    ),
+]
 Ledger = Annotated[
     str | None, Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]

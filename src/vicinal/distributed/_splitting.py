@@ -137,7 +137,7 @@ def ready_cluster(
     if cluster.state == READY:
         return cluster
     if reading:
-        raise stores.unfinished("The split that makes this cluster")
+        raise stores.unfinished()
     part, store = (
         ShardFolder.read(path / COORDINATOR).folder,
         stores.Folder.read(Path(cluster.source)),

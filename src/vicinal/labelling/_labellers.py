@@ -151,7 +151,8 @@ class IndKNNLabeller(Labeller):
     subjects : array (n,), optional
         Whose records they are.
     epsilon, delta : float
-        The guarantee over all rounds.
+        The guarantee over all rounds; delta "auto" as for
+        :class:`~vicinal.predictors.IndKNNClassifier`.
     release : {"votes", "label"}
         What leaves. Labels alone cost less, and come without margins to choose by.
     n_records : int, optional
@@ -181,7 +182,7 @@ class IndKNNLabeller(Labeller):
         subjects: npt.ArrayLike | None = None,
         *,
         epsilon: float = 1.0,
-        delta: float = 1e-5,
+        delta: float | str = AUTO,
         release: str = "votes",
         n_records: int | None = None,
         records_per_subject: float = 1.0,
@@ -215,12 +216,20 @@ class IndKNNLabeller(Labeller):
             plan = {"n_queries": part.questions, "share": part.share}
             resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         else:
-            queries = planned_queries(part.questions, part.share)
-            share = self._share if part.share == 1 else 0
-            self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
+            self._set_plan(part).fit(*training_set)
             self._settled = self._classifier.model_share_, self._why_no_model()
         self._fitted = True
         return self._classifier.model_probabilities(reference)
+
+    def _set_plan(self, part: Round) -> IndKNNClassifier:
+        queries = planned_queries(part.questions, part.share)
+        share = self._share if part.share == 1 else 0
+        self._classifier.set_params(n_queries=queries, model_share=share)
+        return self._classifier
+
+    def plan(self, part: Round) -> IndKNNPlan:
+        """Return the plan of a first round, before anything is asked."""
+        return IndKNNPlan.of(self._set_plan(part))
 
     def _why_no_model(self) -> str:
         """Return why "auto" trained no model in the first features; "" where it did."""

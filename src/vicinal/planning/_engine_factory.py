@@ -221,9 +221,7 @@ def engine_on(
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = left
-    if model is not None:
-        budget_share = 1.0 - min(model.typical_use * plan.trainings, plan.model_share or 0.0)
+    budget_share = left if model is None else plan.left_by(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     k, radius = planner.radius()
     if plan.index["kind"] == CENTROIDS:

@@ -18,12 +18,8 @@ from vicinal.reports._outcomes import Outcome as Outcome
 from vicinal.reports._outcomes import auc_with_error as auc_with_error
 from vicinal.reports._outcomes import rightness as rightness
 from vicinal.reports._plan_report import as_text as as_text
-from vicinal.reports._plan_report import linear_model_note as linear_model_note
 from vicinal.reports._plan_report import plan_options as plan_options
-from vicinal.reports._plan_report import rare_classes as rare_classes
-from vicinal.reports._plan_report import verdict as verdict
-from vicinal.reports._plan_report import verdict_without_records as verdict_without_records
-from vicinal.reports._plan_report import work as work
+from vicinal.reports._plan_report import verdicts as verdicts
 from vicinal.reports._plots import COLOURS as COLOURS
 from vicinal.reports._plots import canvas as canvas
 from vicinal.reports._plots import figure_bytes as figure_bytes

@@ -27,11 +27,13 @@ from vicinal.store._evaluation import NoisyFigures as NoisyFigures
 from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
 from vicinal.store._folder import KEY as KEY
+from vicinal.store._folder import SOCKET as SOCKET
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
 from vicinal.store._folder import copy_file as copy_file
 from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config
+from vicinal.store._folder import refuse_links as refuse_links
 from vicinal.store._folder import write_config as write_config
 from vicinal.store._opening import LOST as LOST
 from vicinal.store._opening import RETIRED as RETIRED
@@ -62,6 +64,7 @@ from vicinal.store._records import PreparedAddition as PreparedAddition
 from vicinal.store._records import StoredRecords as StoredRecords
 from vicinal.store._records import prepare_addition as prepare_addition
 from vicinal.store._records import write_naming as write_naming
+from vicinal.store._request_batch import QueryCost as QueryCost
 from vicinal.store._request_batch import RequestBatch as RequestBatch
 from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply
@@ -73,6 +76,7 @@ from vicinal.store._status import curator_facts as curator_facts
 from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces
 from vicinal.store._status import verify as verify
+from vicinal.store._store import NewStore as NewStore
 from vicinal.store._store_schema import CELLS as CELLS
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
 from vicinal.store._store_schema import StoreSchema as StoreSchema

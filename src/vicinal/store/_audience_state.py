@@ -125,7 +125,7 @@ def mask_unasked(votes: Floats) -> Floats:
     return np.where(queried, votes, np.nan)
 
 
-_SHARED = ("kernel", "norm_bound", "index")
+SHARED = ("kernel", "norm_bound", "index")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -220,6 +220,18 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, shares = model.mapped(rows)
         return self.engine.answer(mapped, shares=shares)
+
+    def would_ask(self, rows: IntegerMatrix) -> int:
+        """Return how many of these queries private records would be asked, at most; ask nothing.
+
+        Raises PrivacyRefused where :meth:`answer` would.
+        """
+        self.engine.check_grid(len(rows))
+        if self.private_model is None or not len(rows):
+            return len(rows)
+        gate = copy.copy(self.engine.model_gate)
+        assert gate is not None  # noqa: S101 (there is a model)
+        return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
@@ -332,7 +344,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
     PrivacyRefused, unless `accept_weak`, if it protects next to nobody.
     """
-    for name in (*_SHARED, *schema.target.own):
+    for name in (*SHARED, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     settings = _settings(schema, parameters)
@@ -347,9 +359,15 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     rehearse(settings, schema.n_features, schema.public)
-    # What is written says so where the rule decides.
+    # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     share = {"model_share": AUTO} if schema.target.voted else {}
-    return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
+    asked = {**share, **parameters, "delta": settings.delta}
+    return json.dumps({"asked": asked, "pinned": {}})
+
+
+def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
+    """Return the plan that :func:`new_plan` has written."""
+    return _settings(schema, parse_json(written)["asked"])
 
 
 def checked_total(
@@ -487,9 +505,7 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     What planning costs (the estimate of the size, the training of a private model) is charged in
     the same transaction; a model becomes durable with what it cost. What can be refused is, before.
     """
-    settings, total = _settings(parts.schema, json.loads(plan)["asked"]), parts.ledger.total
-    if total is not None:
-        check_under_total(settings, total.guarantee, 1 + len(parts.ledger.audiences))
+    settings = requested_plan(parts.schema, plan)
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan, settings.spendable)
         audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
