@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 810,
     "targets": 1480,
-    "features, datasets": 4700,
+    "features, datasets": 4690,
     "ledger": 3412,
     "mechanisms": 3230,
     "neighbours": 3870,
