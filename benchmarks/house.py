@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3630,
     "serving": 2250,
     "reports": 1880,
-    "audit": 2470,
+    "audit": 2700,
     "distributed": 3550,
     "store": 5370,
     "labelling, students": 3190,
@@ -43,11 +43,11 @@ ROOMS = {
     "targets": 1480,
     "features, datasets": 5130,
     "ledger": 3390,
-    "mechanisms": 3230,
+    "mechanisms": 3222,
     "neighbours": 3870,
     "smoothed": 3560,
     "accounting": 4080,
-    "noise, testing, ground": 2220,
+    "noise, testing, ground": 2400,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,8 +70,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_460,
-    "code of src": 35_460,
+    "lines of src": 56_680,
+    "code of src": 35_620,
     "lines of tests": 40500,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
