@@ -13,7 +13,6 @@ one course, and three things can be told without any luck:
 Then noise is drawn anew on the same sums, as the product draws it, and the attacker guesses.
 """
 
-import json
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -340,7 +339,7 @@ class _StoreFront(_EstimatorFront):
         reply = self.met.predict(self.interaction.queries(number), audience=audience)
         state = self.met.facts()["audiences"][audience]
         known = {name: state[name] for name in ("plan", "queries", "wear")}
-        self.left.append(json.dumps([reply.to_dict(), known]))
+        self.left.append(repr([reply.to_dict(), known]))
 
     def do_refresh(self, _: int, __: Bools | bool) -> None:
         self.left.append(self.met.refresh_model())
@@ -359,7 +358,7 @@ class _StoreFront(_EstimatorFront):
         targets = np.concatenate([world.victims.y[:own], world.others.y[:1]])
         ids = np.concatenate([world.victims.subjects[:own], [10**6 + number]])
         found = self.met.evaluate(rows[: len(ids)], targets, ids, ids_differ=True, share=0.5)
-        self.left.append(json.dumps(found.to_dict(), default=str))
+        self.left.append(repr(found.to_dict()))
 
 
 @dataclass(frozen=True)
