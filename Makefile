@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 # Python compiles a module when it is first imported: most never are, and all take two minutes.
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-deps
 HASHED := $(PIP) --require-hashes --requirement requirements/
-TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile --no-warn-conflicts \
-	--requirement requirements/torch.txt # timm stands without its torchvision
+TORCH := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-compile \
+	--requirement requirements/torch.txt
 ITSELF := $(PIP) --no-build-isolation --editable .
 # torch.txt is written by hand: its CPU and CUDA builds have one version and other hashes.
 LOCK = printf 'hatchling>=1.27\neditables\n' | out/uv/bin/uv pip compile -q pyproject.toml - $(ARGS) \
@@ -86,7 +86,7 @@ dist: $(DOCS) ## build both wheels and the sdist into dist, and check them
 
 lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the newest versions)
 	@$(BIN)/python -m venv out/uv && out/uv/bin/python -m pip install -qq uv
-	@$(LOCK) --extra dev,encoders,postgres,text,vision --output-file requirements/dev.txt
+	@$(LOCK) --extra dev,encoders,postgres,text --output-file requirements/dev.txt
 	@$(LOCK) --constraint requirements/dev.txt --output-file requirements/core.txt
 	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
 

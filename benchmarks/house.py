@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3630,
-    "serving": 2250,
-    "reports": 1880,
+    "cli": 3545,
+    "serving": 2440,
+    "reports": 1560,
     "audit": 2700,
-    "distributed": 3550,
-    "store": 5370,
-    "labelling, students": 3190,
-    "baselines": 540,
+    "distributed": 3750,
+    "store": 5665,
+    "labelling, students": 3050,
+    "baselines": 500,
     "predictors": 2210,
     "planning": 2020,
     "engine": 1580,
-    "linear": 740,
+    "linear": 810,
     "targets": 1480,
-    "features, datasets": 5130,
-    "ledger": 3390,
-    "mechanisms": 3222,
+    "features, datasets": 4700,
+    "ledger": 3395,
+    "mechanisms": 3230,
     "neighbours": 3870,
-    "smoothed": 3560,
-    "accounting": 4080,
-    "noise, testing, ground": 2400,
+    "smoothed": 3360,
+    "accounting": 3630,
+    "noise, testing, ground": 2430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_680,
-    "code of src": 35_620,
-    "lines of tests": 40500,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 55_800,
+    "code of src": 35_030,
+    "lines of tests": 40_900,
+    "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -56,8 +56,7 @@ y = rng.integers(0, 4, 3_000)
 np.savez(folder / "public.npz", x=centres[y] + rng.normal(0, 1.2, (3_000, 12)), y=y)
 
 command = (
-    "plan --records 20000 --queries 1000 --classes 4 --epsilon 1 --public public.npz --labels y "
-    "--plot plan.png"
+    "plan --records 20000 --queries 1000 --classes 4 --epsilon 1 --public public.npz --label y"
 )
 done = subprocess.run(
     [sys.executable, "-m", "vicinal", *command.split()], cwd=folder, capture_output=True, text=True
@@ -66,20 +65,12 @@ print(f"$ vicinal {command}\n{done.stdout}{done.stderr}")
 assert done.returncode == 0
 
 # %%
-# The picture has the choices side by side.
-
-import matplotlib.pyplot as plt
-
-fig, ax = plt.subplots(figsize=(9, 5))
-ax.imshow(plt.imread(folder / "plan.png"))
-ax.axis("off")
-fig.tight_layout()
-
-# %%
 # Noise against epsilon
 # ---------------------
 # For a fixed number of releases noise falls as epsilon grows: twice the epsilon, a little more
 # than half the noise.
+
+import matplotlib.pyplot as plt
 
 epsilons = np.array([0.25, 0.5, 1, 2, 4])
 sigmas = [vicinal.calibrate(plan, epsilon=e, field="sigma").value for e in epsilons]

@@ -1,62 +1,38 @@
-"""What one noisy screening answer costs, drawn: votes, orders, noise, sampling, queries.
+"""What one noisy screening answer costs, drawn: orders, noise, sampling, queries.
 
 These follow the subjects of Figures 1 to 3 of the supplement, and of Figure 5, of Zhu, Yu,
 Chandraker & Wang 2020. The supplement's axes are reconstructed: what is drawn and at which
-parameters (those of Figure 5) is our choice. Data-dependent costs need votes that were never
-published; they are drawn for every possible largest vote, or for the votes of :func:`margins`.
+parameters (those of Figure 5) is our choice. Data-dependent costs are not drawn: they need votes
+that were never published.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
-from scipy.stats import beta
 
 from vicinal.accounting import (
     Composition,
     PricedRelease,
     Screening,
-    ScreeningAt,
     SubsampledGaussian,
-    compose,
 )
 from vicinal.reports import figure_bytes
 
 K, THRESHOLD, SIGMA, GAMMA, QUERIES, DELTA = 300, 210, 85.0, 0.25, 8192, 1e-5
-CLASSES = 10
 
-_ORDER = 10.0
 _POINTS = 25
 _EPSILON = f"epsilon at delta {DELTA:g} (Mironov 2017)"
-_BLUE, _ORANGE, _GREY = "#0072b2", "#d55e00", "#59636e"
-
-
-def margins(queries: int = QUERIES) -> list[int]:
-    """Return largest votes of made-up queries: k/c + (k - k/c) times Beta(1, 1/2), evenly spread.
-
-    Most pile up at full agreement, the rest spread down to a tie of all classes. No real votes.
-    """
-    shares = beta.ppf((np.arange(queries) + 0.5) / queries, 1.0, 0.5)
-    least = K / CLASSES
-    return [round(least + (K - least) * float(share)) for share in shares]
-
-
-def data_dependent(votes: list[int]) -> Composition:
-    """Return what unsampled screening costs at these largest votes. Private, were they real."""
-    times = Counter(votes)
-    return compose(
-        Composition.of(ScreeningAt(t, K, THRESHOLD, SIGMA), count) for t, count in times.items()
-    )
+_BLUE, _ORANGE = "#0072b2", "#d55e00"
 
 
 def draw_all(kind: str = "png") -> dict[str, bytes]:
     """Return every picture by name, as the bytes of a "png", "svg" or "pdf"."""
-    single = {"by-votes": _by_votes, "by-order": _by_order, "by-queries": _by_queries}
+    single = {"by-order": _by_order, "by-queries": _by_queries}
     pictures = {name: _picture((draw,), kind) for name, draw in single.items()}
     return {**pictures, "by-noise-and-sampling": _picture((_by_noise, _by_sampling), kind)}
 
@@ -69,23 +45,6 @@ def _picture(draws: Sequence[Callable[[Axes], None]], kind: str) -> bytes:
         axes.grid(color="#e4e7eb")
         axes.legend(frameon=False)
     return figure_bytes(figure, kind)
-
-
-def _by_votes(axes: Axes) -> None:
-    """Draw the RDP of one answer against its largest vote, at one order."""
-    order = np.array([_ORDER])
-    votes = np.arange(0, K + 1, 3)
-    costs = [float(ScreeningAt(int(t), K, THRESHOLD, SIGMA).rdp(order)[0]) for t in votes]
-    axes.plot(votes, costs, color=_BLUE, label="data-dependent (private)")
-    for release, colour, name in (
-        (Screening(K, THRESHOLD, SIGMA), _ORANGE, "data-independent"),
-        (SubsampledGaussian(SIGMA), _GREY, "Gaussian"),
-    ):
-        axes.axhline(float(release.rdp(order)[0]), color=colour, label=name)
-    axes.set_ylim(0, 1.4 * float(SubsampledGaussian(SIGMA).rdp(order)[0]))
-    axes.axvline(THRESHOLD, color=_GREY, linestyle=":", label="threshold")
-    axes.set_xlabel("largest vote t")
-    axes.set_ylabel(f"Rényi divergence at order {_ORDER:g}")
 
 
 def _by_order(axes: Axes) -> None:
@@ -117,8 +76,6 @@ def _by_sampling(axes: Axes) -> None:
     gaussian = [_epsilon(SubsampledGaussian(SIGMA, float(g))) for g in rates]
     axes.loglog(rates, exact, color=_BLUE, label="screening")
     axes.loglog(rates, gaussian, "--", color=_ORANGE, label="Gaussian")
-    made_up = data_dependent(margins()).to_epsilon(DELTA, "rdp_mironov")
-    axes.axhline(made_up, color=_GREY, linestyle=":", label="data-dependent, made-up votes")
     axes.set_xlabel("sampling rate gamma")
     axes.set_ylabel(_EPSILON)
 
@@ -128,8 +85,6 @@ def _by_queries(axes: Axes) -> None:
     counts = np.unique(np.geomspace(1, QUERIES, _POINTS).astype(int))
     for name, (release, style) in _mechanisms().items():
         axes.plot(counts, [_epsilon(release, int(n)) for n in counts], style, label=name)
-    costs = [data_dependent(margins(int(n))).to_epsilon(DELTA, "rdp_mironov") for n in counts]
-    axes.plot(counts, costs, ":", color=_BLUE, label="data-dependent, made-up votes")
     axes.set_xlabel("queries screened")
     axes.set_ylabel(_EPSILON)
 

@@ -19,11 +19,11 @@ from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from experiments.trials import Setting
 from vicinal.accounting import Plan
 from vicinal.baselines import PATEClassifier
 from vicinal.errors import PrivacyRefused
 from vicinal.predictors import PrivateKNNClassifier
-from vicinal.reports import Setting
 
 Options = dict[str, Any]
 

@@ -11,19 +11,9 @@ from typing import Any, NamedTuple
 
 from experiments.accuracy.search import ParameterGrid, Point, best_first, published_outcome, uphill
 from experiments.spread import mean_and_spread
+from experiments.trials import DEFAULT, NOT_PRIVATE, Setting, default_outcome, yardstick_outcome
 from vicinal.features import PublicMap
-from vicinal.reports import (
-    DEFAULT,
-    NOT_PRIVATE,
-    Benchmark,
-    Outcome,
-    Setting,
-    Step,
-    Trial,
-    default_outcome,
-    split,
-    yardstick_outcome,
-)
+from vicinal.reports import Benchmark, Outcome, Step, Trial, split
 
 LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.accuracy import calibrated
+from experiments.trials import Setting, plain_neighbors
 from vicinal.accounting import zcdp_budget as budget
 from vicinal.baselines import NoisySGDClassifier, PATEClassifier
 from vicinal.engine import expected_neighbors
 from vicinal.errors import InvalidInput, PrivacyWarning
 from vicinal.predictors import IndKNNClassifier, PrivateKNNClassifier
-from vicinal.reports import Setting, Trial, plain_neighbors
+from vicinal.reports import Trial
 
 MODEL = "model"
 

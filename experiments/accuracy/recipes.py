@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from experiments.accuracy.comparison import Comparison
 from experiments.accuracy.search import ParameterGrid
+from experiments.trials import Setting
 from vicinal.features import PublicMap
-from vicinal.reports import Setting
 
 N_REFERENCE = 5000
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product, starmap
 
+from experiments.trials import Setting
 from vicinal.predictors import IndKNNClassifier
-from vicinal.reports import Outcome, Setting, Step, Trial
+from vicinal.reports import Outcome, Step, Trial
 
 
 @dataclass(frozen=True, slots=True)

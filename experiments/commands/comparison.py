@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Out, images, with_notes, write_table
-from vicinal.cli import Json, output_folder, peak_memory, progress, write_file
+from vicinal.cli import Json, output_folder, peak_memory, progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
@@ -91,9 +91,8 @@ def _reproduce(
     json: bool,
     out: Path,
 ) -> None:
-    """Run the comparisons, write the table and its picture, and print it."""
+    """Run the comparisons, write the table, and print it."""
     from experiments.accuracy.comparison import text_table
-    from experiments.accuracy.comparison_plot import comparison_picture
 
     start = time.perf_counter()
     folder = output_folder(out)
@@ -104,7 +103,6 @@ def _reproduce(
             step = begin(comparison.features, comparison.work)
             rows += comparison.rows(benchmark, step)
     result = _result(name, rows, comparisons, time.perf_counter() - start)
-    write_file(folder / f"{name}.png", comparison_picture(rows))
     write_table(folder, name, result, with_notes(text_table(rows), NOTE), json=json)
 
 

@@ -17,20 +17,11 @@ import numpy.typing as npt
 from experiments.feature_cache import Vectors, cached
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
+from experiments.trials import Setting, fitted, yardstick_outcome
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.datasets import Dataset
-from vicinal.features import HOGFeatures, Lite0Features, PublicMap, ScatteringFeatures
-from vicinal.reports import (
-    Begin,
-    Benchmark,
-    Setting,
-    Step,
-    Trial,
-    fitted,
-    labels_of,
-    split,
-    yardstick_outcome,
-)
+from vicinal.features import HOGFeatures, ImageFeatures, PublicMap, ScatteringFeatures
+from vicinal.reports import Begin, Benchmark, Step, Trial, labels_of, split
 
 N_REFERENCE = 5000
 
@@ -52,7 +43,7 @@ class FeatureMap:
     """A fixed extractor of image features, and how the map learnt from public rows is set."""
 
     name: str
-    extractor: type[HOGFeatures] | type[ScatteringFeatures] | type[Lite0Features]
+    extractor: type[HOGFeatures] | type[ScatteringFeatures] | type[ImageFeatures]
     options: dict[str, Any] = field(default_factory=dict)
     learnt: dict[str, Any] = field(default_factory=dict)
 
@@ -90,7 +81,7 @@ SCATTERING = FeatureMap(
     "scattering, whitened, 400", ScatteringFeatures, learnt={"n_components": 400, "power": 1.0}
 )
 LITE0 = FeatureMap(
-    "EfficientNet-Lite0, half-whitened, 200", Lite0Features, learnt={"n_components": 200}
+    "EfficientNet-Lite0, half-whitened, 200", ImageFeatures, learnt={"n_components": 200}
 )
 MAPS = (
     HOG,

@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.spread import mean_and_spread
+from experiments.trials import Setting, fitted
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Setting, Step, Trial, fitted, split
+from vicinal.reports import Benchmark, Step, Trial, split
 
 N_REFERENCE = 5000
 

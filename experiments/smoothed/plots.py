@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 
 from experiments.smoothed.figures import Figure, Row
-from vicinal.reports import COLOURS, LEAST_LOG10, canvas, drawn_log10, figure_bytes
+from vicinal.reports import COLOURS, canvas, figure_bytes
+
+LEAST_LOG10 = -400.0
+"""What is drawn for a delta of 0."""
 
 
 def draw_lines(
@@ -56,7 +59,8 @@ def _grouped(
         name = ", ".join(f"{key} {row[key]}" for key in by if key in row)
         xs, ys = groups.setdefault(name, ([], []))
         xs.append(float(row[along]))
-        ys.append(drawn_log10(row[value]) if value.startswith("log10") else _log10(row[value]))
+        drawn = row[value] if value.startswith("log10") else _log10(row[value])
+        ys.append(LEAST_LOG10 if drawn is None else max(drawn, LEAST_LOG10))
     return [(name, xs, ys) for name, (xs, ys) in groups.items()]
 
 

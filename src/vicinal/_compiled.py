@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core import event
 
 from vicinal._lazy import declared_exports
+from vicinal._progress import compile_watchers
 
 _PACKAGE = Path(__file__).parent
 
@@ -35,6 +37,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     """Compile `function` on first use, without the GIL, and keep the result on disk."""
     folder = _cache_folder(Path(function.__code__.co_filename))
     before = numba.config.CACHE_DIR
+    _compilations.n_functions += 1
     try:
         # Read once, when the function's cache is set up; the user's own functions never see it.
         numba.config.CACHE_DIR = folder or before
@@ -102,3 +105,23 @@ def _cache_folder(source: Path) -> str:
     foreign = hasattr(os, "getuid") and status.st_uid != os.getuid()
     shared = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return "" if foreign or shared or not os.access(folder, os.W_OK) else str(folder)
+
+
+class _Compilations(event.Listener):
+    """Tells whoever watches how many functions of this package were compiled."""
+
+    n_functions = n_compiled = 0
+
+    def on_start(self, event: Any) -> None:
+        """What is compiled counts when it is done."""
+
+    def on_end(self, event: Any) -> None:
+        if event.data["dispatcher"].py_func.__module__.partition(".")[0] != _PACKAGE.name:
+            return
+        self.n_compiled += 1
+        for watch in compile_watchers:
+            watch(self.n_compiled, self.n_functions)
+
+
+_compilations = _Compilations()
+event.register("numba:compile", _compilations)

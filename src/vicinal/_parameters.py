@@ -191,6 +191,9 @@ class Unless(Check):
         return self.check(name, value)
 
 
+_MOST_COUNTED = 10_000  # names that a dash stands for
+
+
 @dataclass(frozen=True, slots=True)
 class ClassNames(Check):
     """All class names: at least two different integers or strings."""
@@ -200,7 +203,13 @@ class ClassNames(Check):
     option_type = "separated by commas or semicolons"
 
     def parsed(self, text: str) -> list[Any]:
-        """Return the names of a list; integers if all of them are, as a column is read."""
+        """Return the names of a list; integers if all of them are, as a column is read.
+
+        Two whole numbers with a dash stand for all from the first to the last.
+        """
+        first, _, last = text.partition("-")
+        if first.isdecimal() and last.isdecimal() and int(last) - int(first) < _MOST_COUNTED:
+            return list(range(int(first), int(last) + 1))
         names = listed(text)
         are_integers = all(n.removeprefix("-").isdecimal() and str(int(n)) == n for n in names)
         return [int(name) for name in names] if are_integers else list(names)

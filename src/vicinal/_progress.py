@@ -27,3 +27,8 @@ def step(name: str, size: int) -> Step | None:
     """Announce a piece of work to whoever shows progress; None if nobody does."""
     begin = _begin.get()
     return None if begin is None else begin(name, size)
+
+
+compile_watchers: list[Callable[[int, int], None]] = []
+"""Called as functions are compiled, as a first use on a machine does for most of a minute: with how
+many were compiled, and how many there are."""

@@ -5,13 +5,10 @@ import json
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from vicinal.accounting import KINDS
-from vicinal.accounting._pate import private_gnmax_log_error, private_gnmax_rdp
 from vicinal.accounting._plan import Plan, account
-from vicinal.accounting._screening import ScreeningAt
 from vicinal.errors import InvalidInput
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
@@ -51,8 +48,6 @@ BAD = {
     "delta": (*NUMBERS, 0, 1),
     "B": (*NUMBERS, 0),
     "release": (None, "scores", 1),
-    "votes": (*NUMBERS, 301, 0.5),
-    "passed": (*(bad for bad in NUMBERS if bad != []), 0, [-1], [0.5], [True], [1, 1], [10]),
     "beta": (*NUMBERS, 0, 4.5),
     "count": (*NUMBERS, 0, 2.5, 10**10),
 }
@@ -125,7 +120,6 @@ def test_missing_and_unknown_fields_are_named(kind):
         (plan({"kind": "ind_knn"}), "'releases[0].epsilon'"),
         (plan({"kind": "ind_knn", "B": 1, "delta": 1e-6}), "'releases[0].delta'"),
         (plan({"kind": "ind_knn", "B": 1, "release": "label"}), "'releases[0].B'"),
-        (plan(release("screening", votes=200)), "'releases[0].gamma'"),
         (plan(release("gaussian", sigma=0.02, sensitivity=1e6)), "'releases[0]'"),
     ],
 )
@@ -133,102 +127,6 @@ def test_other_nonsense_is_refused_by_name(given, named):
     with pytest.raises(InvalidInput) as error:
         Plan.from_dict(given)
     assert named in str(error.value)
-
-
-ROWS = [[200, 30, 20], [240, 10, 0], [90, 80, 80]]
-VOTED = {
-    "gnmax": {"sigma": 40, "release": "label"},
-    "confident_gnmax": {
-        "teachers": 250, "threshold": 200, "sigma_screen": 150, "sigma_votes": 40,
-        "release": "label",
-    },
-}  # fmt: skip
-
-
-def voted(kind: str, **changes: object) -> dict[str, object]:
-    return {"kind": kind, "votes": ROWS, "count": 3, **VOTED[kind], **changes}
-
-
-@pytest.mark.parametrize("kind", VOTED)
-def test_a_price_at_the_votes_is_private_smaller_and_shows_none_of_them(kind):
-    price = account(plan(voted(kind)))
-    assert price["private"] is True
-    assert price["lower"] is None
-    assert any("itself private" in words for words in price["assumptions"])
-    assert any("only the label leaves" in words for words in price["assumptions"])
-    assert "240" not in json.dumps(price["releases"])
-    without = {key: value for key, value in voted(kind).items() if key != "votes"}
-    whole = account(plan(without))
-    assert price["epsilon"] < whole["by_method"]["rdp"]
-    assert whole["private"] is False
-    restored = Plan.from_dict(json.loads(json.dumps(Plan.from_dict(plan(voted(kind))).to_dict())))
-    assert restored.price() == price
-
-
-def test_the_price_at_the_votes_is_the_sum_of_the_queries():
-    orders = np.array([2.0, 8.0])
-    total = Plan.from_dict(plan(voted("gnmax"))).composition().rdp(orders)
-    errors = private_gnmax_log_error(ROWS, 40)
-    parts = sum(private_gnmax_rdp(float(error), 40, orders) for error in errors)
-    assert total == pytest.approx(parts, rel=1e-9)
-    assert (total >= parts).all()
-    confident = Plan.from_dict(plan(voted("confident_gnmax", passed=[1]))).composition()
-    screened = sum(ScreeningAt(max(row), 250, 200, 150).rdp(orders) for row in ROWS)
-    answer = private_gnmax_rdp(float(errors[1]), 40, orders)
-    assert confident.rdp(orders) == pytest.approx(screened + answer, rel=1e-9)
-    nobody = Plan.from_dict(plan(voted("confident_gnmax", passed=[]))).composition()
-    assert nobody.rdp(orders) == pytest.approx(screened, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "named"),
-    [
-        ("gnmax", {"count": 2}, "count"),
-        ("confident_gnmax", {"count": 1}, "count"),
-        ("gnmax", {"release": "votes"}, "release"),
-        ("confident_gnmax", {"release": "votes"}, "release"),
-        ("confident_gnmax", {"answered": 2}, "answered"),
-        ("confident_gnmax", {"teachers": 249}, "votes"),
-        ("confident_gnmax", {"passed": [0, 3]}, "passed"),
-        ("gnmax", {"gamma": 0.5}, "gamma"),
-        ("gnmax", {"votes": [[1, 2], [3, 4, 5], [1, 1]]}, "votes"),
-        ("gnmax", {"votes": [[1], [3], [2]]}, "votes"),
-        ("gnmax", {"votes": [[1, -2], [3, 4], [1, 1]]}, "votes"),
-        ("gnmax", {"votes": [[1, math.nan], [3, 4], [1, 1]]}, "votes"),
-        ("gnmax", {"votes": "votes.csv"}, "votes"),
-    ],
-)
-def test_nonsense_about_votes_is_refused_by_name_without_quoting_them(kind, changes, named):
-    with pytest.raises(InvalidInput) as error:
-        Plan.from_dict(plan(voted(kind, **changes)))
-    assert f"'releases[0].{named}'" in str(error.value)
-    assert "240" not in str(error.value)
-
-
-def test_which_queries_passed_belongs_to_votes():
-    with pytest.raises(InvalidInput, match=r"'releases\[0\].passed'.*belongs to"):
-        Plan.from_dict(plan(release("confident_gnmax", answered=2, passed=[0])))
-
-
-def test_a_list_of_largest_votes_prices_every_answer():
-    same = account(plan(release("screening", gamma=1, votes=[290] * 10)))
-    assert same == account(plan(release("screening", gamma=1, votes=290)))
-    mixed = Plan.from_dict(plan(release("screening", gamma=1, votes=[290] * 9 + [210])))
-    orders = np.array([2.0, 8.0])
-    parts = [n * ScreeningAt(t, 300, 210, 85).rdp(orders) for n, t in ((9, 290), (1, 210))]
-    assert mixed.composition().rdp(orders) == pytest.approx(sum(parts), rel=1e-9)
-    with pytest.raises(InvalidInput, match=r"'releases\[0\].count'"):
-        Plan.from_dict(plan(release("screening", gamma=1, votes=[290] * 9)))
-
-
-def test_data_dependent_screening_is_labelled_private():
-    price = account(plan(release("screening", gamma=1, votes=290)))
-    assert price["private"] is True
-    assert any("itself private" in words for words in price["assumptions"])
-    assert price["lower"] is None
-    whole = account(plan(release("screening", gamma=1)))
-    assert price["epsilon"] < whole["by_method"]["rdp"]
-    assert whole["private"] is False
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.json")), ids=lambda path: path.stem)

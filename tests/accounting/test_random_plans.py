@@ -41,10 +41,6 @@ def confident(rng):
     }
 
 
-def histograms(rng, teachers, queries):
-    return rng.multinomial(teachers, rng.dirichlet(np.full(4, 0.5)), queries).tolist()
-
-
 def sigma(rng):
     return {"sigma": spread(rng, 0.1, 1e5)}
 
@@ -57,25 +53,6 @@ def multilabel(rng):
     return {"tau": spread(rng, 0.3, 30), **sigma(rng)}
 
 
-def voted_screening(rng):
-    given = screening(rng)
-    return {**given, "votes": int(rng.integers(0, given["k"] + 1))}
-
-
-def voted_maxima(rng):
-    queries = int(rng.integers(1, 9))
-    rows = histograms(rng, int(spread(rng, 1, 500)), queries)
-    noise = spread(rng, 0.1, 1e4)
-    return {"sigma": noise, "votes": rows, "count": queries, "release": "label"}
-
-
-def voted_confident(rng):
-    given, queries = confident(rng), int(rng.integers(1, 9))
-    rows = histograms(rng, given["teachers"], queries)
-    passed = np.flatnonzero(rng.integers(0, 2, queries)).tolist()
-    return {**given, "release": "label", "votes": rows, "passed": passed, "count": queries}
-
-
 def answered(rng):
     count = int(spread(rng, 1, COUNT))
     return {**confident(rng), "count": count, "answered": int(rng.integers(0, count + 1))}
@@ -84,7 +61,6 @@ def answered(rng):
 VARIANTS = {
     "screening": ("screening", screening),
     "screening, sampled": ("screening", sampled(screening)),
-    "screening, voted": ("screening", voted_screening),
     "noisy_max": ("noisy_max", sigma),
     "noisy_max, sampled": ("noisy_max", sampled(sigma)),
     "gaussian": ("gaussian", lambda rng: {**sigma(rng), "sensitivity": spread(rng, 0.1, 3)}),
@@ -92,9 +68,7 @@ VARIANTS = {
     "multilabel": ("multilabel", multilabel),
     "multilabel, sampled": ("multilabel", sampled(multilabel)),
     "gnmax": ("gnmax", sigma),
-    "gnmax, voted": ("gnmax", voted_maxima),
     "confident_gnmax": ("confident_gnmax", answered),
-    "confident_gnmax, voted": ("confident_gnmax", voted_confident),
     "ind_knn, epsilon": ("ind_knn", lambda rng: {"epsilon": spread(rng, 0.02, 12), "count": 1}),
     "ind_knn, B": ("ind_knn", lambda rng: {"B": spread(rng, 1e-5, 5)}),
     "ind_knn, model": (

@@ -12,7 +12,7 @@ from vicinal.accounting import _screening
 from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._screening import Screening, ScreeningAt, ScreeningBatchPair
+from vicinal.accounting._screening import Screening, ScreeningBatchPair
 from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
@@ -174,16 +174,6 @@ def test_batches_cost_less_than_single_answers_and_more_than_any_fixed_choice(ga
     assert best == pytest.approx({1.0: 3.682, 0.25: 0.786}[gamma], abs=6e-4)
 
 
-def test_data_dependent_cost_is_at_most_the_data_independent_one_and_reaches_it():
-    orders = np.array([2.0, 9.0])
-    every = [ScreeningAt(t, 12, 7.5, 2.0).rdp(orders) for t in range(13)]
-    worst = Screening(12, 7.5, 2.0).rdp(orders)
-    assert np.max(every, axis=0) == pytest.approx(worst, rel=3e-6)
-    assert (np.max(every, axis=0) <= worst).all()
-    assert ScreeningAt(1, 12, 7.5, 2.0).rdp(orders)[0] < worst[0] / 2
-    assert ScreeningAt(3, 12, 7.5, 2.0).pair() is None
-
-
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
@@ -197,12 +187,6 @@ def test_nonsense_is_refused_by_name(name, bad):
     good = {"k": 5, "threshold": 3.0, "sigma": 2.0, "gamma": 0.5}
     with pytest.raises(InvalidInput, match=f"'{name}'"):
         Screening(**{**good, name: bad})
-
-
-@pytest.mark.parametrize("votes", [-1, 6, 2.5])
-def test_impossible_votes_are_refused(votes):
-    with pytest.raises(InvalidInput, match="'votes'"):
-        ScreeningAt(votes, 5, 3.0, 2.0)
 
 
 @pytest.mark.parametrize(

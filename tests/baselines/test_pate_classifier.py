@@ -96,37 +96,6 @@ def test_votes_leave_only_if_paid_for():
     assert classifier().fit(X, y).decision_function(X[:4]).shape == (4, 3)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"release": "label", "sigma_votes": 5.0},
-        {"release": "votes"},
-    ],
-)
-def test_the_private_cost_is_marked(more):
-    """Fails if agreement of the teachers does not count, or the cost is not called private."""
-    X, y = data()
-    many = classifier(n_teachers=60, **more)
-    with pytest.raises(InvalidInput, match="answered"):
-        many.private_cost_for_curator()
-    many.fit(X, y).predict(X[:60])
-    price = many.private_cost_for_curator()
-    public = account(many.plan())["by_method"]["rdp"]
-    assert price["private"]
-    if more == {"release": "votes"}:
-        assert price["epsilon"] == pytest.approx(public, rel=1e-9)
-    else:
-        assert price["epsilon"] < 0.9 * public
-
-
-def test_screened_private_cost():
-    X, y = data()
-    asking = confident(release="label", n_teachers=60).set_params(threshold=20.0).fit(X, y)
-    asking.predict(X[:60])
-    public = account(asking.plan())["by_method"]["rdp"]
-    assert asking.private_cost_for_curator()["epsilon"] < public
-
-
 def test_simulation_carries_no_guarantee():
     X, y = data()
     first, second = (classifier().fit(X, y).decision_function(X[:9]) for _ in range(2))

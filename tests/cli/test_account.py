@@ -29,13 +29,6 @@ def test_account_speaks_and_writes_json():
     assert price["by_method"]["gdp"] == price["epsilon"] == pytest.approx(4.7081, abs=1e-4)
 
 
-def test_account_draws(tmp_path):
-    picture = tmp_path / "costs.svg"
-    run("account", GAUSSIAN, "--plot", picture)
-    assert "epsilon" in picture.read_text() or picture.stat().st_size > 5000
-    assert ".png, .svg or .pdf" in run("account", GAUSSIAN, "--plot", "costs.txt", code=2)
-
-
 def test_calibrate_keeps_its_target():
     found = json.loads(run("calibrate", GAUSSIAN, "--epsilon", 1, "--field", "sigma", "--json"))
     assert 0.999 <= found["price"]["epsilon"] <= 1
@@ -58,27 +51,3 @@ def test_nonsense_ends_with_a_sentence_and_exit_code_2(tmp_path):
 def test_a_target_out_of_reach_is_refused_with_exit_code_3():
     plan = EXAMPLES / "table1_mnist.json"
     assert "'sigma'" in run("calibrate", plan, "--epsilon", 0.1, "--field", "sigma", code=3)
-
-
-def test_votes_may_stand_in_a_file_beside_the_plan_and_are_not_shown(tmp_path):
-    release = {"kind": "gnmax", "sigma": 40, "release": "label", "votes": "votes.csv", "count": 2}
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"delta": 1e-5, "releases": [release]}))
-    assert "votes.csv" in run("account", plan, code=2)
-    (tmp_path / "votes.csv").write_text("241,5,4\n90,80,80\n")
-    price = json.loads(run("account", plan, "--json"))
-    assert price["private"] is True
-    assert "241" not in run("account", plan, "--json")
-    words = run("account", plan)
-    assert "itself private" in words
-    assert "241" not in words
-    (tmp_path / "votes.csv").write_text("241,many\n")
-    assert "releases[0].votes" in run("account", plan, code=2)
-
-
-def test_largest_votes_may_stand_in_a_file_too(tmp_path):
-    release = {"kind": "screening", "k": 300, "threshold": 210, "sigma": 85, "votes": "t.csv"}
-    plan = tmp_path / "plan.json"
-    plan.write_text(json.dumps({"delta": 1e-5, "releases": [{**release, "count": 2}]}))
-    (tmp_path / "t.csv").write_text("287\n140\n")
-    assert json.loads(run("account", plan, "--json"))["private"] is True

@@ -50,7 +50,7 @@ CONFIDENT = ("--sigma-screen", 10.0, "--threshold", 24)
 @pytest.mark.parametrize("options", [KNN, (*KNN, *SCREEN), PATE, (*PATE, *CONFIDENT)])
 def test_answers_are_right_and_cost_what_the_price_said(files, tmp_path, options):
     asking = command(files, tmp_path / "run", "--questions", QUESTIONS, *options)
-    price = json.loads(run(*asking, "--price", "--json"))
+    price = json.loads(run(*asking, "--dry-run", "--json"))
     assert not (tmp_path / "run").exists(), "a price asks and writes nothing"
     told = json.loads(run(*asking, "--json"))
     assert told["guarantee"] == price["guarantee"]
@@ -93,7 +93,7 @@ def test_a_run_goes_on_where_it_stopped(files, tmp_path, monkeypatch):
 def test_the_whole_loop_by_planned_labellers(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
     asking = command(files, tmp_path / "run", *KNN, "--steps", 20, "--json", what="transfer")
-    price = json.loads(run(*asking, "--price"))
+    price = json.loads(run(*asking, "--dry-run"))
     first, second = (release["sigma"] for release in price["plan"]["releases"])
     assert first == pytest.approx(second * np.sqrt(0.7 / 0.3)), "noise follows the shares"
     told = json.loads(run(*asking))

@@ -1,7 +1,6 @@
 """`vicinal label`, `student`, `transfer` and `table1-mnist`, as their users call them."""
 
 import json
-from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
@@ -135,7 +134,6 @@ def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
 
 def test_rounds_on_images_with_a_report(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
-    report = tmp_path / "report.html"
     told = json.loads(
         run(
             "transfer",
@@ -150,18 +148,11 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
             2,
             "--steps",
             8,
-            "--report",
-            report,
             "--json",
         )
     )
     assert [part["share_of_budget"] for part in told["rounds"]] == [0.3, 0.7]
     assert told["guarantee"]["epsilon"] == 2.0
-    page = report.read_text(encoding="utf-8")
-    ET.fromstring(page.removeprefix("<!DOCTYPE html>"))  # noqa: S314 (our own page)
-    assert "(2, 1e-05)-differential privacy" in page
-    assert page.count("<img") == 2 * 16
-    assert "How good they are" in page
     first, second, student = (one["total"] for one in told["figures"].values())
     assert (first, second) == (149, 149)
     assert 497 - first - second <= student < 497, "questions of two rounds may be the same"
@@ -212,7 +203,7 @@ def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
 @pytest.mark.parametrize("weak", [["--epsilon", 21], ["--delta", 0.01, "--records", 101]])
 def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
     command = ["label", *data(files, "vectors"), "--folder", tmp_path / "run"]
-    command += ["--out", tmp_path / "answers.npz", "--price", *weak]
+    command += ["--out", tmp_path / "answers.npz", "--dry-run", *weak]
     assert "set the --yes option" in run(*command, code=3)
     assert "-differential privacy for every subject" in run(*command, "--yes")
 

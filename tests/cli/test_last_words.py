@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from vicinal.cli._init import warn_about_reference
 from vicinal.cli._main import Commands, app, with_flags
+from vicinal.cli._reference import warn_about_reference
 
 
 def run(*arguments, code=0):

@@ -96,7 +96,7 @@ def test_a_store_needs_no_scikit_learn(tmp_path):
 
 
 PACKAGES = """
-import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._pages
+import vicinal.cli._main, vicinal.features, vicinal.labelling, vicinal.reports._text
 import vicinal.serving._app, vicinal.serving._protocol
 from vicinal.reports import _outcomes, _plots
 _plots.accuracy_by_class({"a": _outcomes.Outcome(1, 2)})

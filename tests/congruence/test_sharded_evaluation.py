@@ -58,7 +58,7 @@ def silenced(opened):
 
 
 def evaluated(opened, who=WHO, share=0.3):
-    return silenced(opened).evaluate(ROWS, LABELS, who, share=share)
+    return silenced(opened).evaluate(ROWS, LABELS, who, share=share, accept_noise=True)
 
 
 def of_store(path):
@@ -94,14 +94,14 @@ def test_the_noise_is_added_once_however_many_shards(path):
                 return super().discrete_gaussian(scale, size)
 
         cluster._audience_states["default"].engine.votes.noise = Counting()
-        found = cluster.evaluate(ROWS, LABELS, WHO)
+        found = cluster.evaluate(ROWS, LABELS, WHO, accept_noise=True)
     assert [size for _, size in draws] == [found.confusion.size + found.scores.size]
 
 
 def test_visitors_have_one_budget_whichever_shard_they_come_to(path):
     with shard_tools.local(path / "cluster") as cluster:
         for _ in range(2):
-            cluster.evaluate(ROWS[:1], LABELS[:1], ["visitor"], share=0.4)
+            cluster.evaluate(ROWS[:1], LABELS[:1], ["visitor"], share=0.4, accept_noise=True)
         cluster.add(tools.Q[:1], TRUTH[:1], ["visitor"])
         assert cluster.presence(["visitor"]).enrolled == 1
     assert shard_tools.budgets(path / "cluster")["visitor"] < 0.21 * UNITS

@@ -51,10 +51,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 BY_FIELDS = {
     "accounting": ["Guarantee"],
     "audit": ["ModelInspection", "ControlResult"],
-    "cli": ["ClassOptions", "ReferenceUsage", "ExpectedError", "Coincidences"],
+    "cli": ["ReferenceUsage", "Coincidences"],
     "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"],
-    "reports": ["FigureInterval", "SimulationResult"],
+    "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
     "serving": ["ApiKey", "Presence"],
     "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],
@@ -148,7 +148,7 @@ def write_a_store(folder):
         store.allow("somebody", 30, audience="other")
         store.predict(tools.Q[:30], audience="other", analyst="somebody")
         store.add(tools.X[:2], tools.Y[:2], ["new", "new"], idempotency_key="two")
-        store.evaluate(tools.Q[:9], [0, 1, 2] * 3, [f"v{i}" for i in range(9)])
+        store.evaluate(tools.Q[:9], [0, 1, 2] * 3, [f"v{i}" for i in range(9)], accept_noise=True)
         store.erase(["new"])
         erasure_receipt(store._parts, ["new"], SigningKey.create(folder / "key"))
     with sqlite3.connect(folder / "store" / "ledger.db") as database:

@@ -30,6 +30,16 @@ from vicinal.store import Store
 KILL, INTERRUPT, FULL = "kill", "interrupt", "full"
 
 
+os_pwrite = os.pwrite
+
+
+def as_much_as_fits(descriptor, content, offset):
+    """Return half of a write to the end of a file; within it, one to a sector is whole or none."""
+    if offset < os.fstat(descriptor).st_size:
+        no_room()
+    return descriptor, content[: len(content) // 2], offset
+
+
 def no_room(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -73,7 +83,9 @@ class Steps:
                 return function(*args, **kwargs)
             self.step()
             if self.fault == FULL and 0 < self.last <= self.done and refused is not None:
-                refused(*args)
+                if self.done > self.last or function is not os_pwrite:
+                    refused(*args)
+                args = as_much_as_fits(*args)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -110,7 +122,9 @@ def predict(place, note, accept):  # noqa: ARG001
 
 def evaluate(place, note, accept):  # noqa: ARG001
     with opened(place) as store:
-        store.evaluate(tools.Q[:4], [0, 1, 2, 0], ["person-1", "person-2", "new", "newer"])
+        store.evaluate(
+            tools.Q[:4], [0, 1, 2, 0], ["person-1", "person-2", "new", "newer"], accept_noise=True
+        )
         note()
 
 
@@ -129,6 +143,14 @@ def audience(place, note, accept):  # noqa: ARG001
     with opened(place) as store:
         if "press" not in store.audiences:
             store.open_audience("press", n_records=300, **tools.PLAN)
+
+
+def training(place, note, accept):  # noqa: ARG001
+    plan = {**tools.PLAN, "model_share": 0.3, "n_records": 300, "simulation_seed": 3}
+    with opened(place) as store:
+        if "press" not in store.audiences:
+            store.open_audience("press", **plan)
+            note()
 
 
 def allow(place, note, accept):  # noqa: ARG001
@@ -173,8 +195,8 @@ def cluster_restore(place, note, accept):  # noqa: ARG001
 COMMANDS = {
     one.__name__: one
     for one in (
-        init, opening, predict, evaluate, add, erase, audience, allow, refresh, backup, restore,
-        shard, service, cluster_restore,
+        init, opening, predict, evaluate, add, erase, audience, training, allow, refresh, backup,
+        restore, shard, service, cluster_restore,
     )
 }  # fmt: skip
 

@@ -59,14 +59,16 @@ RESTORE, SHARD = (
 )  # fmt: skip
 CHANGES = [
     Case("init", "nothing"), Case("opening"), Case("opening", "erasing"), Case("predict"),
-    Case("evaluate", again=False), Case("add"), Case("erase"), Case("audience"), Case("allow"),
-    Case("refresh", "model", again=False, drawn=True), Case("backup"),
+    Case("evaluate", again=False), Case("add"), Case("erase"), Case("audience"),
+    Case("training"), Case("allow"), Case("backup"),
+    Case("refresh", "model", again=False, drawn=True),
     Case("service", again=False, exact=False),
 ]  # fmt: skip
 IN_CLUSTER = {"template": "cluster", "holders": ("cluster",)}
 CLUSTERS = [
     *(Case(name, **IN_CLUSTER) for name in ("opening", "predict", "erase", "audience", "backup")),
-    Case("evaluate", **IN_CLUSTER, again=False),
+    Case("evaluate", **IN_CLUSTER, again=False), Case("training", **IN_CLUSTER),
+    Case("refresh", "model cluster", ("cluster",), again=False),
     Case("add", **IN_CLUSTER, exact=False),
     Case("cluster_restore", "cluster backup", ("cluster",)),
     *(
@@ -139,7 +141,8 @@ def make(at, template):
     if template == "nothing":
         at.keep(template)
         return {}
-    plan = {"model_share": 0.3, "model_refreshes": 2} if template == "model" else {}
+    plan = {"model_share": 0.3, "model_refreshes": 2} if template.startswith("model") else {}
+    plan |= {"simulation_seed": 3} if template == "model cluster" else {}
     with tools.make(store, ledger=ledger_in(at.place, "case"), **plan) as here:
         here.predict(tools.Q[:6], idempotency_key="k")
     holder = at.place / "cluster" if CLUSTER_TEMPLATE.search(template) else store
@@ -150,7 +153,7 @@ def make(at, template):
     if template.endswith("backup"):
         with opened(holder) as here:
             here.backup(at.place / "backup")
-    if template not in ("store", "model", "cluster", "backup", "cluster backup"):
+    if template not in ("store", "model", "cluster", "model cluster", "backup", "cluster backup"):
         at.keep("earlier")
         with opened(holder) as here:
             here.predict(tools.Q[6:12])
@@ -297,7 +300,7 @@ def truth_of(at, case):
         known = at.truths[case.template]
         if case.accept:  # whom the lost history had erased, it erases again
             assert all(left.keys() <= known[one].keys() for one, left in after.items())
-        assert points in range(6, 1000, 2)
+        assert points in range(6, 2000, 2)
     return at.truths[case.template], *at.truths[case]
 
 

@@ -108,7 +108,7 @@ def test_other_changes_meanwhile_are_kept(tmp_path, between):
         between(
             lambda: cluster.open_audience("more", n_queries=5, n_neighbors=40, noise_multiplier=1.5)
         )
-        between(lambda: cluster.evaluate(Q[:5], [0] * 5, NEWCOMERS[:9:2]))
+        between(lambda: cluster.evaluate(Q[:5], [0] * 5, NEWCOMERS[:9:2], accept_noise=True))
         between(lambda: cluster.backup(tmp_path / "backup"))
         cluster.add(NEW, LABELS, NEWCOMERS)
         cluster.add(*points(3, 9), ["new-1", "later", "new-3"])

@@ -237,7 +237,7 @@ def test_a_change_told_twice_is_made_once(path):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(cluster._clients[0]), "send", twice)
             cluster.add(NEW_X, NEW_Y, NEW)
-            cluster.open_audience("press", n_queries=5)
+            cluster.open_audience("press", n_queries=5, model_share=0)
             late = list(sent)
             cluster.erase(["new-3"])
         for task in late:

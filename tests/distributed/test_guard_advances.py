@@ -98,4 +98,4 @@ def test_audiences_are_those_among_all_entries():
     state = WitnessState(bytes(16), bytes(16), 9, None)
     state = state.holding(b"".join(entries))
     assert state.audiences == set(digests[1::2])
-    assert state.erased_since(1) == set(digests[2::2])
+    assert state.erased == set(digests[::2])

@@ -67,4 +67,3 @@ def test_epsilon_is_planned_without_a_record(tmp_path, monkeypatch):
     rows.to_parquet("public.parquet")
     (script,) = blocks(ROOT / "docs" / "how-to" / "pick-epsilon.md", "sh")
     assert "twice the epsilon" in run(script)
-    assert (tmp_path / "plan.png").exists()

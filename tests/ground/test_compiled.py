@@ -116,3 +116,21 @@ def test_steps_of_an_installation_may_share_a_process() -> None:
     """Which process takes which step is luck: none may claim the records of another."""
     code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = importlib.import_module("twice").twice
+    told: list[int] = []
+    monkeypatch.setattr(_compiled, "compile_watchers", [lambda done, _most: told.append(done)])
+    for module, n_told in (("somebody.elses", 0), ("vicinal.twice", 1), ("vicinal.twice", 1)):
+        function.__module__ = module
+        dispatcher = _compiled.compiled(function)
+        if module == "somebody.elses":
+            dispatcher = _compiled.numba.njit(function)
+        assert dispatcher(4) == 8
+        assert len(told) == n_told

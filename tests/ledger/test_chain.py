@@ -1,10 +1,12 @@
 """The chain of commits: copies, rollbacks and forks of a store are noticed, and digests hold."""
 
+import errno
 import hashlib
+import os
 import re
 import shutil
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
 from vicinal.ledger._ledger import Ledger
-from vicinal.ledger._rollback_guard import WitnessState
+from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import Tables
 from vicinal.store import RequestBatch, Store
@@ -147,6 +149,83 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkey
     (place / "half").rename(place / "store")
     with pytest.raises(PrivacyRefused, match="old copy"):
         Store.open(place / "store")
+
+
+def test_a_loss_of_a_copy_that_went_another_way_erases_everybody_again(place, tmp_path):
+    """Fails if it passes for a mere old copy, which knows of the erasures before its clock."""
+    shutil.copytree(place, tmp_path / "elsewhere")
+    with Store.open(place / "store") as store:
+        store.erase(["person-5"])
+        for start in range(3, 23):
+            store.predict(Q[start : start + 1])
+        clock = store._parts.ledger.clock
+    for start in (3, 6, 9):
+        ask(tmp_path / "elsewhere" / "store", start)
+    shutil.rmtree(place / "store")
+    shutil.copytree(tmp_path / "elsewhere" / "store", place / "store")
+    with Store.open(place / "store", accept_loss=True) as store:
+        assert store.presence(["person-5"]).enrolled == 0
+        assert store._parts.ledger.clock > clock, "late blocks of the lost history come back"
+
+
+def disk_with(room, monkeypatch):
+    """Let os.pwrite take at most 100 bytes at a time, and `room` in all."""
+    pwrite, left = os.pwrite, [room]
+
+    def write(descriptor, content, offset):
+        if not left[0]:
+            raise OSError(errno.ENOSPC, "full")
+        taken = bytes(content[: min(100, left[0])])
+        left[0] -= len(taken)
+        return pwrite(descriptor, taken, offset)
+
+    monkeypatch.setattr(os, "pwrite", write)
+
+
+@pytest.mark.parametrize("room", [0, 1, 150, 368])
+def test_a_witness_that_was_written_in_part_counts_none_of_it(tmp_path, monkeypatch, room):
+    """Fails if a short write passes for a whole one."""
+    path, erased = tmp_path / "witness", [bytes([one]) * 32 for one in range(9)]
+    with closing(RollbackGuard.create(path, bytes(16))) as guard:
+        before = guard.state
+        with monkeypatch.context() as patch:
+            disk_with(room, patch)
+            with pytest.raises(StorageFailed):
+                guard.add_erased(erased, 1)
+        assert WitnessState.read(path) == before
+        disk_with(1000, monkeypatch)
+        guard.add_erased(erased, 1)
+        assert WitnessState.read(path).erased == set(erased)
+
+
+def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
+    """Fails if a loss of power can leave a head that counts entries which were not flushed."""
+    path, lost = tmp_path / "witness", tmp_path / "lost"
+    fsync, pwrite, durable = os.fsync, os.pwrite, [b""]
+
+    def flushed(descriptor):
+        fsync(descriptor)
+        durable[0] = path.read_bytes()
+
+    def written(descriptor, content, offset):
+        if offset == 0:
+            lost.write_bytes(bytes(content) + durable[0][len(content) :])
+            WitnessState.read(lost)
+        return pwrite(descriptor, content, offset)
+
+    with closing(RollbackGuard.create(path, bytes(16))) as guard:
+        monkeypatch.setattr(os, "fsync", flushed)
+        monkeypatch.setattr(os, "pwrite", written)
+        guard.add_erased([bytes(32)] * 9, 1)
+    assert lost.exists()
+
+
+def test_a_witness_is_read_as_far_as_its_head_counts(tmp_path):
+    """Fails if a stranger's sparse terabyte is read into memory."""
+    RollbackGuard.create(tmp_path / "witness", bytes(16)).close()
+    before = WitnessState.read(tmp_path / "witness")
+    os.truncate(tmp_path / "witness", 1 << 40)
+    assert WitnessState.read(tmp_path / "witness") == before
 
 
 def test_each_opening_draws_a_new_epoch(place):

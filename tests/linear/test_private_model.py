@@ -60,7 +60,7 @@ def test_noise_of_training_and_of_votes_are_different_draws(monkeypatch):
     honest = _private_model.train
     monkeypatch.setattr(
         "vicinal.planning._engine_factory.train",
-        lambda *args, **more: made.append(args[5]) or honest(*args, **more),
+        lambda *args: made.append(args[3].mechanism._noise) or honest(*args),
     )
     assert fitted()._engine.votes.noise is made[0]
 

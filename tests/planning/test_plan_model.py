@@ -88,7 +88,7 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     beside = ("--public", str(tmp_path / "points.npz"), "--release", "label", "--json")
     found = [
         CliRunner().invoke(app, ["plan", *options, *beside, "--model-share", ".7", *more])
-        for more in ((), ("--labels", "y"))
+        for more in ((), ("--label", "y"))
     ]
     blind, real = (json.loads(each.stdout)["plan"] for each in found)
     assert blind["outlook"] is None

@@ -46,7 +46,7 @@ def test_the_expected_error_is_what_noise_does():
 
 GIVEN = {
     "numbers": ["--target", "age=0..110"],
-    "labels": ["--label-count", 30, "--tau", 5],
+    "labels": ["--labels", ",".join(f"l{i}" for i in range(30)), "--tau", 5],
 }
 
 
@@ -68,9 +68,9 @@ def test_the_command_says_what_to_expect(kind):
 BAD = {
     "nothing": [],
     "two": ["--target", "age=0..110", "--classes", 2],
-    "two targets": ["--target", "age=0..110", "--label-count", 2],
+    "two targets": ["--target", "age=0..110", "--labels", "a,b"],
     "order": ["--target", "age=5..1"],
-    "another": ["--label-count", 3, "--scale", "log"],
+    "another": ["--labels", "a,b,c", "--scale", "log"],
     "release": ["--target", "age=0..110", "--release", "label"],
 }
 

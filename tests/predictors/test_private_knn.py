@@ -559,24 +559,6 @@ def test_the_grid_comes_from_public_rows():
     assert len(zeros.predict(np.zeros((2, 5)))) == 2
 
 
-def test_the_private_cost_is_marked_and_unsampled():
-    """Fails if a data-dependent cost is offered under sampling, or not called private."""
-    X, y = data()
-    with pytest.raises(PrivacyRefused, match="sampling_rate=1"):
-        screened().fit(X, y).private_cost_for_curator()
-    whole = screened(sampling_rate=1.0, n_neighbors=100)
-    with pytest.raises(InvalidInput, match="screened"):
-        whole.private_cost_for_curator()
-    with pytest.raises(InvalidInput, match="screened"):
-        classifier(sampling_rate=1.0).fit(X, y).private_cost_for_curator()
-    whole.fit(X, y).predict(X[:40])
-    price = whole.private_cost_for_curator()
-    assert price["private"]
-    assert price["by_method"]["rdp"] < account(whole.plan())["by_method"]["rdp"]
-    assert [*price["assumptions"]] != [*account(whole.plan())["assumptions"]]
-    assert sum(step["count"] for step in price["releases"]) == 40 + whole.n_answers_
-
-
 def test_simulation_carries_no_guarantee():
     X, y = data()
     first, second = (screened().fit(X, y).decision_function(X[:40]) for _ in range(2))

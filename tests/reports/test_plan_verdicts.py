@@ -7,7 +7,6 @@ from vicinal.planning import IndKNNPlan, PlanChoice
 from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
-    linear_model_note,
     model_records,
     most_queries,
     rare_classes,
@@ -68,13 +67,3 @@ def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
     )
     assert "class 1 is too rare" in told
     run("plan", "--records", 200, "--queries", 5, "--classes", 2, "--class-prior", "1", code=2)
-
-
-def test_a_linear_model_is_named_where_its_noise_is_small():
-    wish = plan_of(60_000, 500, 1.0).changed(n_public=400)
-    assert "beside the votes" in linear_model_note(wish)
-    few = wish.replanned(n_records=20_000, n_queries=100_000)
-    lost = linear_model_note(few)
-    assert "better choice" in lost
-    assert "better choice" in linear_model_note(wish.replanned(n_records=200))
-    assert linear_model_note(wish.changed(n_public=9)) is None

@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 
+from experiments import trials
 from experiments.accuracy import search
 from vicinal import Guarantee
 from vicinal.accounting import zcdp_budget
@@ -18,7 +19,6 @@ from vicinal.reports._demo import DemoAnswers, PublicPlan, html_page
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
-EPSILONS = (0.5, 1.0)
 
 # ---------------------------------------------------------------- accuracy
 
@@ -88,11 +88,9 @@ def test_bounds_in_words_are_rounded_up():
 # ---------------------------------------------------------------- plots
 
 
-def draw_all(kind="svg"):
+def draw_all():
     outcomes = [Outcome(8, 10), Outcome(9, 10)]
-    curves = [_plots.Curve("ours", EPSILONS, outcomes), _plots.Curve("theirs", EPSILONS, outcomes)]
     return [
-        _plots.accuracy_by_epsilon(curves, ("not private", Outcome(10, 10)), kind),
         _plots.accuracy_by_share((1.0, 0.5), outcomes),
         _plots.accuracy_by_class({"a": outcomes[0], "b": outcomes[1], "c": Outcome(0, 0)}),
     ]
@@ -102,7 +100,7 @@ def test_plots_are_well_formed_svg_and_the_same_every_time():
     for first, second in zip(draw_all(), draw_all(), strict=True):
         assert ET.fromstring(first).tag.endswith("svg")  # noqa: S314 (made here)
         assert strip_ids(first) == strip_ids(second)
-    assert draw_all("png")[0].startswith(PNG)
+    assert _plots.picture(np.eye(2)).startswith(PNG)
 
 
 def strip_ids(svg):
@@ -121,13 +119,10 @@ def a_page():
     labels = np.where(rng.random(60) < 0.2, (truth + 1) % 3, truth)
     guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
     plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
-    outcomes = (Outcome(50, 60), Outcome(55, 60))
-    sweep = _demo.Sweep(EPSILONS, outcomes, Outcome(58, 60))
     return {
         "data": NASTY,
         "answers": DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
         "images": rng.integers(0, 255, (60, 8, 8)),
-        "sweep": sweep,
         "command": f"vicinal demo --data {NASTY}",
         "version": "1.2.3",
         "seconds": 61.0,
@@ -173,7 +168,6 @@ def test_the_page_says_it_all(tree):
     page, said = a_page(), text_of(tree)
     assert str(page["answers"].guarantee) in said
     assert words.percent(page["answers"].outcome.accuracy) in said
-    assert "Do not do this with real data." in said
     assert page["command"] in said
     assert "1 min 1 s" in said
 
@@ -212,15 +206,8 @@ def trial(benchmark_data):
 
 
 def test_methods_find_clusters(trial):
-    setting = _demo.Setting(8.0, 50)
+    setting = trials.Setting(8.0, 50)
     point = search.Point(0.5, 0.5)
-    assert _demo.default_outcome(trial, setting, seed=0).accuracy > 0.9
+    assert trials.default_outcome(trial, setting, seed=0).accuracy > 0.9
     assert search.published_outcome(trial, setting, point, seed=0).accuracy > 0.9
-    assert _demo.yardstick_outcome(trial).accuracy > 0.9
-
-
-def test_a_sweep_has_one_outcome_for_every_epsilon(trial):
-    told = []
-    swept = _demo.compare(trial, 1e-5, lambda *_: told.append, (2.0, 8.0))
-    assert len(swept.default) == 2
-    assert told == [50, 50]
+    assert trials.yardstick_outcome(trial).accuracy > 0.9

@@ -20,7 +20,6 @@ from vicinal.smoothed import (
     Poisson,
     RadiusVotes,
     Vertices,
-    Winner,
     WithReplacement,
     adjusted_utility,
     bounds,
@@ -81,12 +80,6 @@ REFUSED = {
     "quantiles of three types": lambda: quantiles(SHM, Vertices([[0.2, 0.3, 0.5]]), 5, 1.0, [0.1]),
     "quantiles at 0": lambda: quantiles(SHM, EVEN, 5, 1.0, [0.0]),
     "profile too long": lambda: profile(SHM, 10**9, 1.0),
-    "rule": lambda: Winner("dictator", FixedSize(3)),
-    "rankings missing": lambda: Winner("borda", FixedSize(3)),
-    "rankings wrong": lambda: Winner("borda", FixedSize(3), [(0, 1), (0, 0)]),
-    "winner too large": lambda: database_delta(
-        Winner("plurality", FixedSize(900)), [5000, 5000, 5000], 1.0
-    ),
     "levels": lambda: Average([1, 1], 3),
     "levels NaN": lambda: Average([0, math.nan], 3),
     "rounding": lambda: Average([0, 1], 3, "up"),

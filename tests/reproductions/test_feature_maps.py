@@ -10,8 +10,8 @@ from experiments.__main__ import app as experiments
 from experiments.planning import feature_maps
 from experiments.planning.feature_maps import FeatureMap, measure
 from experiments.planning.releases import WAYS
+from experiments.trials import Setting
 from vicinal.features import HOGFeatures, ScatteringFeatures
-from vicinal.reports import Setting
 
 SETTINGS = (Setting(8.0, 40), Setting(8.0, 60))
 FEW = {"n_components": 8}

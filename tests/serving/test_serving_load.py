@@ -131,7 +131,9 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
     try:
         tools.wait_for(service, process)
         second = subprocess.run(
-            [sys.executable, "-m", "vicinal", "inspect", folder], capture_output=True, check=False
+            [sys.executable, "-m", "vicinal", "allow", folder, "a", "9"],
+            capture_output=True,
+            check=False,
         )
         assert second.returncode == 3  # one process at a time
         replies: dict[str, dict] = {}

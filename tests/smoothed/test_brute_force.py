@@ -5,7 +5,6 @@ import math
 from fractions import Fraction
 from functools import cache
 
-import numpy as np
 import pytest
 
 from smoothed import brute
@@ -19,12 +18,10 @@ from vicinal.smoothed import (
     Poisson,
     RadiusVotes,
     Vertices,
-    Winner,
     WithReplacement,
     adjusted_utility,
     database_delta,
     profile,
-    rankings,
     smoothed_delta,
 )  # fmt: skip
 
@@ -100,53 +97,6 @@ def test_averages(counts, size):
         assert_encloses(database_delta(mechanism, counts, eps(e)), exact)
         gained = brute.utility(records, 3, samples, publish, e)
         assert_encloses(adjusted_utility(mechanism, counts, float((e - 1) / (e + 1))), gained)
-
-
-def winners(rule, profile_of):
-    """Return the set of winners of a sample, by the definition of each rule."""
-    candidates = len(profile_of[0])
-
-    def publish(sample):
-        ballots = [profile_of[kind] for kind in sample]
-        if rule == "borda":
-            points = [sum(candidates - 1 - b.index(c) for b in ballots) for c in range(candidates)]
-        elif rule == "copeland":
-            points = [
-                sum(duel(ballots, c, d) for d in range(candidates) if d != c)
-                for c in range(candidates)
-            ]
-        else:
-            points = [sum(b[0] == c for b in ballots) for c in range(candidates)]
-        if rule == "majority" and 2 * max(points) <= len(ballots):
-            return (candidates,)
-        return tuple(c for c in range(candidates) if points[c] == max(points))
-
-    return publish
-
-
-def duel(ballots, c, d):
-    ahead = sum(1 if b.index(c) < b.index(d) else -1 for b in ballots)
-    return Fraction((ahead > 0) - (ahead < 0) + 1, 2)
-
-
-@pytest.mark.parametrize("rule", ["plurality", "majority", "borda", "copeland"])
-@pytest.mark.parametrize(("sampler", "samples"), SAMPLERS)
-def test_winners(rule, sampler, samples):
-    ballots = rankings(3)[:3]
-    publish = winners(rule, ballots)
-    for counts in [(2, 2, 1), (1, 3, 1)]:
-        records = brute.records_of(counts)
-        for ties, shown in (("all", publish), ("first", lambda s: publish(s)[0])):
-            mechanism = Winner(rule, sampler, ballots, ties)
-            exact = brute.delta(records, 3, samples, shown, Fraction(5, 4))
-            assert_encloses(database_delta(mechanism, counts, math.log(1.25)), exact)
-
-
-def test_random_ties_share_the_chance():
-    law = Winner("plurality", FixedSize(2)).law(np.array([1, 1]))
-    assert {outcome: math.exp(log) for outcome, log in law.items()} == pytest.approx(
-        {(0,): 0.5, (1,): 0.5}
-    )
 
 
 @pytest.mark.parametrize("counts", [(2, 1, 2), (0, 3, 1), (4, 0, 0), (1, 1, 3)])
@@ -228,16 +178,3 @@ def test_smoothed_deltas_of_sequences():
 
     found = smoothed_delta(KNNVotes(2, 0.25), Vertices(vertices), 4, math.log(1.25))
     assert_encloses(found, brute.smoothed(delta_of, vertices, 4, ordered=True))
-
-
-@pytest.mark.parametrize("rule", ["plurality", "borda"])
-def test_smoothed_deltas_of_winners(rule):
-    ballots = rankings(3)[:2]
-    publish, vertices = winners(rule, ballots), WORLDS[0][2]
-
-    def delta_of(records):
-        return brute.delta(list(records), 2, brute.fixed(3), publish, Fraction(3, 2))
-
-    mechanism = Winner(rule, FixedSize(3), ballots, "all")
-    found = smoothed_delta(mechanism, Vertices(vertices), 5, math.log(1.5))
-    assert_encloses(found, brute.smoothed(cache(delta_of), vertices, 5))

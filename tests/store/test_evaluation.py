@@ -70,7 +70,7 @@ def test_counts_without_noise_are_those_of_people_asked_before(store, monkeypatc
     silenced(store, monkeypatch)
     given = store.predict(Q)
     rows, more = np.vstack([Q, X[:5]]), np.concatenate([T, Y[:5]])  # the last five: never asked
-    found = store.evaluate(rows, more, [f"v{i}" for i in range(65)])
+    found = store.evaluate(rows, more, [f"v{i}" for i in range(65)], accept_noise=True)
     brute = np.zeros((2, 2))
     np.add.at(brute, (T, given.labels), 1)
     np.testing.assert_allclose(found.confusion, brute, atol=1e-6)
@@ -88,7 +88,7 @@ def _figures(found):
 
 def test_a_person_weighs_one_however_many_rows(store, monkeypatch):
     silenced(store, monkeypatch)
-    found = store.evaluate(Q, T, ["one"] * 60)
+    found = store.evaluate(Q, T, ["one"] * 60, accept_noise=True)
     assert found.people == pytest.approx(1, abs=1e-4)
     assert (found.confusion >= 0).all()
 
@@ -96,7 +96,7 @@ def test_a_person_weighs_one_however_many_rows(store, monkeypatch):
 def test_nobody_else_is_charged_and_later_answers_do_not_tell(store):
     """The budgets of everybody who is not evaluated are the same in both worlds."""
     before = budgets(store, IDS)
-    store.evaluate(Q[:20], T[:20], IDS[:20], share=0.01)
+    store.evaluate(Q[:20], T[:20], IDS[:20], share=0.01, accept_noise=True)
     after = budgets(store, IDS)
     np.testing.assert_array_equal(after[20:], before[20:])
     assert (after[:20] < before[:20]).all()
@@ -128,12 +128,12 @@ def test_people_without_records_get_an_account_that_is_kept(store):
         query = "SELECT units FROM departed WHERE hash = ? AND audience = ?"
         return store._parts.database.read(query, (ledger.hash(who), number))[0][0]
 
-    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4)
+    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     once = left("visitor")
     assert 0.59 * UNITS <= once < 0.61 * UNITS
-    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4)
+    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     assert left("visitor") < 0.21 * UNITS
-    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4)
+    store.evaluate(Q[:1], T[:1], ["visitor"], share=0.4, accept_noise=True)
     assert 0 <= left("visitor") <= 1e-6 * UNITS
     store.add(Q[:1], T[:1], ["visitor"])
     assert budgets(store, ["visitor"])[0] <= 1e-6 * UNITS, "enrolling brings nothing back"
@@ -142,13 +142,13 @@ def test_people_without_records_get_an_account_that_is_kept(store):
 
 def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
     ledger, key = store._parts.ledger, SigningKey.create(tmp_path / "key")
-    store.evaluate(Q[:2], T[:2], ["visitor", IDS[0]], share=0.1)
+    store.evaluate(Q[:2], T[:2], ["visitor", IDS[0]], share=0.1, accept_noise=True)
     store.erase([IDS[1]])
     assert store.presence(["visitor", IDS[0], IDS[1], "nobody"]) == Presence(1, 1, 2)
     assert store.facts(curator=True)["private"]["departed"] == 1
     with pytest.raises(PrivacyRefused, match="Not all"):
         erasure_receipt(store._parts, ["visitor"], key)
-    store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1)
+    store.evaluate(Q[:2], T[:2], ["visitor", IDS[1]], share=0.1, accept_noise=True)
     assert ledger.standing(IDS[1]) == Standing.ERASED, "an evaluation does not undo an erasure"
     store.add(Q[:1], T[:1], ["visitor"])
     store.erase(["visitor"])
@@ -158,7 +158,7 @@ def test_whoever_was_evaluated_only_was_never_erased(store, tmp_path):
 
 
 def test_an_evaluation_is_durable_and_public(store, tmp_path):
-    found = store.evaluate(Q, T, [f"v{i}" for i in range(60)])
+    found = store.evaluate(Q, T, [f"v{i}" for i in range(60)], accept_noise=True)
     spent = budgets(store, IDS)
     store.close()
     with Store.open(tmp_path / "store") as again:
@@ -177,15 +177,15 @@ def test_what_cannot_be_charged_to_people_is_refused(store, tmp_path):
         (Q, T, IDS[:3]),
     ):
         with pytest.raises(InvalidInput):
-            store.evaluate(rows, labels, ids)
+            store.evaluate(rows, labels, ids, accept_noise=True)
     with pytest.raises(InvalidInput, match="share"):
-        store.evaluate(Q, T, IDS[:60], share=0.0)
+        store.evaluate(Q, T, IDS[:60], share=0.0, accept_noise=True)
     np.testing.assert_array_equal(budgets(store, IDS), before)
     with (
         Store.init(tmp_path / "numbered", X, Y, classes=[0, 1], public=R, n_records=400) as other,
         pytest.raises(InvalidInput, match="subjects"),
     ):
-        other.evaluate(Q, T, IDS[:60])
+        other.evaluate(Q, T, IDS[:60], accept_noise=True)
 
 
 def test_a_tally_costs_at_most_its_share_and_scales_down_to_what_is_left():

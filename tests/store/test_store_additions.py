@@ -146,7 +146,8 @@ def test_changes_that_never_end_do_not_keep_an_addition_out(store, between):
 CHANGES = {
     "audience": lambda store: store.open_audience("more", n_queries=5, n_neighbors=40,
                                                   noise_multiplier=1.5, n_records=300),
-    "evaluation": lambda store: store.evaluate(Q[:5], [0] * 5, [*NEWCOMERS[:9:2]]),
+    "evaluation": lambda store: store.evaluate(Q[:5], [0] * 5, [*NEWCOMERS[:9:2]],
+                                               accept_noise=True),
     "verification": lambda store: _holds(store.verify()),
     "quota": lambda store: store.allow("anna", 3),
 }  # fmt: skip

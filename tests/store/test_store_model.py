@@ -229,11 +229,6 @@ def test_a_cluster_answers_as_the_store_would(tmp_path):
         for part in (slice(0, 30), slice(30, 60)):
             assert (cluster.predict(Q[part]).votes == store.predict(Q[part]).votes).all()
         assert cluster.verify()
-        with pytest.raises(InvalidInput, match="must be 0 or 'auto' in a cluster"):
-            cluster.open_audience("third", **SHARE)
-        cluster.open_audience("third", **{**SHARE, "model_share": "auto"})
-        assert cluster._audience_states["third"].plan()["model_share"] == 0
-        assert "as a cluster trains none" in str(cluster.guarantee("third"))
 
 
 def test_a_backup_has_the_model(opened, tmp_path):

@@ -63,7 +63,7 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     silenced(store, monkeypatch)
     given, truth = store.predict(Q).labels, KINDS[kind][0](Q)
     rows, more = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
-    found = store.evaluate(rows, more, [*VISITORS, *IDS[:5]])
+    found = store.evaluate(rows, more, [*VISITORS, *IDS[:5]], accept_noise=True)
     assert found.people == pytest.approx(60)
     figures = found.figures_of(found.counts)
     if kind == "labels":
@@ -94,14 +94,14 @@ def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind
     state = store._audience_states["default"]
     account, slots = state.audience.account, store._parts.ledger.slot_table.find(IDS)
     before = account.remaining[slots].copy()
-    found = store.evaluate(Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01)
+    found = store.evaluate(Q[:20], KINDS[kind][0](Q[:20]), IDS[:20], share=0.01, accept_noise=True)
     spent = before - account.remaining[slots]
     assert (spent[:20] > 0).all()
     assert (spent[:20] <= 0.01 * UNITS + 1).all()
     assert not spent[20:].any()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert store.facts()["audiences"]["default"]["evaluations"] == [told]
-    assert all(set(each) == {"value", "low", "high"} for each in told["figures"].values())
+    assert all(set(each) == {"value", "low", "high", "noise"} for each in told["figures"].values())
     assert store.verify()
 
 
@@ -110,7 +110,7 @@ def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
     before, truth = account.remaining.copy(), KINDS[kind][0](Q)
     for y, more in ((truth[:3], {}), (None, {}), (truth, {"largest_error": 0.0})):
         with pytest.raises(InvalidInput):
-            store.evaluate(Q, y, VISITORS, **more)
+            store.evaluate(Q, y, VISITORS, **more, accept_noise=True)
     np.testing.assert_array_equal(account.remaining, before)
 
 
@@ -123,7 +123,7 @@ def test_errors_beyond_the_largest_count_as_that_large(tmp_path, monkeypatch):
         store.predict(Q)
         silenced(store, monkeypatch)
         far = np.tile([0.0, 10.0], (60, 1))
-        found = store.evaluate(Q, far, VISITORS, largest_error=0.05)
+        found = store.evaluate(Q, far, VISITORS, largest_error=0.05, accept_noise=True)
         assert found.figures_of(found.counts)["age rmse"] <= 0.05 * 110
         assert found.errors[0, -1] == pytest.approx(60)
 

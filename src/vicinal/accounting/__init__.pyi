@@ -20,7 +20,6 @@ from vicinal.accounting._charges import label_afford as label_afford
 from vicinal.accounting._charges import label_charge as label_charge
 from vicinal.accounting._composition import Composition as Composition
 from vicinal.accounting._composition import PricedRelease as PricedRelease
-from vicinal.accounting._composition import compose as compose
 from vicinal.accounting._gaussian import SubsampledGaussian as SubsampledGaussian
 from vicinal.accounting._gaussian import grid_excess as grid_excess
 from vicinal.accounting._gaussian import grid_slack as grid_slack
@@ -33,8 +32,6 @@ from vicinal.accounting._label_only import NoisyLabel as NoisyLabel
 from vicinal.accounting._label_only import charge_table as charge_table
 from vicinal.accounting._label_only import label_budget as label_budget
 from vicinal.accounting._label_only import one_coordinate_rdp as one_coordinate_rdp
-from vicinal.accounting._pate import PrivateMaxima as PrivateMaxima
 from vicinal.accounting._plan import NEIGHBOURING as NEIGHBOURING
 from vicinal.accounting._pld import composed_losses as composed_losses
 from vicinal.accounting._screening import Screening as Screening
-from vicinal.accounting._screening import ScreeningAt as ScreeningAt

@@ -51,12 +51,6 @@ def log_gap(power: Floats, log_ratio: Floats) -> Floats:
     G_b grows with the size of L on either side of 0.
     """
     power, log_ratio = np.broadcast_arrays(power, log_ratio)
-    return log_gaps(np.ravel(power), np.ravel(log_ratio)).reshape(power.shape)
-
-
-def log_gaps(power: Floats, log_ratio: Floats) -> Floats:
-    """Return the same of arrays as they lie in memory."""
-    power, log_ratio = np.broadcast_arrays(power, log_ratio)
     scaled = power * log_ratio
     top = np.maximum(scaled, log_ratio)
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):

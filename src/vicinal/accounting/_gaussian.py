@@ -50,7 +50,7 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal.accounting._divergence import GaussianPair, log_gaps, mixed_ratio
+from vicinal.accounting._divergence import GaussianPair, log_gap, mixed_ratio
 
 
 def grid_excess(scale: float, shift: float) -> float:
@@ -125,7 +125,7 @@ class SubsampledGaussian:
 
 def _log_expected_gap(power: float, log_mass: Floats, log_ratio: Floats) -> float:
     """Return log of the sum of mass * G_b(log ratio) over nodes (m,)."""
-    terms = log_mass + log_gaps(np.full_like(log_ratio, power), log_ratio)
+    terms = log_mass + log_gap(np.full_like(log_ratio, power), log_ratio)
     top = float(terms.max())
     if not np.isfinite(top):
         return top

@@ -7,39 +7,32 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections import Counter
 from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
-from vicinal.accounting._composition import MAX_COUNT, Composition, compose
+from vicinal.accounting._composition import MAX_COUNT, Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_only import LabelFilter, NoisyLabel
-from vicinal.accounting._pate import PrivateMaxima
 from vicinal.accounting._planned_release import (
     KNOWN_COINS,
     LABEL_ONLY,
     ONE_OF_K,
     POISSON,
-    PRIVATE_COST,
     PlannedRelease,
-    check_labels_only,
-    check_one_row_each,
     check_release,
     check_that,
     checked,
     classes,
     fraction,
-    largest_votes,
     positive,
     rate,
     scale,
     threshold,
     vote_count,
-    vote_table,
 )
-from vicinal.accounting._screening import Screening, ScreeningAt
+from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
 
 _VOTES_SENSITIVITY = math.nextafter(math.sqrt(2), 2)
@@ -56,7 +49,7 @@ def _sampling_assumptions(gamma: float) -> tuple[str, ...]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedScreening(PlannedRelease):
-    """Whether the largest of k votes reaches a threshold; `votes` are private."""
+    """Whether the largest of k votes reaches a threshold."""
 
     kind: ClassVar[str] = "screening"
 
@@ -65,43 +58,18 @@ class PlannedScreening(PlannedRelease):
     threshold: float = checked(threshold)
     sigma: float = checked(scale)
     gamma: float = checked(rate, 1.0)
-    votes: tuple[int, ...] | None = checked(largest_votes, None)
-
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        if self.votes is None:
-            return self
-        if max(self.votes) > self.k:
-            raise InvalidInput(
-                f"The '{name}.votes' parameter must not exceed '{name}.k', {self.k}."
-            )
-        if len(self.votes) > 1:
-            check_one_row_each(name, self.votes, count)
-        if self.gamma != 1:
-            raise InvalidInput(
-                f"The '{name}.gamma' parameter must be 1 where '{name}.votes' is given: a "
-                "data-dependent cost must not be amplified by sampling."
-            )
-        return self
 
     def cost(self, count: int) -> Composition:
-        if self.votes is None:
-            return Composition.of(self._at_worst_votes(), count)
-        fixed = (self.k, self.threshold, self.sigma)
-        answers = count if len(self.votes) == 1 else 1
-        times = Counter(self.votes).items()
-        return compose(Composition.of(ScreeningAt(t, *fixed), answers * n) for t, n in times)
+        return Composition.of(self._at_worst_votes(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        if self.votes is not None:
-            return None
         screening = self._at_worst_votes()
         votes, sign = screening.worst_votes(order)
         position = sign * (votes - screening.threshold) / screening.sigma
         return [threshold_worst_case(position, 1 / screening.sigma, screening.gamma, count)]
 
     def assumptions(self) -> tuple[str, ...]:
-        private = () if self.votes is None else (PRIVATE_COST,)
-        return (ONE_OF_K, *private, *_sampling_assumptions(self.gamma))
+        return (ONE_OF_K, *_sampling_assumptions(self.gamma))
 
     def _at_worst_votes(self) -> Screening:
         return Screening(self.k, self.threshold, self.sigma, self.gamma)
@@ -373,8 +341,6 @@ class PlannedIndKNN(PlannedRelease):
         return self.epsilon, self.delta
 
 
-_VoteRows = tuple[tuple[float, ...], ...]
-
 _TEACHERS = (
     "teachers are trained on disjoint parts of the data, by subject, and every teacher has one vote"
 )
@@ -382,46 +348,23 @@ _STOPS = "no more screened queries are answered than 'answered' says, and the ru
 _number = check_that("a number of queries", _checks.integer, least=0)
 
 
-def _query_numbers(name: str, value: object) -> tuple[int, ...]:
-    """Return the numbers of the queries that passed, counted from 0."""
-    if not isinstance(value, list | tuple):
-        raise InvalidInput(
-            f"The {name!r} parameter must be a list of the numbers of the queries that passed, "
-            f"counted from 0. Got {value!r}."
-        )
-    rows = tuple(_checks.integer(name, row, least=0) for row in value)
-    if len(set(rows)) != len(rows):
-        raise InvalidInput(f"The {name!r} parameter must name every query once.")
-    return rows
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedGNMax(PlannedRelease):
-    """Votes of every class under Gaussian noise, or the label; `votes` are private."""
+    """Votes of every class under Gaussian noise, or the label."""
 
     kind: ClassVar[str] = "gnmax"
 
     sigma: float = checked(scale)
     release: str = checked(check_release, "votes")
-    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
-
-    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
-        if self.votes is not None:
-            check_labels_only(name, self.release)
-            check_one_row_each(name, self.votes, count)
-        return self
 
     def cost(self, count: int) -> Composition:
-        if self.votes is None:
-            return self._maximum().cost(count)
-        return Composition.of(PrivateMaxima(self.sigma, self.votes))
+        return self._maximum().cost(count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
-        return self._maximum().worst_case(count, order) if self.votes is None else None
+        return self._maximum().worst_case(count, order)
 
     def assumptions(self) -> tuple[str, ...]:
-        private = self.votes is not None
-        return _assumptions(private=private, label_only=self.release == "label")
+        return (_TEACHERS, *((LABEL_ONLY,) if self.release == "label" else ()))
 
     def _maximum(self) -> PlannedNoisyMax:
         return PlannedNoisyMax(sigma=self.sigma, release=self.release)
@@ -429,7 +372,7 @@ class PlannedGNMax(PlannedRelease):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedConfidentGNMax(PlannedRelease):
-    """GNMax for those queries only that a screening lets pass; `votes` are private."""
+    """GNMax for those queries only that a screening lets pass."""
 
     kind: ClassVar[str] = "confident_gnmax"
 
@@ -439,76 +382,34 @@ class PlannedConfidentGNMax(PlannedRelease):
     sigma_votes: float = checked(scale)
     answered: int | None = checked(_number, None)
     release: str = checked(check_release, "votes")
-    votes: _VoteRows | None = checked(vote_table, None)  # noqa: RUF009 (a field)
-    passed: tuple[int, ...] | None = checked(_query_numbers, None)
 
     def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
         if self.answered is not None:
             _checks.integer(f"{name}.answered", self.answered, least=0, most=count)
-        if self.votes is not None:
-            self._check_votes(name, self.votes, count)
-        elif self.passed is not None:
-            raise InvalidInput(f"The '{name}.passed' parameter belongs to '{name}.votes'.")
         return self
-
-    def _check_votes(self, name: str, votes: _VoteRows, count: int) -> None:
-        check_labels_only(name, self.release)
-        check_one_row_each(name, votes, count)
-        if self.answered is not None:
-            raise InvalidInput(
-                f"The '{name}.answered' parameter must be left out where '{name}.votes' is given: "
-                f"say which queries passed in '{name}.passed'."
-            )
-        if any(sum(row) != self.teachers or any(n % 1 for n in row) for row in votes):
-            raise InvalidInput(
-                f"The '{name}.votes' parameter must hold whole votes, '{name}.teachers' of them, "
-                f"{self.teachers}, in every row."
-            )
-        if max(self.passed or (0,)) >= count:
-            raise InvalidInput(
-                f"The '{name}.passed' parameter must hold numbers of queries from 0 to {count - 1}."
-            )
 
     def cost(self, count: int) -> Composition:
         screened = self._screening().cost(count)
-        if self.votes is None:
-            return screened.add(self._maximum().cost(self._answers(count)))
-        rows = range(count) if self.passed is None else self.passed
-        if not rows:
-            return screened
-        labels = tuple(self.votes[row] for row in rows)
-        return screened.add(Composition.of(PrivateMaxima(self.sigma_votes, labels)))
+        return screened.add(self._maximum().cost(self._answers(count)))
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:
         first = self._screening().worst_case(count, order)
-        if first is None:
-            return None
         answers = self._answers(count)
         second = self._maximum().worst_case(answers, order) if answers else None
-        return [*first, *(second or [])]
+        return [*(first or []), *(second or [])]
 
     def assumptions(self) -> tuple[str, ...]:
         stops = () if self.answered is None else (_STOPS,)
-        private, label_only = self.votes is not None, self.release == "label"
-        return _assumptions(*stops, private=private, label_only=label_only)
+        return (_TEACHERS, *stops, *((LABEL_ONLY,) if self.release == "label" else ()))
 
     def _answers(self, count: int) -> int:
         return count if self.answered is None else self.answered
 
     def _screening(self) -> PlannedScreening:
-        votes = None if self.votes is None else tuple(int(max(row)) for row in self.votes)
-        return PlannedScreening(
-            k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen, votes=votes
-        )
+        return PlannedScreening(k=self.teachers, threshold=self.threshold, sigma=self.sigma_screen)
 
     def _maximum(self) -> PlannedNoisyMax:
         return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
-
-
-def _assumptions(*particular: str, private: bool, label_only: bool) -> tuple[str, ...]:
-    at_votes = (PRIVATE_COST, LABEL_ONLY) if private else ()
-    label = (LABEL_ONLY,) if label_only else ()
-    return tuple(dict.fromkeys((_TEACHERS, *particular, *at_votes, *label)))
 
 
 # Every kind of release, by the name that a plan gives it.

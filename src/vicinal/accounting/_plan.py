@@ -1,8 +1,7 @@
 """A plan of releases as JSON, and what it costs before anything is spent.
 
 A plan is ``{"delta": 1e-5, "releases": [{"kind": ..., "count": ..., ...}, ...]}``. The kinds and
-their fields stand in :mod:`vicinal.accounting._kinds`. Everything in a plan is public but a field
-``votes``, which makes the price private.
+their fields stand in :mod:`vicinal.accounting._kinds`. Everything in a plan is public.
 """
 
 from __future__ import annotations
@@ -39,19 +38,9 @@ class Step:
     release: PlannedRelease
     count: int
 
-    @property
-    def private(self) -> bool:
-        """Whether its cost depends on private votes."""
-        return "votes" in self.release.values
-
     def to_dict(self) -> dict[str, Any]:
         """Return the step as in the JSON of a plan."""
         return {"kind": self.release.kind, **self.release.values, "count": self.count}
-
-    def shown(self) -> dict[str, Any]:
-        """Return the same with private votes left out."""
-        hidden = {"votes": "private"} if self.private else {}
-        return {**self.to_dict(), **hidden}
 
     def composition(self) -> Composition:
         """Return all releases of the step."""
@@ -108,7 +97,6 @@ class Plan:
         dict
             ``epsilon`` the best valid bound, ``method`` which one that is, ``by_method``,
             ``lower`` (None where there is no certificate, or none is wanted), ``delta``,
-            ``private`` (True if the price depends on private data and must not be published),
             ``neighbouring``, ``assumptions``, ``releases`` (each step with its ``share`` of the RDP
             at the best order, the epsilon of that step alone, ``alone``, and its ``parts``).
         """
@@ -122,7 +110,6 @@ class Plan:
             "by_method": by_method,
             "lower": self.lower() if lower else None,
             "delta": self.delta,
-            "private": any(step.private for step in self.steps),
             "neighbouring": NEIGHBOURING,
             "assumptions": list(self.assumptions()),
             "releases": self._shares(total),
@@ -152,7 +139,7 @@ class Plan:
         total_cost = sum(costs) or 1.0
         return [
             {
-                **step.shown(),
+                **step.to_dict(),
                 "share": cost / total_cost,
                 "alone": step.composition().least_epsilon(self.delta),
                 **({"parts": parts} if (parts := step.release.parts(self.delta)) else {}),

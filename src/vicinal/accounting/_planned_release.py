@@ -1,18 +1,15 @@
 """What the kinds of releases of a plan share: their base class, field checks and assumptions."""
 
 import dataclasses
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
-from numbers import Real
 from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._screening import MAX_VOTES
-from vicinal.errors import InvalidInput
 
 FieldCheck = Callable[[str, object], Any]
 
@@ -23,10 +20,6 @@ POISSON = (
 KNOWN_COINS = (
     "with gamma < 1 the lower bound is for somebody who knows all others' coins, as every "
     "analysis of sampling lets them"
-)
-PRIVATE_COST = (
-    "the cost of a release with 'votes' depends on private data: this epsilon is itself private, "
-    "must not be published or decided by, and holds for these data sets only"
 )
 LABEL_ONLY = (
     "where only the label leaves, the noisy votes are seen by nobody, and nothing else is computed "
@@ -53,57 +46,6 @@ threshold = check_that("a threshold in votes", _checks.real, least=-1e7, most=1e
 vote_count = check_that("a number of voting records", _checks.integer, least=1, most=MAX_VOTES)
 classes = check_that("a number of classes", _checks.integer, least=2)
 check_release = check_that("what leaves the mechanism", _checks.choice, options=("votes", "label"))
-
-
-def largest_votes(name: str, value: object) -> tuple[int, ...]:
-    """Return the largest vote of every query, PRIVATE, from a number for all or a list of them."""
-    values: list[Any] = list(value) if isinstance(value, list | tuple) and value else [value]
-    if not all(_is_count(entry) and entry == int(entry) <= MAX_VOTES for entry in values):
-        raise InvalidInput(
-            f"The {name!r} parameter must be an integer >= 0 and <= {MAX_VOTES}, the largest vote "
-            "of every query, or a list of such, one for each query. What was given is not shown."
-        )
-    return tuple(int(entry) for entry in values)
-
-
-def vote_table(name: str, value: object) -> tuple[tuple[float, ...], ...]:
-    """Return the votes of every query, PRIVATE: a list of rows with a count for every class."""
-    rows = value if isinstance(value, list | tuple) else []
-    if not (rows and all(isinstance(row, list | tuple) and len(row) >= 2 for row in rows)):
-        raise _no_table(name)
-    if len({len(row) for row in rows}) > 1 or not all(_is_count(n) for row in rows for n in row):
-        raise _no_table(name)
-    return tuple(tuple(float(count) for count in row) for row in rows)
-
-
-def _is_count(value: object) -> bool:
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value >= 0  # type: ignore[arg-type, operator]
-
-
-def _no_table(name: str) -> InvalidInput:
-    return InvalidInput(
-        f"The {name!r} parameter must be a list with a row for each query, every row a list of "
-        "finite counts >= 0, one for each class, at least two. What was given is not shown."
-    )
-
-
-def check_one_row_each(name: str, votes: tuple[Any, ...], count: int) -> None:
-    """Refuse a 'votes' field whose length is not the count of the release."""
-    if len(votes) != count:
-        raise InvalidInput(
-            f"The '{name}.count' parameter must be the number of queries that '{name}.votes' has, "
-            f"{len(votes)}. Got {count}."
-        )
-
-
-def check_labels_only(name: str, release: str) -> None:
-    """Refuse that noisy votes leave where the cost is that of a label."""
-    if release != "label":
-        raise InvalidInput(
-            f"The '{name}.release' parameter must be 'label' where '{name}.votes' is given: the "
-            "cost of noisy votes that leave does not depend on the data."
-        )
 
 
 def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:

@@ -16,10 +16,8 @@ RDP for many votes. With U = log(r/q) > 0 and V = log((1-r)/(1-q)) < 0,
 (alpha - 1) D = log(1 + q G_b(U) + (1-q) G_b(V)), b = alpha or 1 - alpha, G of `_divergence`. As a
 grows, q grows, U falls (Phi is log-concave) and V falls; G_b grows with |U| and |V|. So over a
 block of positions [a0, a1] the sum is at most q(a1) G_b(U(a0)) + (1 - q(a0)) G_b(V(a1)): a bound
-for all t in the block from its two ends. Blocks whose bound does not exceed the best value found by
-more than one part in 10^6 are dropped, the others split; what is returned is never below the
-maximum, and above it by that part at most. With at most 1,024 votes the blocks are scanned instead,
-and what is returned is the maximum.
+for all t in the block from its two ends. Blocks whose bound does not exceed the best value found at
+first positions are left out; in the others every t is looked at. What is returned is the maximum.
 
 PLD. The points (q, r) lie on one concave curve (the ROC curve of N(m, 1) against N(0, 1), mixed
 with the diagonal), so H_x = max over t of r - x q, x = e^eps, is attained at one of the two
@@ -67,41 +65,15 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import log_ndtr
 
 from vicinal import _checks
-from vicinal._arrays import Bools, Floats, Ints, Places
-from vicinal.accounting._divergence import Pair, log_gap, log_gaps, mixed_ratio, tail_ratios
+from vicinal._arrays import Floats, Ints, Places
+from vicinal.accounting._divergence import Pair, log_gap, mixed_ratio, tail_ratios
 
 MAX_VOTES = 10**6
 
-_TOLERANCE = 1e-6
-_BLOCKS = 64
-_BRANCHES = 4
 # Logarithm of the least cost there is: what is smaller is rounded up to it.
 _LEAST = -690.0
-# Up to so many votes all positions are looked at, in blocks of so many.
-_FEW = 1024
-_SCANNED = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class VoteBlocks:
-    """Blocks low..high of positions on a side, each for one power (row); all arrays are (b,)."""
-
-    low: Places
-    high: Places
-    row: Places
-    side: Places
-
-    def only(self, mask: Bools) -> VoteBlocks:
-        """Return the blocks where `mask` (b,) is true."""
-        return VoteBlocks(self.low[mask], self.high[mask], self.row[mask], self.side[mask])
-
-    def branch(self) -> VoteBlocks:
-        """Return every block cut into up to four."""
-        sizes = (self.high - self.low + 1)[:, None]
-        cuts = self.low[:, None] + sizes * np.arange(_BRANCHES + 1) // _BRANCHES
-        row, side = np.repeat(self.row, _BRANCHES), np.repeat(self.side, _BRANCHES)
-        cut = VoteBlocks(cuts[:, :-1].ravel(), cuts[:, 1:].ravel() - 1, row, side)
-        return cut.only(cut.high >= cut.low)
+# Positions looked at together, and how many such blocks there are on a side at most.
+_SCANNED, _MOST_BLOCKS = 16, 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,14 +104,9 @@ class Screening:
     def worst_votes(self, order: float) -> tuple[int, int]:
         """Return (t, sign) at which the RDP of this `order` is attained; for a certificate."""
         order = _checks.real("order", order, above=1)
-        powers = np.array([order, 1 - order])
-        blocks = self._frontier(powers)
-        while (blocks.high > blocks.low).any():
-            ends, bound = self._ends_and_bound(powers, blocks)
-            blocks = blocks.only(bound >= ends.max()).branch()
-        values, _ = self._ends_and_bound(powers, blocks)
-        place = int(np.argmax(values))
-        index, down = int(blocks.low[place]), bool(blocks.side[place])
+        sums = _log_sums(np.array([[order], [1 - order]]), *_all_laws(self)).max(axis=0)
+        down, place = divmod(int(np.argmax(sums)), len(sums) // 2)
+        index = min(place, self.k - 1)
         return (self.k - index, -1) if down else (index, 1)
 
     def pair(self) -> ScreeningPair:
@@ -163,48 +130,12 @@ class Screening:
 
     def _largest(self, powers: Floats) -> Floats:
         """Return, for every power b (m,), log of the largest sum over t and sign, rounded up."""
-        if self.k <= _FEW:
-            answer = _largest_sums(powers, _all_laws(self), _SCANNED)
-        else:
-            answer = self._searched(powers)
+        answer = _largest_sums(powers, _all_laws(self), _block(self.k))
         return np.asarray(answer + 1e-11 + 1e-12 * np.abs(answer))
 
-    def _searched(self, powers: Floats) -> Floats:
-        """Return the same by branch and bound, not rounded up."""
-        blocks = self._frontier(powers)
-        answer = np.full(len(powers), -np.inf)
-        while len(blocks.low):
-            ends, bound = self._ends_and_bound(powers, blocks)
-            np.maximum.at(answer, blocks.row, ends)
-            done = bound <= answer[blocks.row] + _TOLERANCE
-            np.maximum.at(answer, blocks.row[done], bound[done])
-            blocks = blocks.only(~done & (blocks.high > blocks.low)).branch()
-        return answer
 
-    def _frontier(self, powers: Floats) -> VoteBlocks:
-        blocks = min(_BLOCKS, self.k)
-        edges = np.linspace(0, self.k, blocks + 1).astype(np.int64)
-        row, side, block = (axis.ravel() for axis in np.indices((len(powers), 2, blocks)))
-        return VoteBlocks(edges[block], edges[block + 1] - 1, row, side)
-
-    def _ends_and_bound(self, powers: Floats, blocks: VoteBlocks) -> tuple[Floats, Floats]:
-        """Return the larger value at the two ends of every block, and a bound for all in it."""
-        power = powers[blocks.row]
-        log_q, log_miss, up, down = self._laws_at(blocks.low, blocks.side)
-        value = np.logaddexp(log_q + log_gap(power, up), log_miss + log_gap(power, down))
-        if (blocks.low == blocks.high).all():
-            return value, value
-        log_q_end, log_miss_end, up_end, down_end = self._laws_at(blocks.high, blocks.side)
-        gain_end = log_gap(power, down_end)
-        other = np.logaddexp(log_q_end + log_gap(power, up_end), log_miss_end + gain_end)
-        bound = np.logaddexp(log_q_end + log_gap(power, up), log_miss + gain_end)
-        return np.maximum(value, other), bound
-
-    def _laws_at(self, index: Places, side: Places) -> tuple[Floats, ...]:
-        """Return the laws at every (index, side), worked out once for each different one."""
-        different, place = np.unique(2 * index + side, return_inverse=True)
-        laws = self.laws(self.position(different // 2, different % 2))
-        return tuple(law[place] for law in laws)
+def _block(k: int) -> int:
+    return max(_SCANNED, -(-k // _MOST_BLOCKS))
 
 
 def _log_one_plus(log_excess: Floats) -> Floats:
@@ -215,14 +146,15 @@ def _log_one_plus(log_excess: Floats) -> Floats:
     return np.asarray(result)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=8)
 def _all_laws(screening: Screening) -> tuple[Floats, ...]:
     """Return the laws at all positions, ascending on either side; see :meth:`Screening.laws`.
 
     The number of positions on a side is made a multiple of the blocks that are scanned together,
     by repeating the last one.
     """
-    index = np.minimum(np.arange(-(-screening.k // _SCANNED) * _SCANNED), screening.k - 1)
+    block = _block(screening.k)
+    index = np.minimum(np.arange(-(-screening.k // block) * block), screening.k - 1)
     positions = [screening.position(index, np.full_like(index, side)) for side in (0, 1)]
     return screening.laws(np.concatenate(positions))
 
@@ -274,42 +206,6 @@ class ScreeningPair(Pair):
             size = np.minimum(losses, 0.0)
             below = np.exp(log_miss + size) * -np.expm1(np.minimum(down - size, 0.0))
         return np.where(losses >= 0, above, below)
-
-
-@dataclasses.dataclass(frozen=True)
-class ScreeningAt:
-    """One unsampled screening answer at its own largest vote: a cost that is itself private.
-
-    The cost depends on the data through `votes`; publishing it, or deciding by it, needs a release
-    of its own. It must not be combined with Poisson sampling: amplification of a data-dependent
-    bound is an open problem (Zhu et al. 2020, supplement E), so there is no gamma here.
-    """
-
-    votes: int
-    k: int
-    threshold: float
-    sigma: float
-
-    def __post_init__(self) -> None:
-        Screening(self.k, self.threshold, self.sigma)
-        _checks.integer("votes", self.votes, least=0, most=self.k)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return the RDP at `orders` (m,): the maximum over both signs and directions at t."""
-        screening = Screening(self.k, self.threshold, self.sigma)
-        up = (self.votes - self.threshold) / self.sigma
-        positions = np.array([up] * (self.votes < self.k) + [-up] * (self.votes > 0))
-        powers = np.concatenate([orders, 1 - orders])
-        log_q, log_miss, up_ratio, down_ratio = screening.laws(positions)
-        gains = np.logaddexp(
-            log_q + log_gap(powers[:, None], up_ratio),
-            log_miss + log_gap(powers[:, None], down_ratio),
-        )
-        both = _log_one_plus(gains.max(axis=1)).reshape(2, -1)
-        return np.asarray(both.max(axis=0) / (orders - 1))
-
-    def pair(self) -> None:
-        """Return None: the cost of one data set's votes is no dominating pair of a mechanism."""
 
 
 BATCH = 64
@@ -518,7 +414,7 @@ def _largest_sums(powers: Floats, laws: tuple[Floats, ...], block: int) -> Float
 
 
 def _log_sums(power: Floats, log_q: Floats, log_miss: Floats, up: Floats, down: Floats) -> Floats:
-    return np.logaddexp(log_q + log_gaps(power, up), log_miss + log_gaps(power, down))
+    return np.logaddexp(log_q + log_gap(power, up), log_miss + log_gap(power, down))
 
 
 def _largest_profiles(

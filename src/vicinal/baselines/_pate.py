@@ -4,9 +4,6 @@ Source: Papernot, Song, Mironov, Raghunathan, Talwar & Erlingsson 2018 (P18), *S
 learning with PATE*.
 """
 
-import math
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,7 +11,6 @@ import numpy.typing as npt
 
 from vicinal._arrays import AnyArray
 from vicinal._parameters import Check, Choice, Integer, Real, documented, parameter, table
-from vicinal.accounting import Composition, PrivateMaxima, ScreeningAt, SubsampledGaussian
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
     FINEST,
@@ -167,23 +163,6 @@ class PATESettings(PATEParameters, AnsweringSettings):
             ReleaseCounter(self.n_queries, "queries"),
         )
 
-    def composition_at(
-        self, largest: Sequence[int], votes: Sequence[tuple[float, ...]]
-    ) -> Composition:
-        """Return the releases so far, at their own votes. Private."""
-        total = Composition()
-        if self.sigma_screen is not None and self.threshold is not None:
-            screened = self.n_teachers, self.threshold, self.sigma_screen
-            for most, count in sorted(Counter(largest).items()):
-                total = total.add(Composition.of(ScreeningAt(most, *screened), count))
-        if not votes:
-            return total
-        if not self.label_only:
-            # The cost at the votes is known for labels only.
-            noise = SubsampledGaussian(self.vote_noise / math.nextafter(math.sqrt(2), 2))
-            return total.add(Composition.of(noise, len(votes)))
-        return total.add(Composition.of(PrivateMaxima(self.vote_noise, tuple(votes))))
-
 
 @documented
 class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
@@ -246,29 +225,3 @@ class PATEClassifier(FixedPlanClassifier[PATESettings], PATEParameters):
             If records took part in an earlier interaction of this process.
         """
         return self._fit(X, y, subjects)
-
-    def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
-        """Return what the answers so far cost, given the teachers' votes; **it is private**.
-
-        Where teachers agree an answer costs little (P18, Theorem 6). How much
-        they agree depends on private data, and so does this cost: it is for the curator's eyes,
-        must not be published, and nothing public may be decided by it. The public cost is
-        :meth:`guarantee`.
-
-        Returns
-        -------
-        dict
-            ``epsilon``, ``delta``, ``method`` and ``private``, which is True.
-
-        Raises
-        ------
-        InvalidInput
-            Before the first answer.
-        """
-        if not getattr(self, "n_asked_", 0):
-            raise InvalidInput("The cost that depends on votes needs queries that were answered.")
-        checked = self._delta(delta)
-        with self._lock:
-            total = self._settings.composition_at(self._release.largest, self._release.votes)
-        epsilon = total.to_epsilon(checked, "rdp")
-        return {"epsilon": epsilon, "delta": checked, "method": "rdp", "private": True}

@@ -5,21 +5,21 @@ from __future__ import annotations
 import json as jsonlib
 import math
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option, echo
 
-from vicinal import datasets, features, planning, predictors, targets
+from vicinal import datasets, features, planning, reports, targets
 from vicinal import store as stores
 from vicinal.cli._options import (
     AcceptLoss,
     AcceptWeakPlan,
     AudiencePlanCommand,
     Data,
+    DryRun,
     Json,
     Label,
     Ledger,
@@ -28,27 +28,17 @@ from vicinal.cli._options import (
     StorePath,
     Subject,
     Witness,
-    default_of,
     grouped,
     plan_given,
 )
+from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
-from vicinal.cli._plan import linear_model_lines, verdict_lines
 from vicinal.cli._records import naming, opened_at, read_records, spread, target_columns
+from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix
-
-FROM_SCHEMA = "from-schema"
-
-FEW_ROWS = 50
-"""Fewer reference rows place a neighbourhood's border too roughly to be of use."""
-
-_SHOWN = 5
 _ROWS_SHOWN = 20
 _SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
-_PLANNED = ("epsilon", "delta", "n_queries", "release", "records_per_subject")
 _EVERY_ROW = (
     "without --subject every row is a person: nobody with several rows is protected as one person, "
     "and nobody can be erased by id."
@@ -61,130 +51,6 @@ _MADE_UP = (
 _MADE_UP_BESIDE_MODEL = (
     "made-up rows cost a private model up to .012 of AUC, measured on five questions."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureOptions:
-    """What makes the vectors of a store."""
-
-    columns: Annotated[
-        str | None, Option(help="Feature columns, comma-separated; default: all others.")
-    ] = None
-    schema: Annotated[
-        Path | None, Option(help="The table's public schema, for --features table.")
-    ] = None
-    features: Annotated[
-        str,
-        Option(
-            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
-        ),
-    ] = "columns"
-    model: Annotated[
-        str | None,
-        Option(
-            help="timm architecture, folder of a text model or minilm (without torch), or .onnx "
-            "file; image without it: efficientnet-lite0. Public."
-        ),
-    ] = None
-    weights: Annotated[Path | None, Option(help="File of a timm network's weights.")] = None
-    components: Annotated[
-        int | None,
-        Option(
-            help="Reduce features to so many by a map learnt from the reference; 0: none. "
-            "Default: 100 for tables, else none."
-        ),
-    ] = None
-    power: Annotated[
-        float, Option(help="How much of each component's strength the map takes away.")
-    ] = 0.5
-
-    def extractor(self, public: Path | None, others: Sequence[str | None]) -> stores.StoreExtractor:
-        """Return the extractor; `others` are the columns that hold no features.
-
-        It knows its columns by name, from the public file if not from options. The private file's
-        own header is never taken: where there is none, it is somebody's record.
-        """
-        from vicinal._parameters import listed
-
-        options: dict[str, Any] = {}
-        if self.model is not None:
-            options["model"] = self.model
-        if self.weights is not None:
-            options["weights"] = str(self.weights)
-        if self.schema is not None:
-            schema = features.TableSchema.load(self.schema).usable()
-            schema.refuse(others, "labels or subjects")
-            options["schema"] = schema.to_dict()
-        columns = None if self.columns is None else listed(self.columns)
-        named = public is not None and not public.is_dir() and public.suffix != ".npz"
-        if columns is None and self.features == "columns" and public is not None and named:
-            names = datasets.read_table(public).column_names
-            columns = [name for name in names if name not in others]
-        return stores.StoreExtractor(self.features, options, None, columns)
-
-    def reference_points(
-        self, rows: Any, extractor: stores.StoreExtractor
-    ) -> tuple[stores.StoreExtractor, AnyArray | None]:
-        """Return the extractor, with a map learnt from public rows if wanted, and their features.
-
-        Unless told, table features go through one if there are enough public rows to learn it.
-        """
-        components = self.components
-        if rows is None:
-            if components:
-                raise InvalidInput(
-                    "The 'components' option needs a reference to learn the map from."
-                )
-            return extractor, None
-        if components is None:
-            points = extractor.transform(rows)
-            components = features.map_components(points) if extractor.kind == "table" else 0
-            if not components:
-                return extractor, points
-        if not components:
-            return extractor, extractor.transform(rows)
-        return extractor.fitted(rows, components, self.power)
-
-
-@dataclass(frozen=True, slots=True)
-class ReferenceOptions:
-    """Where the public reference comes from: a file, or rows made up from the schema."""
-
-    public: Annotated[
-        Path | None, Option(help="Public, unlabelled records, in the same columns.")
-    ] = None
-    reference: Annotated[
-        str | None, Option(help="Without --public: from-schema, which costs nothing.")
-    ] = None
-    reference_rows: Annotated[
-        int, Option(help="Rows that --reference makes up.", min=1, max=100_000)
-    ] = 2000
-
-    def check(self, data: Path, kind: str) -> None:
-        """Raise InvalidInput if the reference is the private file, or cannot be made."""
-        public, reference = self.public, self.reference
-        if public is not None and reference is not None:
-            raise InvalidInput("Give either --public or --reference.")
-        if reference not in (None, FROM_SCHEMA):
-            raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
-        if reference is not None and kind != "table":
-            raise InvalidInput(
-                "The 'reference' option needs --features table, whose schema it uses."
-            )
-        if public is not None and public.exists() and data.exists() and public.samefile(data):
-            raise InvalidInput(
-                "The 'public' option must name another file than 'data': the reference is not "
-                "protected. Take rows from another source, or --reference from-schema."
-            )
-
-    def rows(self, extractor: stores.StoreExtractor) -> Any:
-        """Return raw public rows, or None."""
-        if self.public is not None:
-            return read_records(self.public, extractor, public=True).features
-        if self.reference is None:
-            return None
-        schema = features.TableSchema.from_dict(extractor.options["schema"])
-        return features.rows_from_schema(schema, self.reference_rows)
 
 
 @grouped
@@ -209,14 +75,14 @@ def init(
         Option(help="Most that everybody can lose to all audiences together; default: no limit."),
     ] = None,
     yes: AcceptWeakPlan = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Make a store of private records; print its guarantee."""
-    reference_options.check(data, feature_options.features)
+    reference_options.check(feature_options.features, data)
     plan = plan_given(ctx)
     target = targets.declared_target(plan)
-    planning.IndKNNPlan.of_target(
-        target, plan
-    )  # every value is checked before anything is said or read
+    # Every value is checked before anything is said or read.
+    checked = planning.IndKNNPlan.of_target(target, plan)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
@@ -224,26 +90,27 @@ def init(
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
             beside = made_up or reference_options.public is not None
-            _say_before(plan, made_up=made_up, n_public=_SOME_ROWS if beside else 0)
+            _say_before(checked.settled(_SOME_ROWS if beside else 0), made_up=made_up)
         dataset = read_records(data, unmapped, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
+        labelled = dry_run and target.voted and reference_options.has_column(label)
         with naming(data):
-            rows = reference_options.rows(unmapped)
-        extractor, points = feature_options.reference_points(rows, unmapped)
-        if points is not None:
-            warn_about_reference(points, _feature_names(extractor))
-            known = "classes" in plan and plan.get("n_records") and plan.get("model_share") == 0
-            if known and not quiet:
-                _say(linear_model_lines(_request(plan).changed(n_public=len(points))))
+            extractor, points, labels = feature_options.read(
+                reference_options, unmapped, label if labelled else None
+            )
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
-            opened = stores.Store.init(
+            new = stores.NewStore.checked(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
                 extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
                 accept_weak_plan=yes, **plan,
             )  # fmt: skip
+            if dry_run:
+                show_outlook(new.plan, points, labels, json=json)
+                return
+            opened = new.made()
         with opened:
             facts = opened.facts()
             if json:
@@ -262,21 +129,21 @@ def audience(
     name: Annotated[str, Argument(help="What to call it.")],
     accept_loss: AcceptLoss = False,
     yes: AcceptWeakPlan = False,
+    json: Json = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Give everybody a further budget, for people who share no answers with other audiences."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
+        if dry_run:
+            planned = opened.audience_plan(name, accept_weak_plan=yes, **plan_given(ctx))
+            show_outlook(planned, opened.schema.public, json=json)
+            return
         opened.open_audience(name, accept_weak_plan=yes, **plan_given(ctx))
-        echo(str(opened.guarantee(name)))
+        guarantee = opened.guarantee(name)
+    echo(as_json(guarantee.to_dict()) if json else str(guarantee))
 
 
 audience.command_class = AudiencePlanCommand  # type: ignore[attr-defined]
-
-
-def _request(plan: dict[str, Any]) -> planning.IndKNNPlan:
-    parameters = {name: plan.get(name, default_of(name)) for name in _PLANNED}
-    parameters["reuse_predictions"] = plan.get("reuse_predictions") == "gate" and planning.GATE
-    parameters["n_records"] = plan.get("n_records") or 1
-    return planning.IndKNNPlan.of_classes(len(plan["classes"]), **parameters)
 
 
 def _say(lines: list[str]) -> None:
@@ -284,19 +151,14 @@ def _say(lines: list[str]) -> None:
         echo(f"vicinal: {line}", err=True)
 
 
-def _say_before(plan: dict[str, Any], *, made_up: bool, n_public: int) -> None:
+def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
     """Tell what is known of a plan for classes before anything is read.
 
-    `made_up`: whether the reference's rows are made up from a schema. `n_public`: how many of them
-    there are at least.
+    `made_up`: whether the reference's rows are made up from a schema.
     """
-    shares, known = plan.get("class_prior"), bool(plan.get("n_records"))
-    request = _request(plan).changed(n_public=n_public)
-    if plan.get("model_share") != 0 and request.model_by_rule:
-        request = request.replanned(model_share=request.model_by_rule)
-    _say(verdict_lines(request, plan["classes"], shares, known=known))
+    _say(reports.verdicts(plan))
     if made_up:
-        expected = _MADE_UP if plan.get("model_share") == 0 else _MADE_UP_BESIDE_MODEL
+        expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([
             f"{expected} Queries are public: where some are at hand, take their file as --public."
         ])  # fmt: skip
@@ -324,50 +186,6 @@ def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_refer
             "Erasing somebody does not\nchange it; --model-share 0 makes a store without one."
         )
     return "\n".join(lines)
-
-
-def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:
-    """Return the names of features that are columns of a file, or made of them; None otherwise."""
-    if extractor.public_map is not None:
-        return None
-    if extractor.kind == "table":
-        return list(features.TableSchema.from_dict(extractor.options["schema"]).feature_names)
-    return extractor.columns
-
-
-def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
-    """Warn of few rows, constant features, and one feature that swamps the others.
-
-    Features without names are numbered from 1.
-    """
-    import numpy as np
-
-    rows = np.asarray(points, dtype=np.float64)
-    if rows.ndim != 2 or not rows.size:
-        return
-    names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
-    if len(rows) < FEW_ROWS:
-        _warn(
-            f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods are "
-            "guesses. Take some hundreds of public rows."
-        )
-    constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
-    if constant and len(rows) > 1:
-        more = ", ..." if len(constant) > _SHOWN else ""
-        _warn(
-            f"Constant in the reference, so of no use there: feature "
-            f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
-        )
-    if (swamping := predictors.swamping_feature(rows)) is not None:
-        _warn(
-            f"Feature {names[swamping[0]]} swamps the others: it has {swamping[1]:.0%} of the "
-            "reference's variance, and alone decides who is near. Give a schema (--features "
-            "table), which standardises columns."
-        )
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=3)
 
 
 def schema(

@@ -22,8 +22,9 @@ from vicinal import (
     students,
 )
 from vicinal import features as extractors
-from vicinal.cli._options import AcceptWeakPlan, Delta, Json, grouped
-from vicinal.cli._output import as_json, progress, write_file
+from vicinal.cli._options import AcceptWeakPlan, DryRun, Json, grouped
+from vicinal.cli._outlook import show_outlook
+from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
 
 Seed = Annotated[int, Option(help="Of the public order of questions and of training.")]
-Price = Annotated[bool, Option("--price", help="Tell what the plan costs; ask and write nothing.")]
 Overlapping = Annotated[
     bool, Option("--overlapping", help="Classes overlap: soft targets, by class.")
 ]
@@ -71,7 +71,11 @@ class TaskOptions:
 
     def read(self) -> tuple[list[Any], datasets.Dataset, datasets.Dataset, AnyArray | None]:
         """Return class names, private records, public examples, and what these truly are."""
-        names, dataset, pool = class_names(self.classes), _load(self.private), _load(self.public)
+        from vicinal._parameters import ClassNames
+
+        check = ClassNames()
+        names = check("classes", check.parsed(self.classes)).tolist()
+        dataset, pool = _load(self.private), _load(self.public)
         return names, dataset, pool, _truth_of(pool, names)
 
 
@@ -83,7 +87,10 @@ class LabellerOptions:
     epsilon: Annotated[float, Option(help="Bound on the privacy loss, of everything together.")] = (
         1.0
     )
-    delta: Delta = 1e-5
+    delta: Annotated[
+        float | None,
+        Option(help="Chance that the bound does not hold; 1e-5, or .1/records if that is less."),
+    ] = None
     records: Annotated[
         int | None, Option(help="Public number of records; else estimated, with noise.")
     ] = None
@@ -106,6 +113,11 @@ class LabellerOptions:
     yes: AcceptWeakPlan = False
 
     @property
+    def planned_delta(self) -> float:
+        """Delta as given, or by the public number of records."""
+        return planning.default_delta(self.records) if self.delta is None else self.delta
+
+    @property
     def release(self) -> str:
         """What leaves."""
         return "votes"
@@ -121,7 +133,7 @@ class LabellerOptions:
         _checks.choice("labeller", self.labeller, KINDS)
         _checks.real("epsilon", self.epsilon, above=0)
         if not self.yes:
-            planning.refuse_weak(self.epsilon, self.delta, self.records)
+            planning.refuse_weak(self.epsilon, self.planned_delta, self.records)
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
         for name, kinds in _LABELLERS_OF.items():
@@ -145,7 +157,7 @@ class LabellerOptions:
             except ValueError:
                 share = self.model_share
             return labelling.IndKNNLabeller(
-                classes, labels, subjects, epsilon=self.epsilon, delta=self.delta,
+                classes, labels, subjects, epsilon=self.epsilon, delta=self.planned_delta,
                 release=self.release, n_records=self.records, model_share=share,
                 **_set_options(records_per_subject=self.records_per_subject),
             )  # fmt: skip
@@ -171,7 +183,7 @@ class LabellerOptions:
             "sigma_votes": labelling.noise_of(part, plan, sigma),
             "sigma_screen": self.sigma_screen,
             "threshold": self.threshold,
-            "delta": self.delta,
+            "delta": self.planned_delta,
             "release": self.release,
         }
         if self.labeller == PATE:
@@ -203,7 +215,7 @@ class StudentOptions:
 
     out: Annotated[Path, Option(help="Where to write the student. Publishable.")]
     onnx: Annotated[Path | None, Option(help="Write it as ONNX, too.")] = None
-    method: Annotated[str, Option(help="plain, vat, uda, or both.")] = "vat"
+    method: Annotated[str, Option(help="plain, vat or uda.")] = "vat"
     network: Annotated[
         str | None, Option(help="small or deep; mlp, wide or kernel for vectors.")
     ] = None
@@ -231,10 +243,10 @@ class StudentOptions:
         `released`: whether a private model's soft labels are there to learn from.
         """
         method, augmentation, network = self.method, self.augmentation, self.network or "small"
-        if self.overlapping and self.method not in ("uda", "both"):
-            raise InvalidInput("The option --overlapping needs --method uda, or both.")
+        if self.overlapping and self.method != "uda":
+            raise InvalidInput("The option --overlapping needs --method uda.")
         if dimensions == 2:
-            if self.method in ("uda", "both"):
+            if self.method == "uda":
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
             if network not in ("mlp", "wide", "kernel"):
@@ -276,7 +288,7 @@ def label(
         bool, Option("--by-class", help="Keep that share of each class: if they overlap.")
     ] = False,
     choice: LabelOptions,
-    price: Price = False,
+    dry_run: DryRun = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -290,11 +302,11 @@ def label(
     size = questions or labelling.default_plan(1, len(pool)).questions
     plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
     answering = choice.labeller_of(dataset, names, plan)
-    if price:
-        _tell_price(answering, plan, json=json)
+    labelling_task = _labelling_task(dataset, pool)
+    if dry_run:
+        _show_plan(answering, plan, labelling_task, truth, json=json)
         return
     with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
-        labelling_task = _labelling_task(dataset, pool)
         asked_round, selected = labelling.label(labelling_task, answering, plan, journal, begin)
     answers = _released(answering, asked_round, selected)
     labelling.save_answers(answers, out)
@@ -383,10 +395,9 @@ def student(
 def transfer(
     *,
     task: TaskOptions,
-    report: Annotated[Path | None, Option(help="Write a report, HTML.")] = None,
     rounds: Annotated[int, Option(help="Rounds of asking and learning.", min=1)] = 2,
     choice: LabellerOptions,
-    price: Price = False,
+    dry_run: DryRun = False,
     options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
@@ -402,10 +413,10 @@ def transfer(
     overlapping = options.overlapping
     plan = labelling.default_plan(rounds, len(pool), seed=seed, overlapping=overlapping)
     answering = choice.labeller_of(dataset, names, plan)
-    if price:
-        _tell_price(answering, plan, json=json)
-        return
     labelling_task = _labelling_task(dataset, pool)
+    if dry_run:
+        _show_plan(answering, plan, labelling_task, truth, json=json)
+        return
     examples = labelling_task.pool
     learner = students.StudentLearner(names, [options.recipe(examples.ndim, seed)])
     with progress(silent=json) as begin, labelling.FileJournal(task.folder) as journal:
@@ -413,8 +424,6 @@ def transfer(
         final = students.load(journal.folder / f"student-{rounds}.pt")
     places = options.write(final)
     figures_of = [] if truth is None else _figures_of_rounds(outcome, final, examples, truth)
-    if report is not None:
-        write_file(report, reports.transfer_page(outcome, plan, examples, names, figures_of))
     asked = zip(outcome.rounds, outcome.selected, plan.rounds, strict=True)
     result: dict[str, Any] = {
         "rounds": [
@@ -436,20 +445,6 @@ def transfer(
         lines += ["", f"{name[0].upper()}{name[1:]}:", *one.lines()]
     lines += [f"Student: {places['out']}, after {reports.duration(result['seconds'])}"]
     echo(as_json(result) if json else "\n".join([*lines, "", result["guarantee"]["text"]]))
-
-
-def class_names(text: str) -> list[int] | list[str]:
-    """Return class names from '0-9', '1,2,5' or 'cat,dog'."""
-    from vicinal._parameters import ClassNames
-
-    first, dash, last = text.partition("-")
-    if dash and first.isdecimal() and last.isdecimal():
-        names: list[Any] = list(range(int(first), int(last) + 1))
-    else:
-        names = ClassNames().parsed(text)
-    if len(names) < 2 or len(set(names)) != len(names) or "" in names:
-        raise InvalidInput(f"The 'classes' option must name two classes or more. Got {text!r}.")
-    return names
 
 
 def _load(path: Path) -> datasets.Dataset:
@@ -549,20 +544,26 @@ def _figures_of_rounds(
     return [*named, (title, _student_figures(final, pool, truth, queried))]
 
 
-def _tell_price(
+def _show_plan(
     labeller: labelling.IndKNNLabeller | labelling.FixedPlanLabeller,
     plan: labelling.LabellingPlan,
+    task: labelling.LabellingTask,
+    truth: AnyArray | None,
     *,
     json: bool,
 ) -> None:
-    """Print what is known before the first question: rounds, releases, guarantee."""
+    """Print what is known before the first question: rounds, releases, guarantee, outlook."""
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
-    if isinstance(labeller, labelling.FixedPlanLabeller):
-        price["plan"] = labeller.plan()
     price["guarantee"] = labeller.guarantee().to_dict()
     questions = [f"{part['questions']:,}" for part in price["rounds"]]
     lines = [f"Questions of each round: {', '.join(questions)}. Nothing was asked."]
-    for release in price.get("plan", {}).get("releases", ()):
+    if isinstance(labeller, labelling.IndKNNLabeller):
+        points = task.extractor.transform(task.pool)
+        lines += ["", price["guarantee"]["text"]]
+        show_outlook(labeller.plan(plan.rounds[0]), points, truth, costs=lines, json=json)
+        return
+    price["plan"] = labeller.plan()
+    for release in price["plan"]["releases"]:
         numbers = {name: v for name, v in release.items() if isinstance(v, int | float)}
         listed = ", ".join(f"{name} {value:.6g}" for name, value in numbers.items())
         lines.append(f"{release['kind']}: {listed}")

@@ -28,7 +28,6 @@ PACKAGES = {
     "torch": "students",
     "onnxruntime": "encoders",
     "sentence-transformers": "text",
-    "timm": "vision",
     "ray": "ray",
     "psycopg": "postgres",
     "cryptography": "receipts",
@@ -54,8 +53,7 @@ def demo(
     """Classify images privately, by the votes of their nearest neighbours.
 
     The training images are the private records; some of the test images are the public reference,
-    others the queries. The report compares with other epsilons, each of which would spend
-    a fresh budget: it is for public demonstration data only.
+    others the queries.
     """
     from vicinal import _checks
 
@@ -75,7 +73,7 @@ def demo(
             words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
             words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan.n_queries)]
             page = reports.html_page(
-                name, answers, pictures, reports.compare(trial, guarantee.delta, begin),
+                name, answers, pictures,
                 command=shlex.join(["vicinal", "demo", *words]), version=__version__,
                 seconds=time.perf_counter() - start, memory=peak_memory(),
             )  # fmt: skip

@@ -163,7 +163,8 @@ _MODULES = {
     "_init": ("audience", "init", "schema"),
     "_labelling": ("label", "student", "transfer"),
     "_machine": ("demo", "doctor"),
-    "_plan": ("account", "calibrate", "plan"),
+    "_outlook": ("plan",),
+    "_plan": ("account", "calibrate"),
     "_serving": ("serve", "shard"),
     "_store": (
         *("add", "allow", "backup", "erase", "evaluate", "export-guarantee", "inspect"),

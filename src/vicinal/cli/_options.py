@@ -36,6 +36,13 @@ Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed without a t
 AcceptWeakPlan = Annotated[
     bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
 ]
+DryRun = Annotated[
+    bool,
+    Option(
+        "--dry-run",
+        help="Say what it would cost whom and what to expect; write, draw and charge nothing.",
+    ),
+]
 Ledger = Annotated[
     str | None, Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
 ]
@@ -163,11 +170,6 @@ class AudiencePlanCommand(PlanCommand):
 def plan_given(ctx: Any) -> dict[str, Any]:
     """Return the parameters that were given on the command line, as an estimator takes them."""
     return dict(ctx.meta[_PLAN])
-
-
-def default_of(name: str) -> Any:
-    """Return what a parameter is where it was not given."""
-    return _parameters()[name].default
 
 
 @functools.cache

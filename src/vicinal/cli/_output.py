@@ -9,19 +9,23 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from vicinal._progress import Begin, Step, shown
+from vicinal._progress import Begin, Step, compile_watchers, shown
 from vicinal.errors import InvalidInput
 
 PATIENCE = 20.0
 """Seconds after which a command says that it goes on."""
+
+SOON, OFTEN = 2.0, 5.0
+"""Seconds of compiling after which a command says so, and between two lines on it."""
 
 _ENDLESS = frozenset({"serve"})
 _work: dict[str, tuple[int, int]] = {}
@@ -59,19 +63,6 @@ def check_writable(path: Path) -> None:
 def as_json(result: dict[str, Any]) -> str:
     """Return one JSON object; NaN and infinities are refused, as JSON has none."""
     return json.dumps(result, indent=2, allow_nan=False)
-
-
-def picture_format(plot: Path | None, *formats: str) -> str:
-    """Return the format of a picture, before any work is done for it; "" for none."""
-    if plot is None:
-        return ""
-    kind = plot.suffix.lower().lstrip(".")
-    if kind not in formats:
-        *first, last = (f".{name}" for name in formats)
-        raise InvalidInput(
-            f"The 'plot' parameter must end in {', '.join(first)} or {last}. Got {plot}."
-        )
-    return kind
 
 
 @contextmanager
@@ -147,8 +138,10 @@ def progress_shown(*, silent: bool = False) -> Iterator[None]:
 def sign_of_life(command: str | None) -> Iterator[None]:
     """Off a terminal, say once on stderr that `command` goes on, if it takes long.
 
-    The line holds the command, the seconds, and the share done of the work that counts it.
+    The line holds the command, the seconds, and the share done of the work that counts it. Of
+    compiling it is said anywhere, and sooner: only a first use on a machine does that.
     """
+    compile_watchers[:] = [_compiling_said()]
     if command in _ENDLESS or _terminal():
         yield
         return
@@ -160,6 +153,27 @@ def sign_of_life(command: str | None) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _compiling_said() -> Callable[[int, int], None]:
+    """Return what says now and then on stderr how many functions were compiled."""
+    start: float | None = None
+    then = 0.0
+
+    def watch(done: int, most: int) -> None:
+        nonlocal start, then
+        now = time.monotonic()
+        if start is None:
+            start, then = now, now + SOON
+        if now >= then:
+            then = now + OFTEN
+            typer.echo(
+                f"vicinal: compiling, once on this machine: {done} of at most {most} functions "
+                f"after {now - start:.0f} s.",
+                err=True,
+            )
+
+    return watch
 
 
 def _terminal() -> bool:

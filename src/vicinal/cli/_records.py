@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vicinal import datasets, distributed, features, targets
+from vicinal import datasets, distributed, features, serving, targets
 from vicinal import store as stores
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, StoreInUse
 
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
@@ -56,6 +56,24 @@ def opened_at(
         )
         cluster = distributed.Coordinator.open(path, connect, policy, **how)
         yield resources.enter_context(cluster)
+
+
+@contextmanager
+def looked_at(
+    path: Path, *, accept_loss: bool = False, reading: bool = False
+) -> Iterator[stores.BaseStore | serving.ServedStore]:
+    """Open what lies at `path`; a service that has it open is asked instead."""
+    with ExitStack() as resources:
+        opened: stores.BaseStore | serving.ServedStore
+        try:
+            opened = resources.enter_context(
+                opened_at(path, accept_loss=accept_loss, reading=reading)
+            )
+        except StoreInUse:
+            opened = serving.ServedStore(path)
+            if accept_loss or not opened.answers:
+                raise
+        yield opened
 
 
 @contextmanager

@@ -11,16 +11,14 @@ from typer import Argument, Option, echo
 from vicinal import reports, smoothed
 from vicinal.cli._main import group_of
 from vicinal.cli._options import Json
-from vicinal.cli._output import as_json, picture_format, write_file
+from vicinal.cli._output import as_json
 from vicinal.cli._plan import read_plan
 from vicinal.errors import InvalidInput
 
 app = group_of("Audit mechanisms without noise (smoothed differential privacy).")
 
-Plot = Annotated[Path | None, Option(help="Draw into this .png, .svg or .pdf file.")]
 Epsilons = Annotated[list[float], Option("--epsilon", help="May be given several times.")]
 
-_FORMATS = ("png", "svg", "pdf")
 _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
 
 
@@ -33,7 +31,6 @@ def election(
     records: Annotated[int, Option(help="Voters of the smoothed part; 0: the fewest.")] = 0,
     epsilon: Epsilons = [0.5, 1.0, 2.0, 7.0],  # noqa: B006 - typer reads the default once
     json: Json = False,
-    plot: Plot = None,
 ) -> None:
     """Say what published counts give away when a share of the ballots is lost.
 
@@ -42,7 +39,6 @@ def election(
     """
     from vicinal import _checks
 
-    kind = picture_format(plot, *_FORMATS)
     share = _checks.real("lost", lost, least=0, below=1)
     likely = _checks.real("accuracy", accuracy, least=0.5, below=1)
     names, votes = _votes(table, columns)
@@ -69,18 +65,15 @@ def election(
             echo(f"{row['election']:>24} {row['votes']:>12,} {ends[0]:>12} {ends[1]:>12}")
         echo()
         echo(reports.audit_text(report))
-    _draw(report, plot, kind)
 
 
 @app.command()
 def audit(
     spec: Annotated[Path, Argument(metavar="SPEC.json", help="What is audited, as JSON.")],
     json: Json = False,
-    plot: Plot = None,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    kind = picture_format(plot, *_FORMATS)
-    _show(reports.audit(read_plan(spec)), plot, kind, json=json)
+    _show(reports.audit(read_plan(spec)), json=json)
 
 
 @app.command()
@@ -94,10 +87,8 @@ def gradients(
     databases: Annotated[int, Option(help="Databases to draw.", min=2)] = 20,
     seed: Annotated[int, Option(help="Which databases are drawn.", min=0)] = 0,
     json: Json = False,
-    plot: Plot = None,
 ) -> None:
     """Say what a step of SGD with 8-bit gradients gives away, without noise."""
-    kind = picture_format(plot, *_FORMATS)
     gradient_law = smoothed.gradient_law(law, mean, scale)
     result = reports.audit({
         "mechanism": {
@@ -111,7 +102,7 @@ def gradients(
         "draws": databases,
         "seed": seed,
     })  # fmt: skip
-    _show(result, plot, kind, json=json)
+    _show(result, json=json)
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
@@ -145,11 +136,5 @@ def _vote_columns(header: list[str], listing: str) -> list[str]:
     return names
 
 
-def _show(report: dict[str, Any], plot: Path | None, kind: str, *, json: bool) -> None:
+def _show(report: dict[str, Any], *, json: bool) -> None:
     echo(as_json(report) if json else reports.audit_text(report))
-    _draw(report, plot, kind)
-
-
-def _draw(report: dict[str, Any], plot: Path | None, kind: str) -> None:
-    if plot is not None:
-        write_file(plot, reports.draw_audit(report, kind))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from vicinal.cli._options import (
     AcceptLoss,
     Audience,
     Data,
+    DryRun,
     Json,
     Label,
     Ledger,
@@ -30,11 +32,13 @@ from vicinal.cli._options import (
     Witness,
     Yes,
 )
+from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, confirm, progress_shown, warnings_said, write_file
 from vicinal.cli._records import (
     STREAM,
     listed_ids,
     local_file,
+    looked_at,
     naming,
     opened_at,
     read_labelled,
@@ -108,6 +112,7 @@ def predict(
     shard_s: ShardSeconds = 30.0,
     json: Json = False,
     accept_loss: AcceptLoss = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Answer queries; new ones spend budgets, durably before they are shown."""
     import pyarrow as pa
@@ -119,11 +124,15 @@ def predict(
         warnings_said(),
         progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, ray, policy, accept_loss=accept_loss) as opened,
+        opened_at(store, ray, policy, accept_loss=accept_loss, reading=dry_run) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path):
             rows, keys = opened.extracted(dataset.features)
+        if dry_run:
+            query = stores.Query(rows, audience, analyst, key)
+            _show_plan(opened, audience, _cost_lines(opened.query_cost(query)), json=json)
+            return
         reply = opened.predict(
             rows, audience=audience, analyst=analyst, idempotency_key=key, trend=trend
         )
@@ -135,6 +144,31 @@ def predict(
         echo(as_json({**answers, **_ids_of_queries(first)}))
     if not (quiet or json):
         echo(_summary(keys, reply, audience), err=True)
+
+
+def _cost_lines(cost: stores.QueryCost) -> list[str]:
+    return [
+        (
+            f"{cost.queries} queries, {cost.new} new, {cost.queries - cost.new} answered before or "
+            f"alike; {cost.left} answers of the plan would be left."
+        ),
+        (
+            f"{cost.asked} would be put to the private records, who pay for them, and "
+            f"{cost.new - cost.asked} to a private model, for nothing."
+        ),
+    ]
+
+
+def _show_plan(
+    opened: stores.Store | distributed.Coordinator, audience: str, costs: list[str], *, json: bool
+) -> None:
+    """Print costs, budgets as they are, how good answers were found, and what the plan expects."""
+    plan, left = opened.settled_plan(audience)  # refuses an audience that is not there
+    facts = opened.facts()["audiences"][unicodedata.normalize("NFC", audience)]
+    lines = [*costs, *_wear_lines(facts["wear"])]
+    if facts["evaluations"]:
+        lines += ["As evaluated last:", *_figure_lines(facts["evaluations"][-1])]
+    show_outlook(plan, opened.schema.public, costs=lines, left=left, json=json)
 
 
 def _write_answers(table: pa.Table, out: str | None) -> None:
@@ -242,31 +276,54 @@ def evaluate(
             max=1,
         ),
     ] = 0.25,
+    accept_noise: Annotated[
+        bool, Option("--accept-noise", help="Pay for, and show, figures that are all noise.")
+    ] = False,
     json: Json = False,
     accept_loss: AcceptLoss = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Compare answers with labels, privately: noisy counts, which the people evaluated pay for.
 
     Rows count where the same features were asked before, by `vicinal predict` or the service.
     """
-    with warnings_said(), opened_at(store, accept_loss=accept_loss) as opened:
+    spent: dict[str, Any] = {"audience": audience, "share": share, "largest_error": largest_error}
+    with warnings_said(), opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
         schema = opened.schema
         dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
-        with naming(data):
-            figures = opened.evaluate(
-                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
-                audience=audience, share=share, largest_error=largest_error,
-            )  # fmt: skip
-    echo(as_json(figures.to_dict()) if json else _evaluation_text(figures))
+        if dry_run:
+            figures = opened.expected_figures(**spent)
+        else:
+            with naming(data):
+                figures = opened.evaluate(
+                    dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
+                    accept_noise=accept_noise, **spent,
+                )  # fmt: skip
+    found = figures.to_dict()
+    for told in found["figures"].values():
+        told["noise"] &= not accept_noise
+    if dry_run:
+        lines = [
+            (
+                f"Everybody in the file whose rows were asked before would pay at most {share:.3g} "
+                f"of their budget; every count would have noise of {figures.noise:.1f} people."
+            ),
+            f"If each of the {figures.people:.0f} answers given is right, for somebody evaluated:",
+            *_figure_lines(found),
+            "Dry run: nothing was written, drawn or charged.",
+        ]
+        echo(as_json({"costs": lines[:1], **found}) if json else "\n".join(lines))
+        return
+    echo(as_json(found) if json else _evaluation_text(figures, found))
 
 
-def _evaluation_text(figures: stores.NoisyFigures) -> str:
+def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str:
     lines = [
         (
             f"About {figures.people:.0f} people with rows that were asked before; every count has "
             f"noise of {figures.noise:.1f}. Each paid at most {figures.share:.3g} of their budget."
         ),
-        *map(_figure_line, figures.figures, figures.figures.values()),
+        *_figure_lines(found),
     ]
     if isinstance(figures, stores.Evaluation):
         width = max(len(str(name)) for name in figures.classes)
@@ -288,13 +345,20 @@ def _evaluation_text(figures: stores.NoisyFigures) -> str:
     return "\n".join(lines)
 
 
-def _figure_line(name: str, shown: tuple[float, float, float]) -> str:
-    about, _, figure = name.rpartition(" ")
-    words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
-    value, low, high = shown
-    if math.isnan(value):
-        return f"{words}: unknown: too few people for the noise"
-    return f"{words}: {value:.3f} ({low:.3f} to {high:.3f})"
+def _figure_lines(found: dict[str, Any]) -> list[str]:
+    """Return a line for each figure of an evaluation, as JSON has it."""
+    lines = []
+    for name, told in found["figures"].items():
+        about, _, figure = name.rpartition(" ")
+        words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
+        if told["low"] is None:
+            shown = "unknown: too few people for the noise"
+        elif told["noise"]:
+            shown = f"all noise, {told['low']:.3f} to {told['high']:.3f}; --accept-noise shows it"
+        else:
+            shown = f"{told['value']:.3f} ({told['low']:.3f} to {told['high']:.3f})"
+        lines.append(f"{words}: {shown}")
+    return lines
 
 
 def erase(
@@ -346,7 +410,7 @@ def inspect(
     json: Json = False,
 ) -> None:
     """Show what is public about a store: plans, answers left, history, guarantees."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
     echo(as_json(facts) if json else _facts_text(facts))
 
@@ -357,23 +421,28 @@ def _facts_text(facts: dict[str, Any]) -> str:
         f"All audiences together: {facts['total']['text']}",
     ]
     for name, audience in facts["audiences"].items():
-        counts, used = audience["queries"], audience["wear"]
+        counts = audience["queries"]
         lines.append(
             f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
             f"{counts['left']} left"
         )
-        if used is not None:
-            lines.append(
-                f"Wear, estimated on public points: {used['mean']:.0%} of a budget used on average,"
-                f" {used['quantiles']['90%']:.0%} by the busiest tenth, {used['retired']:.0%} "
-                "retired"
-            )
+        lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     if "private" in facts:
         lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
     return "\n".join(lines)
+
+
+def _wear_lines(used: dict[str, Any] | None) -> list[str]:
+    if used is None:
+        return []
+    line = (
+        f"Wear, estimated on public points: {used['mean']:.0%} of a budget used on average, "
+        f"{used['quantiles']['90%']:.0%} by the busiest tenth, {used['retired']:.0%} retired"
+    )
+    return [line]
 
 
 def export_guarantee(
@@ -383,7 +452,7 @@ def export_guarantee(
     json: Json = False,
 ) -> None:
     """State the guarantee of an audience's answers, whole."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
     if out is None:
@@ -401,7 +470,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
-    with opened_at(store, reading=True) as opened:
+    with looked_at(store, reading=True) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
     if json:
@@ -417,8 +486,8 @@ def backup(
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Write everything into a new folder, as it is at one moment."""
-    with opened_at(store, accept_loss=accept_loss) as opened:
+    """Write everything into a new folder, as it is at one moment; beside a service, too."""
+    with looked_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
 
 
@@ -464,18 +533,23 @@ def refresh(
     audience: Audience = "default",
     json: Json = False,
     accept_loss: AcceptLoss = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Train the private model again on the people who are there now.
 
     As often as --model-refreshes planned for, paid from the same budgets. Queries that were
     answered before count as new.
     """
-    with opened_at(store, accept_loss=accept_loss) as opened:
-        if not isinstance(opened, stores.Store):
-            raise InvalidInput(
-                "The 'store' must be a store to refresh its model: a cluster keeps the model of "
-                "the store that it was split from."
+    with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
+        if dry_run:
+            refreshes, (plan, _) = opened.refreshes_left(audience), opened.settled_plan(audience)
+            share = (plan.model_share or 0.0) / plan.trainings
+            line = (
+                f"Everybody would pay at most {share:.0%} of their budget, and {refreshes - 1} "
+                "refreshes would be left. Queries that were answered before would count as new."
             )
+            _show_plan(opened, audience, [line], json=json)
+            return
         refreshes = opened.refresh_model(audience)
     words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
     echo(as_json({"refreshes_left": refreshes}) if json else words)

@@ -31,10 +31,9 @@ from vicinal._checks import SubjectId
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import Add, Task
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
-from vicinal.ledger import Ledger, Turn, guarded, parse_json, replace_file, sync_folder
+from vicinal.ledger import Database, Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
@@ -44,7 +43,7 @@ ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
-_FILE = "change"
+_FILE, _STAGED = "change", "staged"
 AT_ONCE = 1 << 12
 """Subjects that shards are asked for at a time, between two blocks."""
 
@@ -71,7 +70,7 @@ class ClusterChange:
     - `subjects`: of each record; or those to erase.
     - `integers`, `rows`, `places`: new records, int8 or float32 (n, d), what they carry as the file
       has it, int32 (n, w), and the shard of each, int32 (n,).
-    - `audience`: number, name and plan of a new audience.
+    - `audience`: number, name, plan and model of an audience.
     - `clock`: the coordinator's.
     """
 
@@ -83,17 +82,17 @@ class ClusterChange:
     audience: dict[str, Any] = field(default_factory=dict)
     clock: int = 0
 
-    def task(self, shard: int) -> Task:
+    def task(self, shard: int) -> tasks.Task:
         if self.kind == ERASE:
             return tasks.Erase(self.clock, self.subjects)
         if self.kind == AUDIENCE:
-            return tasks.OpenAudience(self.clock, **self.audience)
+            return tasks.SetAudience(self.clock, **self.audience)
         return self.addition(shard)
 
-    def addition(self, shard: int) -> Add:
+    def addition(self, shard: int) -> tasks.Add:
         rows = np.flatnonzero(self.places == shard)
         subjects = [self.subjects[row] for row in rows.tolist()]
-        return Add(self.clock, self.integers[rows], self.rows[rows], subjects)
+        return tasks.Add(self.clock, self.integers[rows], self.rows[rows], subjects)
 
     def concerns(self, shard: int) -> bool:
         """Tell whether a shard has anything to do."""
@@ -121,6 +120,13 @@ class ClusterChange:
             return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 
+def is_unfinished(database: Database, folder: Path) -> bool:
+    """Tell whether a change was decided that is not made, or a file of one is there."""
+    return int((database.get(PENDING) or "0").split()[0]) > 0 or any(
+        (folder / name).exists() for name in (_FILE, _STAGED)
+    )
+
+
 def wipe(path: Path) -> None:
     """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
     for one in (path, path.with_name(path.name + ".new")):
@@ -141,7 +147,7 @@ class StagedFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "staged"
+        self._path = folder / _STAGED
         self._lock = Lock()
         self._token = b""
         self.wipe()
@@ -223,7 +229,7 @@ class ClusterChanges:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def on_all(self, task: Task | Callable[[int], Task]) -> dict[int, Any]:
+    def on_all(self, task: tasks.Task | Callable[[int], tasks.Task]) -> dict[int, Any]:
         """Have all shards do a task, or each its own; return what came of it, by shard.
 
         Raises ShardMissing if one is missing.
@@ -371,7 +377,7 @@ class ClusterChanges:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
     def _on(
-        self, shards: Mapping[int, ShardClient], task: Task | Callable[[int], Task]
+        self, shards: Mapping[int, ShardClient], task: tasks.Task | Callable[[int], tasks.Task]
     ) -> dict[int, Any]:
         # A shard that is away is known in seconds; one that is at work may take very long.
         gather(shards, tasks.Ping(), self._policy)

@@ -6,9 +6,11 @@ what was charged since, a cluster goes on with every budget spent.
 """
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from vicinal import _checks
+from vicinal import store as stores
 from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
@@ -20,21 +22,13 @@ from vicinal.distributed._membership import (
     ShardRecord,
     ShardRecords,
     another_shard,
-    member_of,
+    check_member,
     write_epoch,
 )
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
 from vicinal.errors import PrivacyRefused
-from vicinal.store import (
-    LOST,
-    Folder,
-    OpenStore,
-    open_folder,
-    private_folder,
-    unpack,
-)
 
 
 def accept_cluster_loss(path: str | Path) -> None:
@@ -49,23 +43,28 @@ def accept_cluster_loss(path: str | Path) -> None:
     cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
-        coordinator = resources.enter_context(open_folder(folder.folder, accept_loss=True))
-        records = ShardRecords.of(coordinator.database, cluster)
+        members = partial(ShardRecords.of, cluster=cluster)
+        coordinator = resources.enter_context(
+            stores.open_folder(folder.folder, accept_loss=True, check=members)
+        )
+        records = members(coordinator.database)
         others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
                 raise another_shard(record.number)
-        shards = [
-            resources.enter_context(open_folder(one.folder, accept_loss=True)) for one in others
-        ]
+        shards = []
+        for number, one in enumerate(others):
+            member = partial(check_member, cluster=cluster.identity, number=number)
+            parts = stores.open_folder(one.folder, accept_loss=True, check=member)
+            shards.append(resources.enter_context(parts))
         for number, parts in enumerate(shards):
-            _check_member(cluster, number, coordinator, parts)
+            _check_audiences(number, coordinator, parts)
         # The coordinator's clock passes all that shards know, so that no late block is charged.
         clocks = [VoteJournal(parts.database).clock for parts in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
         for parts in (coordinator, *shards):
-            with parts.ledger.change(LOST):
+            with parts.ledger.change(stores.LOST):
                 parts.ledger.spend_all_budgets()
                 write_epoch(parts.database, b"")
             parts.mark_change()
@@ -80,12 +79,8 @@ def accept_cluster_loss(path: str | Path) -> None:
         coordinator.mark_change()
 
 
-def _check_member(
-    cluster: ClusterDescription, number: int, coordinator: OpenStore, parts: OpenStore
-) -> None:
-    """Raise PrivacyRefused for the ledger of another shard, or of another time."""
-    if member_of(parts.database) != (cluster.identity, number):
-        raise another_shard(number)
+def _check_audiences(number: int, coordinator: stores.OpenStore, parts: stores.OpenStore) -> None:
+    """Raise PrivacyRefused for the ledger of a shard of another time."""
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()
     }:
@@ -128,7 +123,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     cluster.save(target)
     try:
         for folder in folders:  # what it was restored from is an old copy from then on
-            open_folder(folder).resources.close()
+            stores.open_folder(folder).resources.close()
     except PrivacyRefused:
         if not accept:
             raise
@@ -137,10 +132,10 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
 
 def _unpacked(
     part: Path, target: Path, cluster: ClusterDescription, *, accept_loss: bool
-) -> Folder:
+) -> stores.Folder:
     place, witness = target / part.name, witness_of(target, part.name)
-    private_folder(target)
-    private_folder(witness.parent)
-    folder = unpack(part, place, None, witness, accept_loss=accept_loss)
+    stores.private_folder(target)
+    stores.private_folder(witness.parent)
+    folder = stores.unpack(part, place, None, witness, accept_loss=accept_loss)
     ShardFolder(folder, cluster.identity).save()
     return folder

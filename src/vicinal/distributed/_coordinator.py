@@ -8,6 +8,7 @@ answer before it leaves here; then shards delete the votes.
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -16,41 +17,38 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
+from vicinal import store as stores
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import (
     ADD,
     AT_ONCE,
     AUDIENCE,
     ERASE,
-    PENDING,
     ClusterChange,
     ClusterChanges,
     StagedAddition,
+    is_unfinished,
 )
 from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import (
-    AlikeSubjects,
-    Backup,
-    DeleteVotes,
-    Facts,
-    KnownSubjects,
-    Ping,
-    SearchAhead,
-    Verify,
-)
 from vicinal.distributed._sharded_audiences import (
     CoordinatorLedger,
     RemoteShards,
     ShardedBatch,
-    check_no_model,
     open_sharded_state,
-    plan_audience,
     tally_on_shards,
     with_features,
+)
+from vicinal.distributed._sharded_training import (
+    ShardedGradients,
+    begin_training,
+    begun_training,
+    shared_audience,
+    write_trained,
 )
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
@@ -58,29 +56,6 @@ from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFa
 from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store import (
-    ATTEMPTS,
-    Addition,
-    AdditionTurns,
-    AudienceState,
-    BaseStore,
-    CountedRows,
-    OpenStore,
-    Presence,
-    Query,
-    Reply,
-    StagingEndedError,
-    StoredRecords,
-    Verification,
-    check_new,
-    forget_additions,
-    open_folder,
-    pack,
-    private_folder,
-    public_facts,
-    unfinished,
-    verify,
-)
 
 _OPENING = 5.0
 """Seconds that an opening waits for shards; a block waits longer."""
@@ -89,7 +64,7 @@ Connect = Callable[[Sequence[Path]], Sequence[Transport]]
 """Makes transports to shards, given their folders."""
 
 
-class Coordinator(BaseStore):
+class Coordinator(stores.BaseStore):
     """A cluster that answers; one process at a time. All methods may be called from any thread.
 
     Make a cluster with :func:`~vicinal.distributed._splitting.split`; open it with :meth:`open`.
@@ -106,27 +81,28 @@ class Coordinator(BaseStore):
 
     def __init__(
         self,
-        parts: OpenStore,
+        parts: stores.OpenStore,
         description: ClusterDescription,
         records: ShardRecords,
         transports: Sequence[Transport],
         policy: MissingShardPolicy,
+        reading: bool,
     ) -> None:
-        self._cluster, self._policy = description, policy
+        self._cluster, self._policy, self._reading = description, policy, reading
         self._clients = [
-            ShardClient(transport, record, description.identity, self._clock)
+            ShardClient(transport, record, description.identity, self._clock, reading)
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
-        self._additions = AdditionTurns()
-        self._waiting: dict[int, Sequence[Query]] = {}
+        self._additions = stores.AdditionTurns()
+        self._waiting: dict[int, Sequence[stores.Query]] = {}
         self._places, self._announced = count(1), 0
         self._sequence = count(1)
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
         self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
-        self._audience_states = {name: self._state(name) for name in self._shards}
+        self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
         args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
         self._changes = ClusterChanges(*args)
         self._compare_states()
@@ -158,7 +134,8 @@ class Coordinator(BaseStore):
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
         reading
-            Finish nothing: refuse a cluster in which a change, or its split, was broken off.
+            Write nothing, to no file of any part: refuse a cluster in which a command was broken
+            off.
 
         Raises
         ------
@@ -170,11 +147,11 @@ class Coordinator(BaseStore):
         StorageFailed
             If a file or the database is damaged.
         ShardMissing
-            If a change of the data was broken off, and a shard that it needs is missing; or
+            If a change or a training was broken off, and a shard that it needs is missing; or
             ShardDamaged, if one is damaged and the policy is not to answer without it.
         """
         place = Path(path)
-        if accept_loss and cls._lost(place):
+        if accept_loss and not reading and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
         description = ready_cluster(place, reading=reading)
@@ -182,16 +159,21 @@ class Coordinator(BaseStore):
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
-            parts = resources.enter_context(open_folder(shard_folder.folder, reading=reading))
-            if reading and (parts.database.get(PENDING) or "0") != "0":
-                raise unfinished("A change")
-            records = ShardRecords.of(parts.database, description)
+            members = partial(ShardRecords.of, cluster=description)
+            parts = resources.enter_context(
+                stores.open_folder(shard_folder.folder, reading=reading, check=members)
+            )
+            begun = begun_training(parts.ledger)
+            if reading and (begun or is_unfinished(parts.database, parts.folder.path)):
+                raise stores.unfinished()
+            records = members(parts.database)
             transports = connect(shard_paths(place, description.shards))
             for transport in transports:
                 resources.callback(transport.close)
-            records.open()
-            parts.mark()
-            coordinator = cls(parts, description, records, transports, policy)
+            if not reading:
+                records.open()
+                parts.mark()
+            coordinator = cls(parts, description, records, transports, policy, reading)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -207,7 +189,7 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ answers
 
-    def predict_many(self, queries: Sequence[Query]) -> list[Reply | VicinalError]:
+    def predict_many(self, queries: Sequence[stores.Query]) -> list[stores.Reply | VicinalError]:
         """Answer many requests in one block an audience and one commit.
 
         What several threads ask is answered one after the other, and shards search for the next
@@ -223,7 +205,7 @@ class Coordinator(BaseStore):
         finally:
             self._waiting.pop(place, None)
 
-    def _next_batch(self) -> SearchAhead | None:
+    def _next_batch(self) -> tasks.SearchAhead | None:
         """Return what is searched first for the requests that wait, once; or None.
 
         Who holds the lock asks for it.
@@ -246,7 +228,7 @@ class Coordinator(BaseStore):
 
     @contextmanager
     def _collect(
-        self, audience: Audience, tally: NoisyTally, counted: CountedRows
+        self, audience: Audience, tally: NoisyTally, counted: stores.CountedRows
     ) -> Iterator[Steps]:
         sums = tally_on_shards(self._ledger, self._changes, audience, tally, counted)
         with self._ledger.release(audience):
@@ -254,16 +236,16 @@ class Coordinator(BaseStore):
 
     # ------------------------------------------------------------ the data
 
-    def _add(self, records: StoredRecords, addition: Addition | None) -> int:
+    def _add(self, records: stores.StoredRecords, addition: stores.Addition | None) -> int:
         added = False
         try:
             # Staged beside answers, and then committed in a moment. If the data change meanwhile it
             # is staged anew, and in the end added as a whole.
-            for _ in range(ATTEMPTS):
+            for _ in range(stores.ATTEMPTS):
                 with self._exclusive():
                     basis = self._ledger.register_version
                     remaining = self._additions.left_of(self.schema, records)
-                with suppress(StagingEndedError):
+                with suppress(stores.StagingEndedError):
                     staged = self._changes.stage(remaining, basis, self._turn)
                     with self._exclusive():
                         if added := self._ledger.register_version == basis:
@@ -276,8 +258,8 @@ class Coordinator(BaseStore):
 
     def _commit(
         self,
-        records: StoredRecords,
-        addition: Addition | None,
+        records: stores.StoredRecords,
+        addition: stores.Addition | None,
         staged: StagedAddition | None = None,
     ) -> int:
         """Add records in one's turn; return the version."""
@@ -299,18 +281,18 @@ class Coordinator(BaseStore):
         """
         ids = self._erasable(subjects)
         with self._exclusive():
-            self._changes.on_all(Ping())
+            self._changes.on_all(tasks.Ping())
             self._additions.note_erased(ids)
             erased = self._change(ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
 
-    def presence(self, subjects: npt.ArrayLike) -> Presence:
+    def presence(self, subjects: npt.ArrayLike) -> stores.Presence:
         ids = list(dict.fromkeys(_checks.subject_ids("subjects", subjects)))
-        return Presence.of(self._standings(ids))
+        return stores.Presence.of(self._standings(ids))
 
     def _standings(self, ids: list[SubjectId]) -> list[int]:
         with self._exclusive():
-            known = self._changes.on_all(KnownSubjects(ids)).values()
+            known = self._changes.on_all(tasks.KnownSubjects(ids)).values()
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
@@ -320,7 +302,7 @@ class Coordinator(BaseStore):
             standings = zip(some, self._standings(some), strict=True)
             unknown = [one for one, standing in standings if not standing]
             with self._exclusive():
-                alike = self._changes.on_all(AlikeSubjects(unknown)).values()
+                alike = self._changes.on_all(tasks.AlikeSubjects(unknown)).values()
             n_alike += len(set().union(*alike))
         return n_alike
 
@@ -328,28 +310,46 @@ class Coordinator(BaseStore):
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
-        check_no_model(plan)
         return plan
 
     def _open_audience(self, name: str, written: str) -> None:
-        self._changes.on_all(Ping())
-        self._change(AUDIENCE, lambda: self._audience(name, written))
+        self._changes.on_all(tasks.Ping())
+        self._change(AUDIENCE, lambda: self._new_audience(name, written))
+        self._train()
+
+    def _refresh(self, state: stores.AudienceState) -> None:
+        self._changes.on_all(tasks.Ping())
+        with self._ledger.release(state.audience):
+            begin_training(self._parts.database, state.audience)
+        self._train()
+
+    def _train(self) -> None:
+        """Train the model that was begun, if one was, as far as it is not, and give it to all."""
+        if (audience := begun_training(self._ledger)) is not None:
+            gradients = ShardedGradients(self._parts, audience, self._changes)
+            model, state = gradients.train(), self._audience_states.get(audience.name)
+
+            def decide() -> ClusterChange:
+                write_trained(self._parts, audience, model, gradients.slack.spent, state)
+                return self._shared(audience)
+
+            self._change("model" if state is None else "refresh", decide)
 
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive():
-            facts = public_facts(self._parts, self._audience_states)
+        with self._exclusive(looking=True):
+            facts = stores.public_facts(self._parts, self._audience_states)
             facts["shards"] = len(self._clients)
             if curator:
-                facts["private"] = self._changes.on_all(Facts())
+                facts["private"] = self._changes.on_all(tasks.Facts())
         return facts
 
-    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Verification:
-        own, faults = verify(self._parts, erased, rows), []
-        for number, one in self._changes.on_all(Verify(erased, rows)).items():
+    def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> stores.Verification:
+        own, faults = stores.verify(self._parts, erased, rows), []
+        for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
-        return Verification((*own.faults, *faults), (*own.checked, "every shard"))
+        return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
 
     def health(self, seconds: float = 1.0) -> dict[int, str]:
         """Return, for every shard, why it does not answer, in public words; "" if it does.
@@ -359,7 +359,7 @@ class Coordinator(BaseStore):
         reasons = dict.fromkeys(range(len(self._clients)), "")
         for number, client in enumerate(self._clients):
             try:
-                gather({number: client}, Ping(), MissingShardPolicy(seconds))
+                gather({number: client}, tasks.Ping(), MissingShardPolicy(seconds))
             except VicinalError as error:
                 reasons[number] = str(error)
         return reasons
@@ -369,14 +369,14 @@ class Coordinator(BaseStore):
 
         Each part is written by its own machine, into this path; see :func:`restore_cluster`.
         """
-        with self._exclusive():
+        with self._exclusive(looking=True):
             place = Path(path).absolute()
             self._delete_votes()
-            check_new(place)
-            private_folder(place)
-            pack(self._parts, place / COORDINATOR)
+            stores.check_new(place)
+            stores.private_folder(place)
+            stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
-            self._changes.on_all(lambda number: Backup(paths[number]))
+            self._changes.on_all(lambda number: tasks.Backup(paths[number]))
             # Last: until then it is no backup.
             dataclasses.replace(self._cluster, source="").save(place)
 
@@ -392,22 +392,32 @@ class Coordinator(BaseStore):
     ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
-            return self._changes.make(kind, decide, staged)
+            with stores.warned_after():
+                return self._changes.make(kind, decide, staged)
         finally:
             for state in self._audience_states.values():
                 state.answers.forget_queries()
             self._parts.mark_change()
 
     def _erasure(self, ids: list[SubjectId]) -> ClusterChange:
-        forget_additions(self._parts.database)
+        stores.forget_additions(self._parts.database)
         return ClusterChange(ERASE, ids)
 
-    def _audience(self, name: str, written: str) -> ClusterChange:
+    def _new_audience(self, name: str, written: str) -> ClusterChange:
         """Open an audience here, inside a change."""
-        audience = plan_audience(self._parts, name, written, self._lock)
+        audience = self._ledger.open_audience(name, written)
+        audience.plan = stores.settled_plan(self._parts, audience, stores.begin_model)
         self._shards[name] = self._remote(name)
-        self._audience_states[name] = self._state(name)
-        fields = {"number": audience.number, "name": name, "plan": audience.plan}
+        change = self._shared(audience)
+        if stores.awaits_model(self._parts, audience):
+            begin_training(self._parts.database, audience)
+        return change
+
+    def _shared(self, audience: Audience) -> ClusterChange:
+        """Return the change that gives every shard an audience as it is here."""
+        fields = shared_audience(self._parts, audience, self._lock)
+        if not stores.awaits_model(self._parts, audience):
+            self._audience_states[audience.name] = self._state(audience.name)
         return ClusterChange(AUDIENCE, audience=fields)
 
     def _compare_states(self) -> None:
@@ -415,7 +425,7 @@ class Coordinator(BaseStore):
         policy = self._policy
         patience = MissingShardPolicy(min(_OPENING, policy.deadline), policy.answer_without)
         try:
-            gather(dict(enumerate(self._clients)), Ping(), patience)
+            gather(dict(enumerate(self._clients)), tasks.Ping(), patience)
         except ShardMissing as error:
             if isinstance(error, ShardDamaged) and not policy.answer_without:
                 raise
@@ -431,20 +441,21 @@ class Coordinator(BaseStore):
                 cls.open(path, local_transports, MissingShardPolicy(_OPENING)) as cluster,
                 cluster._exclusive(),
             ):
-                cluster._changes.on_all(Ping())
+                cluster._changes.on_all(tasks.Ping())
         except (PrivacyRefused, StorageFailed):
             return True
         return False
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
-        for client in self._clients:
-            client.send(DeleteVotes(self._ledger.clock))
+        for client in () if self._reading else self._clients:
+            client.send(tasks.DeleteVotes(self._ledger.clock))
 
-    def _state(self, name: str) -> AudienceState:
+    def _state(self, name: str) -> stores.AudienceState:
         audience = self._ledger.audiences[name]
         return open_sharded_state(self._parts, audience, self._shards[name], self._lock)
 
     def _finish_pending(self) -> None:
         if self._changes.pending:
             self._changes.finish()
+        self._train()

@@ -12,19 +12,20 @@ A new type of task is a class here, listed in :data:`Task`, and a case in ``Shar
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from vicinal._arrays import AnyArray, Ints32, Steps
+from vicinal._arrays import AnyArray, Floats, Ints32, Steps
 from vicinal._checks import SubjectId
 from vicinal.ledger import ChainLink, Database
 from vicinal.neighbours import IntegerMatrix
 
-VOTES, COUNT, COUNTED, TALLY = "votes", "count", "counted", "tally"
+VOTES, COUNT, COUNTED, TALLY, GRADIENT = "votes", "count", "counted", "tally", "gradient"
 """Rounds: the votes of all neighbours; how many can pay for being counted; the votes of those;
-what the subjects of an evaluation add."""
+what the subjects of an evaluation add; what those add whom a private model is trained on."""
 
 _NAME_BYTES = 16
 
@@ -33,12 +34,37 @@ _NAME_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VoteRequest:
-    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+class NamedRequest(ABC):
+    """What a shard charges and sums, once for each name and round.
 
-    - `name`: names the block. However often it comes, it is charged once.
+    - `name`: however often it comes, it is charged once.
     - `clock`: the coordinator's clock when it made the request.
     - `audience`: whose budgets pay.
+    """
+
+    name: bytes
+    clock: int
+    audience: str
+    round: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of what comes back, -1 for what the request does not tell."""
+
+    @abstractmethod
+    def digest(self) -> bytes:
+        """Return a digest of everything that charges follow from."""
+
+    def _digest(self, *parts: bytes) -> bytes:
+        own = self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()
+        return _digest([*own, *parts])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VoteRequest(NamedRequest):
+    """One round of one query block; answered with int64 (q, c) votes or (q,) counts, grid steps.
+
     - `round`: :data:`VOTES`, :data:`COUNT` or :data:`COUNTED`.
     - `queries`, int8 or float32 (q, d): integer features.
     - `thresholds`, int64 (q,): radii as similarities.
@@ -48,10 +74,7 @@ class VoteRequest:
       shard charges no block after one of a higher place; a block that comes again keeps its name.
     """
 
-    name: bytes
-    clock: int
-    audience: str
-    round: str
+    round: str  # type: ignore[misc]
     queries: IntegerMatrix
     thresholds: Steps
     scales: Steps
@@ -64,22 +87,18 @@ class VoteRequest:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back, -1 for what it does not tell."""
         return (len(self.queries), -1) if len(self.scales) else (-1,)
 
     def digest(self) -> bytes:
-        """Return a digest of everything that charges follow from."""
-        parts = [self.name, self.clock.to_bytes(8), self.audience.encode(), self.round.encode()]
-        return _digest([*parts, *_content(self.queries, self.thresholds, self.scales)])
+        return self._digest(*_content(self.queries, self.thresholds, self.scales))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TallyRequest:
+class TallyRequest(NamedRequest):
     """Charge subjects of this shard for being evaluated; answered with int64 (all cells,) sums.
 
-    - `name`: names the tally, and everything in it by a keyed digest. It is charged once.
-    - `clock`: the coordinator's clock when it made the request.
-    - `audience`: whose answers are evaluated, and whose budgets pay.
+    The name follows from everything in it, by a keyed digest.
+
     - `sizes`: cells of each table.
     - `share`: part of a full budget that a subject pays at most.
     - `scale`: noise scale in grid steps, which the price follows from.
@@ -87,9 +106,7 @@ class TallyRequest:
     - `subjects`: whose each row is. Private.
     """
 
-    name: bytes
-    clock: int
-    audience: str
+    round = TALLY
     sizes: tuple[int, ...]
     share: float
     scale: int
@@ -97,23 +114,36 @@ class TallyRequest:
     subjects: list[SubjectId]
 
     @property
-    def round(self) -> str:
-        """:data:`TALLY`."""
-        return TALLY
-
-    @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of what comes back."""
         return (sum(self.sizes),)
 
     def digest(self) -> bytes:
         """Return a digest of what is public, and of the name, which the rest follows from."""
-        public = f"{TALLY} {self.clock} {self.audience} {self.sizes} {self.share!r} {self.scale}"
-        return _digest([self.name, public.encode()])
+        return self._digest(f"{self.sizes} {self.share!r} {self.scale}".encode())
 
 
-SumRequest = VoteRequest | TallyRequest
-"""What a shard charges and sums, once for each name and round."""
+@dataclass(frozen=True, slots=True, eq=False)
+class GradientRequest(NamedRequest):
+    """One step of a private model's training; answered with int64 (D, c) sums in grid steps.
+
+    - `scale`: noise scale in grid steps, which the price follows from.
+    - `weights`, float64 (D, c): the model's as they are now; public.
+    """
+
+    round = GRADIENT
+    scale: int
+    weights: Floats
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.weights.shape
+
+    def digest(self) -> bytes:
+        return self._digest(str(self.scale).encode(), *_content(self.weights))
+
+
+SumRequest = VoteRequest | TallyRequest | GradientRequest
+"""Every kind of request that is charged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,13 +241,17 @@ class Erase:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenAudience:
-    """Give every subject on the shard a further budget; the plan is the coordinator's, pinned."""
+class SetAudience:
+    """Give every subject a further budget, if the audience is new, and have its plan and model.
+
+    Both are the coordinator's. `model`: parts of it, fewer while shards are yet to train it.
+    """
 
     clock: int
     number: int
     name: str
     plan: str
+    model: Mapping[str, str]
 
 
 # ---------------------------------------------------------------- care
@@ -263,8 +297,8 @@ class Backup:
 
 
 Task = (
-    VoteRequest | TallyRequest | SearchAhead | DeleteVotes
-    | Add | Stage | IsStaging | AddStaged | Erase | OpenAudience
+    VoteRequest | TallyRequest | GradientRequest | SearchAhead | DeleteVotes
+    | Add | Stage | IsStaging | AddStaged | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""
@@ -299,6 +333,7 @@ class Message:
     - `clock`: the coordinator's clock.
     - `epochs`: the coordinator's epochs since the shard last answered, this opening's last.
     - `known`: where the coordinator saw the shard last.
+    - `reading`: whether the coordinator only reads; then the shard writes nothing either.
     """
 
     task: Task
@@ -308,6 +343,7 @@ class Message:
     clock: int
     epochs: tuple[bytes, ...]
     known: ShardState
+    reading: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

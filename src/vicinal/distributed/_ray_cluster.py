@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import errors
-from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer, VoteRequest
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._transports import ReopeningShard, Reply, Transport
 from vicinal.errors import (
     InvalidInput,
@@ -72,7 +72,7 @@ class ShardActor:
     def __init__(self, path: str) -> None:
         self._shard = ReopeningShard(Path(path))
 
-    def handle(self, message: Message, *more: IntegerMatrix) -> CallResult:
+    def handle(self, message: tasks.Message, *more: IntegerMatrix) -> CallResult:
         """Do a task whose queries may come in pieces; what comes of it is private."""
         return run_quietly(lambda: self._shard.handle(join_message(message, more)))
 
@@ -118,11 +118,11 @@ class RayTransport:
     start_spare: Callable[[], Any] | None = None
     _spare: Any = None
 
-    def send(self, message: Message) -> Reply:
+    def send(self, message: tasks.Message) -> Reply:
         call = self.actor.handle.remote(*split_message(message))
         return partial(self._received, self.actor, call)
 
-    def _received(self, actor: Any, call: Any, seconds: float) -> ShardAnswer:
+    def _received(self, actor: Any, call: Any, seconds: float) -> tasks.ShardAnswer:
         kind, result = call_result(self.ray, call, seconds)
         if kind == UNREACHABLE:
             # It is gone, or lacks the folder. News of one that was replaced changes nothing.
@@ -133,7 +133,7 @@ class RayTransport:
             self._spare = self.start_spare()
         if kind != DONE:
             raise getattr(errors, kind)(result)
-        answer: ShardAnswer = result
+        answer: tasks.ShardAnswer = result
         return answer
 
     def close(self) -> None:
@@ -156,10 +156,10 @@ def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult
     return result
 
 
-def split_message(message: Message) -> list[Any]:
+def split_message(message: tasks.Message) -> list[Any]:
     """Return a message with its first queries, and the other queries in pieces."""
     request = message.task
-    if not isinstance(request, VoteRequest | SearchAhead):
+    if not isinstance(request, tasks.VoteRequest | tasks.SearchAhead):
         return [message]
     rows = max(1, _PIECE * len(request.queries) // max(1, request.queries.nbytes))
     end = max(1, len(request.queries))
@@ -167,10 +167,10 @@ def split_message(message: Message) -> list[Any]:
     return [replace(message, task=replace(request, queries=first)), *more]
 
 
-def join_message(message: Message, more: Sequence[IntegerMatrix]) -> Message:
+def join_message(message: tasks.Message, more: Sequence[IntegerMatrix]) -> tasks.Message:
     """Return what :func:`split_message` has split."""
     request = message.task
-    if not (more and isinstance(request, VoteRequest | SearchAhead)):
+    if not (more and isinstance(request, tasks.VoteRequest | tasks.SearchAhead)):
         return message
     queries = np.concatenate([request.queries, *more])
     return replace(message, task=replace(request, queries=queries))

@@ -5,7 +5,7 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -13,48 +13,30 @@ from typing import Any, Self
 
 import numpy as np
 
+from vicinal import store as stores
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import (
     another_shard,
+    check_member,
     known_epoch,
     links_after,
-    member_of,
     write_epoch,
 )
-from vicinal.distributed._messages import (
-    Message,
-    ShardAnswer,
-    SumRequest,
-    TallyRequest,
-    VoteRequest,
-)
 from vicinal.distributed._vote_charging import (
+    NOBODY,
     ChargedVotes,
     SearchedBlock,
     VoteJournal,
     charge,
     charge_tally,
+    local_gradients,
     shard_of,
+    step_of,
 )
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import ForkSafeLock, Turn
-from vicinal.store import (
-    AudienceState,
-    OpenStore,
-    PreparedAddition,
-    StagingEndedError,
-    StoredRecords,
-    curator_facts,
-    decide,
-    finish,
-    open_audience_state,
-    open_folder,
-    pack,
-    prepare_addition,
-    traces,
-    verify,
-)
+from vicinal.ledger import Audience, Database, ForkSafeLock, Turn, write_parts
+from vicinal.linear import LocalGradients
 
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
@@ -73,7 +55,7 @@ class ShardServer:
         What the folder holds.
     """
 
-    def __init__(self, parts: OpenStore) -> None:
+    def __init__(self, parts: stores.OpenStore) -> None:
         self._parts = parts
         self._journal = VoteJournal(parts.database)
         self._ahead = SearchedBlock()
@@ -81,11 +63,18 @@ class ShardServer:
         self._staging = ShardStaging(parts, self._serving)
         self._failed = False
         self._changed = int(parts.database.get(_CHANGED) or 0)
-        self._audience_states = {name: self._opened(name) for name in parts.ledger.audiences}
+        self._gradients: dict[str, LocalGradients] = {}
+        self._audience_states = {one.name: self._opened(one) for one in stores.answering(parts)}
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Open the shard that lies in a folder.
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        check: Callable[[Database], object] = lambda _: None,
+        reading: bool = False,
+    ) -> Self:
+        """Open the shard that lies in a folder; `check` and `reading` as of :func:`open_folder`.
 
         Raises
         ------
@@ -96,7 +85,8 @@ class ShardServer:
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = open_folder(ShardFolder.read(Path(path)).folder)
+        folder = ShardFolder.read(Path(path)).folder
+        parts = stores.open_folder(folder, check=check, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -114,7 +104,7 @@ class ShardServer:
         """Whether it does tasks; once it does not, it must be opened again. Public."""
         return not self._failed and self._parts.ledger.is_consistent
 
-    def handle(self, message: Message) -> ShardAnswer:
+    def handle(self, message: tasks.Message) -> tasks.ShardAnswer:
         """Do the task of a message that is for this shard as it is, from its coordinator.
 
         Raises
@@ -126,7 +116,7 @@ class ShardServer:
         with self._serving():
             self._check(message)
             value = self.do(message.task)
-            return ShardAnswer(value, links_after(self._parts.database, message.known) or ())
+            return tasks.ShardAnswer(value, links_after(self._parts.database, message.known) or ())
 
     def do(self, task: tasks.Task) -> Any:  # noqa: C901 (one case for each type of task)
         """Do a task, without checking who sent it; its type says what is returned.
@@ -145,14 +135,14 @@ class ShardServer:
         """
         with self._serving():
             match task:
-                case VoteRequest() | TallyRequest():
+                case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task).sums
                 case tasks.SearchAhead():
                     shard = shard_of(self._audience_state(task.audience))
                     return self._ahead.search(shard, task, self._parts.ledger.version)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
-                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.OpenAudience():
+                case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.SetAudience():
                     # One that comes again was made. How many records went is not kept.
                     return self._change(task) if task.clock > self._changed else 0
                 case tasks.Stage():
@@ -166,19 +156,19 @@ class ShardServer:
                 case tasks.AlikeSubjects():
                     return self._parts.ledger.alike(task.subjects)
                 case tasks.Verify():
-                    return verify(self._parts, task.erased, task.rows)
+                    return stores.verify(self._parts, task.erased, task.rows)
                 case tasks.Facts():
-                    return curator_facts(self._parts)
+                    return stores.curator_facts(self._parts)
                 case tasks.Backup():
-                    return pack(self._parts, task.path)
+                    return stores.pack(self._parts, task.path)
                 case _:
                     raise InvalidInput("The task must be one that this version knows.")
 
-    def _check(self, message: Message) -> None:
+    def _check(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        mine = (member_of(database), self._parts.folder.identity)
-        if mine != ((message.cluster, number), message.shard):
+        check_member(database, message.cluster, number)
+        if self._parts.folder.identity != message.shard:
             raise another_shard(number)
         if links_after(database, message.known) is None:
             raise StoreOutdated(
@@ -187,14 +177,14 @@ class ShardServer:
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
-        epoch = known_epoch(database) or message.epochs[0]
-        if message.clock < self._journal.clock or epoch not in message.epochs:
+        epoch = known_epoch(database)
+        if message.clock < self._journal.clock or epoch not in (None, *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
-        if known_epoch(database) != message.epochs[-1]:
+        if not message.reading and epoch != message.epochs[-1]:
             with self._durable():
                 write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
@@ -202,20 +192,22 @@ class ShardServer:
 
     # ------------------------------------------------------------ votes
 
-    def _charge_once(self, request: SumRequest) -> ChargedVotes:
+    def _charge_once(self, request: tasks.SumRequest) -> ChargedVotes:
         """Charge a block or an evaluation, or find what it gave when it came first."""
         charged = self._journal.find(request)
         if charged is None:
             self._journal.check(request)
-            state = self._audience_state(request.audience)
-            if isinstance(request, TallyRequest):
-                charged = self._tally(state, request)
-            else:
-                charged = self._charge(state, request)
+            match request:
+                case tasks.GradientRequest():
+                    charged = self._gradient(request)
+                case tasks.TallyRequest():
+                    charged = self._tally(self._audience_state(request.audience), request)
+                case tasks.VoteRequest():
+                    charged = self._charge(self._audience_state(request.audience), request)
             self._journal.note_charged(request)
         return charged
 
-    def _charge(self, state: AudienceState, request: VoteRequest) -> ChargedVotes:
+    def _charge(self, state: stores.AudienceState, request: tasks.VoteRequest) -> ChargedVotes:
         ledger = self._parts.ledger
         try:
             votes = charge(state, request, self._journal, self._ahead, ledger.version)
@@ -230,9 +222,25 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(self, state: AudienceState, request: TallyRequest) -> ChargedVotes:
+    def _tally(self, state: stores.AudienceState, request: tasks.TallyRequest) -> ChargedVotes:
         with self._parts.ledger.release(state.audience):
             sums = charge_tally(self._parts.ledger, state, request)
+            self._journal.write(request, sums)
+        return sums
+
+    def _gradient(self, request: tasks.GradientRequest) -> ChargedVotes:
+        parts, name = self._parts, request.audience
+        _check_known(name, parts.ledger.audiences)
+        audience = parts.ledger.audiences[name]
+        if name not in self._gradients:
+            self._gradients = {name: local_gradients(parts, audience)}
+        gradients, sigma = (
+            self._gradients[name],
+            stores.settings_of(parts, audience).training.step_noise,
+        )
+        release = step_of(gradients, request, sigma)
+        with parts.ledger.release(audience):
+            sums = ChargedVotes(gradients.charge_and_sum(release, request.weights), NOBODY)
             self._journal.write(request, sums)
         return sums
 
@@ -244,16 +252,18 @@ class ShardServer:
 
     # ------------------------------------------------------------ changes of the data
 
-    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.OpenAudience) -> int:
+    def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""
         match task:
             case tasks.Erase():
                 return self._erase(task)
-            case tasks.OpenAudience():
-                self._open_audience(task)
+            case tasks.SetAudience():
+                self._set_audience(task)
             case tasks.Add():
                 self._staging.end()
-                self._add(prepare_addition(self._parts, records_of(self._parts, task)), task.clock)
+                self._add(
+                    stores.prepare_addition(self._parts, records_of(self._parts, task)), task.clock
+                )
             case tasks.AddStaged():
                 prepared = self._staging.prepared(task.token)
                 if prepared is None:
@@ -261,7 +271,7 @@ class ShardServer:
                 self._add(prepared, task.clock)
         return 0
 
-    def _add(self, prepared: PreparedAddition, clock: int) -> None:
+    def _add(self, prepared: stores.PreparedAddition, clock: int) -> None:
         with self._parts.ledger.change("add"):
             prepared.commit(self._parts)
             self._write_clock(clock)
@@ -270,26 +280,34 @@ class ShardServer:
     def _erase(self, task: tasks.Erase) -> int:
         parts = self._parts
         self._delete_before(task.clock)  # votes of erased subjects must not outlive them
-        erased = decide(parts.ledger, parts.shard, task.subjects)
+        erased = stores.decide(parts.ledger, parts.shard, task.subjects)
         # Broken off from here on, it must be opened again, which finishes the erasure.
         self._failed = True
         self._note_change(task.clock)
-        finish(parts.database, parts.record_files, parts.witness)
-        if faults := list(traces(parts)):
+        stores.finish(parts.database, parts.record_files, parts.witness)
+        if faults := list(stores.traces(parts)):
             raise StorageFailed(" ".join(faults))
         with self._durable():
             self._write_clock(task.clock)
         self._failed = False
         return erased
 
-    def _open_audience(self, task: tasks.OpenAudience) -> None:
-        with self._parts.ledger.change("audience"):
-            audience = self._parts.ledger.open_audience(task.name, task.plan)
+    def _set_audience(self, task: tasks.SetAudience) -> None:
+        parts, name = self._parts, task.name
+        with parts.ledger.change("audience"):
+            known = parts.ledger.audiences.get(name)
+            audience = known or parts.ledger.open_audience(name, task.plan)
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
+            audience.plan = task.plan
+            audience.write(parts.database)
+            write_parts(parts.database, task.number, task.model)
             self._write_clock(task.clock)
         self._note_change(task.clock)
-        self._audience_states[task.name] = self._opened(task.name)
+        if name in self._audience_states:
+            self._audience_states.pop(name).close(parts.shard)
+        if not stores.awaits_model(parts, audience):
+            self._audience_states[name] = self._opened(audience)
 
     def _write_clock(self, clock: int) -> None:
         """Write, inside a transaction, that a change is made and earlier blocks are over."""
@@ -298,6 +316,7 @@ class ShardServer:
 
     def _note_change(self, clock: int) -> None:
         self._journal.note_durable(clock)
+        self._gradients.clear()
         self._ahead.forget()  # nothing of an erased record stays, not even that it was near
         self._staging.end()
         self._changed = clock
@@ -329,15 +348,19 @@ class ShardServer:
             self._failed = True
             raise
 
-    def _audience_state(self, name: str) -> AudienceState:
-        if name not in self._audience_states:
-            raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+    def _audience_state(self, name: str) -> stores.AudienceState:
+        _check_known(name, self._audience_states)
         return self._audience_states[name]
 
-    def _opened(self, name: str) -> AudienceState:
-        parts, ledger = self._parts, self._parts.ledger
-        audience = ledger.audiences[name]
-        return open_audience_state(parts, audience, ledger.version, self._lock)[0]
+    def _opened(self, audience: Audience) -> stores.AudienceState:
+        return stores.open_audience_state(
+            self._parts, audience, self._parts.ledger.version, self._lock
+        )[0]
+
+
+def _check_known(name: str, audiences: Container[str]) -> None:
+    if name not in audiences:
+        raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
 
 
 class ShardStaging:
@@ -346,12 +369,12 @@ class ShardStaging:
     All methods are called in the shard's turn; a thread of its own prepares, and has it by `turn`.
     """
 
-    def __init__(self, parts: OpenStore, turn: Turn) -> None:
+    def __init__(self, parts: stores.OpenStore, turn: Turn) -> None:
         self._parts = parts
         self._turn = turn
         self._token = _NONE
         self._thread: Thread | None = None
-        self._prepared: PreparedAddition | None = None
+        self._prepared: stores.PreparedAddition | None = None
 
     def begin(self, task: tasks.Stage) -> None:
         """Prepare a batch, unless it is the one that is being prepared."""
@@ -370,7 +393,7 @@ class ShardStaging:
         thread = self._thread if token == self._token else None
         return thread is not None and thread.is_alive()
 
-    def prepared(self, token: bytes) -> PreparedAddition | None:
+    def prepared(self, token: bytes) -> stores.PreparedAddition | None:
         """Return a batch that is prepared for the data as they are; None if it is not."""
         prepared = self._prepared if token == self._token else None
         return prepared if prepared is not None and prepared.is_current(self._parts) else None
@@ -379,16 +402,16 @@ class ShardStaging:
         self._token, self._thread, self._prepared = _NONE, None, None
         self._parts.record_files.drop_staged()
 
-    def _prepare(self, token: bytes, records: StoredRecords, basis: int) -> None:
+    def _prepare(self, token: bytes, records: stores.StoredRecords, basis: int) -> None:
         try:
-            prepared = prepare_addition(self._parts, records, self._turn, basis)
+            prepared = stores.prepare_addition(self._parts, records, self._turn, basis)
             with self._turn():
                 if token == self._token:
                     self._prepared = prepared
-        except (StagingEndedError, VicinalError, OSError, ValueError, IndexError):
+        except (stores.StagingEndedError, VicinalError, OSError, ValueError, IndexError):
             return  # the data have changed, or the shard is closed: it is asked to add all at once
 
 
-def records_of(parts: OpenStore, task: tasks.Add) -> StoredRecords:
+def records_of(parts: stores.OpenStore, task: tasks.Add) -> stores.StoredRecords:
     targets = parts.schema.target.of_rows(task.rows)
-    return StoredRecords(task.integers, targets, task.rows, task.subjects)
+    return stores.StoredRecords(task.integers, targets, task.rows, task.subjects)

@@ -1,44 +1,23 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from vicinal import store as stores
 from vicinal._arrays import Ints, Steps
-from vicinal._parameters import AUTO
+from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._messages import (
-    COUNT,
-    COUNTED,
-    TALLY,
-    VOTES,
-    SearchAhead,
-    TallyRequest,
-    VoteRequest,
-    block_name,
-)
 from vicinal.engine import Following, NextSearch, TwoRounds, summed
-from vicinal.errors import InvalidInput, StorageFailed, VicinalError
+from vicinal.errors import StorageFailed, VicinalError
 from vicinal.ledger import AnswerBlock, Audience, Database, ForkSafeLock, Ledger, Tables, framed_all
 from vicinal.mechanisms import BlockRelease, NoisyCount, NoisyTally, fresh_key
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store import (
-    AudienceState,
-    CountedRows,
-    ExtractedRows,
-    OpenStore,
-    Query,
-    RequestBatch,
-    StoreSchema,
-    open_audience_state,
-    pinned_plan,
-)
 
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
@@ -70,7 +49,7 @@ class RemoteShards:
     policy: MissingShardPolicy
     clock: Callable[[], int]
     sequence: Callable[[], int]
-    next_batch: Callable[[], SearchAhead | None]
+    next_batch: Callable[[], tasks.SearchAhead | None]
     missing: set[int] = field(default_factory=set)
     _number: int = 0
     _following: Following | None = None
@@ -84,7 +63,7 @@ class RemoteShards:
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
     ) -> Steps:
         named = release.scales.tobytes()
-        request = self._request(queries, thresholds, release.scales, named, VOTES)
+        request = self._request(queries, thresholds, release.scales, named, tasks.VOTES)
         shape = (len(queries), release.mechanism.n_classes)
         every = set(range(len(self.shards)))
         return self.gather(request, every, shape, self._search_ahead)[0]
@@ -97,7 +76,9 @@ class RemoteShards:
             part = slice(start, min(start + step, len(queries)))
             radii = thresholds[part]
             yield RemoteRounds(
-                self, part, self._request(queries[part], radii, _NO_SCALES, fresh_key(), COUNT)
+                self,
+                part,
+                self._request(queries[part], radii, _NO_SCALES, fresh_key(), tasks.COUNT),
             )
 
     def expect(self, following: Following | None) -> None:
@@ -111,14 +92,14 @@ class RemoteShards:
             search = self.next_batch()
         else:
             block = following()
-            search = block and SearchAhead(self.audience, *block)
+            search = block and tasks.SearchAhead(self.audience, *block)
         if search is not None:
             for shard in self.shards:
                 shard.send(search)
 
     def gather(
         self,
-        request: VoteRequest,
+        request: tasks.VoteRequest,
         numbers: set[int],
         shape: tuple[int, ...],
         meanwhile: Callable[[], None] | None = None,
@@ -127,18 +108,18 @@ class RemoteShards:
         shards = {number: self.shards[number] for number in sorted(numbers)}
         sums = gather(shards, request, self.policy, meanwhile=meanwhile)
         self.missing |= numbers - sums.keys()
-        return _summed(list(sums.values()), shape), set(sums)
+        return summed_from(sums.values(), shape), set(sums)
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
-    ) -> VoteRequest:
+    ) -> tasks.VoteRequest:
         """Return a new request, named after its place and content, and `more`."""
         clock = self.clock()
         place = clock.to_bytes(8) + self._number.to_bytes(8)
         content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
-        name = block_name(self.cluster, place, self.audience.encode(), *content, more)
+        name = tasks.block_name(self.cluster, place, self.audience.encode(), *content, more)
         self._number += 1
-        return VoteRequest(
+        return tasks.VoteRequest(
             name, clock, self.audience, kind, queries, thresholds, scales, self.sequence()
         )
 
@@ -149,7 +130,7 @@ class RemoteRounds:
 
     shards: RemoteShards
     queries: slice
-    request: VoteRequest
+    request: tasks.VoteRequest
     _counted: set[int] = field(default_factory=set)
 
     def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
@@ -161,12 +142,12 @@ class RemoteRounds:
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Have every shard charge those who were counted, and sum their votes. Private."""
-        request = dataclasses.replace(self.request, round=COUNTED, scales=release.scales)
+        request = dataclasses.replace(self.request, round=tasks.COUNTED, scales=release.scales)
         shape = (len(request.queries), release.mechanism.n_classes)
         return self.shards.gather(request, self._counted, shape)[0]
 
 
-def _summed(sums: Sequence[Steps], shape: tuple[int, ...]) -> Steps:
+def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
     if any(one.dtype != np.int64 or one.shape != shape for one in sums):
         raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
@@ -174,10 +155,10 @@ def _summed(sums: Sequence[Steps], shape: tuple[int, ...]) -> Steps:
 
 
 def open_sharded_state(
-    parts: OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
-) -> AudienceState:
+    parts: stores.OpenStore, audience: Audience, shards: RemoteShards, lock: ForkSafeLock
+) -> stores.AudienceState:
     """Return the state of an audience whose engine works on the shards."""
-    state, _ = open_audience_state(parts, audience, parts.ledger.version, lock)
+    state, _ = stores.open_audience_state(parts, audience, parts.ledger.version, lock)
     if state.reuse_replay is None:
         return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
     engine = dataclasses.replace(state.reuse_replay.initial_engine, shard=shards)
@@ -185,26 +166,6 @@ def open_sharded_state(
     return dataclasses.replace(
         state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
     )
-
-
-def plan_audience(parts: OpenStore, name: str, written: str, lock: ForkSafeLock) -> Audience:
-    """Open an audience in the coordinator's ledger, with everything planned, inside a change."""
-    audience = parts.ledger.open_audience(name, written)
-    state, planned = open_audience_state(parts, audience, parts.ledger.version + 1, lock)
-    state.close(parts.shard)
-    audience.plan = pinned_plan(written, state.settings, planned)
-    audience.slack = state.slack.spent
-    audience.write(parts.database)
-    return audience
-
-
-def check_no_model(plan: Mapping[str, Any]) -> None:
-    """Refuse a plan that must train a model; "auto" trains none in a cluster."""
-    if plan.get("model_share", AUTO) not in (0, AUTO):
-        raise InvalidInput(
-            "The 'model_share' parameter must be 0 or 'auto' in a cluster, which trains no private "
-            "model. Open the audience in the store, then split it: its model comes along."
-        )
 
 
 class CoordinatorLedger(Ledger):
@@ -243,26 +204,28 @@ class CoordinatorLedger(Ledger):
         return tuple(sorted(missing))
 
 
-class ShardedBatch(RequestBatch):
+class ShardedBatch(stores.RequestBatch):
     """A batch whose replies say which shards they were made without."""
 
     _ledger: CoordinatorLedger
 
-    def first_search(self, queries: Sequence[Query]) -> SearchAhead | None:
+    def first_search(self, queries: Sequence[stores.Query]) -> tasks.SearchAhead | None:
         """Return what is searched first for some requests; None if nothing of them is new."""
         for name, rows in self.new_rows(queries).items():
             block = NextSearch(self._states[name].engine, rows)()
-            return block and SearchAhead(name, *block)
+            return block and tasks.SearchAhead(name, *block)
         return None
 
     def _missing(self, seqs: Ints) -> tuple[int, ...]:
         return self._ledger.missing(sorted(set(seqs.tolist())))
 
 
-def with_features(schema: StoreSchema, query: Query) -> Query:
+def with_features(schema: stores.StoreSchema, query: stores.Query) -> stores.Query:
     """Return a query whose rows are features, so that nothing is extracted twice."""
     try:
-        return dataclasses.replace(query, queries=ExtractedRows(schema.vectors(query.queries)))
+        return dataclasses.replace(
+            query, queries=stores.ExtractedRows(schema.vectors(query.queries))
+        )
     except VicinalError:
         return query  # it is refused in its turn
 
@@ -272,7 +235,7 @@ def tally_on_shards(
     changes: ClusterChanges,
     audience: Audience,
     tally: NoisyTally,
-    counted: CountedRows,
+    counted: stores.CountedRows,
 ) -> Steps:
     """Have every shard charge the subjects it knows, or will know; return the private sum.
 
@@ -294,14 +257,16 @@ def tally_on_shards(
     content += framed_all(counted.subjects)
     # Keyed, as the name lies on every shard, and a plain digest would confirm a guess.
     private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
-    name = block_name(TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private)
+    name = tasks.block_name(
+        tasks.TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private
+    )
 
-    def request(shard: int) -> TallyRequest:
+    def request(shard: int) -> tasks.TallyRequest:
         rows = np.flatnonzero(where == shard)
-        return TallyRequest(
+        return tasks.TallyRequest(
             name, ledger.clock, audience.name, plan.sizes, plan.share, tally.scale,
             counted.cells[rows], [counted.subjects[row] for row in rows.tolist()],
         )  # fmt: skip
 
     counts = changes.on_all(request)
-    return _summed(list(counts.values()), (sum(plan.sizes),))
+    return summed_from(counts.values(), (sum(plan.sizes),))

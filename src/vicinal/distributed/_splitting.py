@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from vicinal import _checks
+from vicinal import store as stores
 from vicinal._arrays import Ints, Ints16, Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
@@ -43,21 +44,6 @@ from vicinal.ledger import (
     write_all,
 )
 from vicinal.mechanisms import fresh_key
-from vicinal.store import (
-    CELLS,
-    NAMING,
-    NEXT_NUMBER,
-    RETIRED,
-    Folder,
-    OpenStore,
-    check_new,
-    copy_file,
-    create_store,
-    note_files,
-    open_folder,
-    unfinished,
-    write_digests,
-)
 
 Place = Callable[[SubjectId], int]
 _ROWS = 1 << 16
@@ -110,8 +96,8 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     """
     shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
     target = Path(path)
-    check_new(target)
-    with open_folder(Folder.read(Path(store))) as source:
+    stores.check_new(target)
+    with stores.open_folder(stores.Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
         if ledger.total is not None:
             raise InvalidInput(
@@ -151,15 +137,18 @@ def ready_cluster(
     if cluster.state == READY:
         return cluster
     if reading:
-        raise unfinished("The split that makes this cluster")
-    part, store = ShardFolder.read(path / COORDINATOR).folder, Folder.read(Path(cluster.source))
+        raise stores.unfinished()
+    part, store = (
+        ShardFolder.read(path / COORDINATOR).folder,
+        stores.Folder.read(Path(cluster.source)),
+    )
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
     with (
-        open_folder(part, accept_loss=accept_loss) as coordinator,
-        open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
+        stores.open_folder(part, accept_loss=accept_loss) as coordinator,
+        stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
-        if source.database.get(RETIRED) is None:  # else its opening has told its witness
+        if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
             ShardRecords.of(coordinator.database, cluster)
             kin = source.database.get(CLUSTER), coordinator.database.get(_SOURCE)
             if kin != (cluster.identity, _state(source)):
@@ -173,15 +162,15 @@ def ready_cluster(
     return ready
 
 
-def _state(source: OpenStore) -> str:
+def _state(source: stores.OpenStore) -> str:
     """Return which store it is, and how far."""
     return f"{source.folder.identity} {source.ledger.head.hex()}"
 
 
-def _retire(source: OpenStore, cluster: str) -> None:
+def _retire(source: stores.OpenStore, cluster: str) -> None:
     """Make a store one that only its cluster opens; its witness refuses any earlier copy."""
     with source.ledger.change("split"):
-        source.database.put(RETIRED, cluster)
+        source.database.put(stores.RETIRED, cluster)
     source.mark_change()
 
 
@@ -241,7 +230,7 @@ def _pages(database: Database) -> Iterator[tuple[Slots, list[bytes]]]:
 
 
 def _write_shards(
-    source: OpenStore, target: Path, cluster: str, subjects: PlacedSubjects
+    source: stores.OpenStore, target: Path, cluster: str, subjects: PlacedSubjects
 ) -> list[ShardRecord]:
     shards = len(subjects.ids)
     slot_of_row = source.record_files.column("slots", len(source.shard))
@@ -250,7 +239,7 @@ def _write_shards(
     for number, path in enumerate(shard_paths(target, shards)):
         witness = witness_of(target, path.name)
         folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-        with create_store(folder.folder, source.schema) as parts:
+        with stores.create_store(folder.folder, source.schema) as parts:
             erased = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, subjects, number, slot_of_row, erased)
             with parts.database.transaction():
@@ -265,8 +254,8 @@ def _write_shards(
 
 
 def _fill(
-    source: OpenStore,
-    parts: OpenStore,
+    source: stores.OpenStore,
+    parts: stores.OpenStore,
     subjects: PlacedSubjects,
     number: int,
     slot_of_row: Slots,
@@ -282,7 +271,7 @@ def _fill(
         for start in range(0, len(rows), _ROWS):
             part, slots_of = rows[start : start + _ROWS], new_slots[start : start + _ROWS]
             parts.record_files.append(start, features[part], labels[part], slots_of)
-        write_digests(parts.database, parts.record_files, len(rows))
+        stores.write_digests(parts.database, parts.record_files, len(rows))
         parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
         parts.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
@@ -290,7 +279,9 @@ def _fill(
             _move_audience(parts, audience, slots, budgets)
 
 
-def _move_audience(parts: OpenStore, audience: Audience, slots: Ints, erased: list[int]) -> None:
+def _move_audience(
+    parts: stores.OpenStore, audience: Audience, slots: Ints, erased: list[int]
+) -> None:
     """Give every subject what it has left, and count what it had spent as spent.
 
     `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full
@@ -310,13 +301,13 @@ def _move_audience(parts: OpenStore, audience: Audience, slots: Ints, erased: li
 
 
 def _write_coordinator(
-    source: OpenStore, target: Path, cluster: str, records: list[ShardRecord]
+    source: stores.OpenStore, target: Path, cluster: str, records: list[ShardRecord]
 ) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / COORDINATOR
     witness = witness_of(target, COORDINATOR)
     folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
-    with create_store(folder.folder, source.schema) as parts:
+    with stores.create_store(folder.folder, source.schema) as parts:
         with parts.database.transaction():
             for table in _COPIED:
                 parts.database.insert(table, source.database.rows(table))
@@ -324,9 +315,9 @@ def _write_coordinator(
                 _copy_audience(parts, audience)
             parts.database.put("clock", str(source.ledger.clock))
             parts.database.put("version", str(source.ledger.version))
-            parts.database.put(NEXT_NUMBER, source.database.get(NEXT_NUMBER) or "0")
-            if naming := source.database.get(NAMING):
-                parts.database.put(NAMING, naming)
+            parts.database.put(stores.NEXT_NUMBER, source.database.get(stores.NEXT_NUMBER) or "0")
+            if naming := source.database.get(stores.NAMING):
+                parts.database.put(stores.NAMING, naming)
             ShardRecords(parts.database).replace_all(cluster, records)
             parts.database.put(_SOURCE, _state(source))
             _copy_cells(source, parts)
@@ -334,15 +325,15 @@ def _write_coordinator(
     folder.save()
 
 
-def _copy_cells(source: OpenStore, parts: OpenStore) -> None:
+def _copy_cells(source: stores.OpenStore, parts: stores.OpenStore) -> None:
     """Copy what the index was taught by public data, if it was, inside a transaction."""
     path = parts.folder.path
-    if (source.folder.path / CELLS).exists():
-        copy_file(source.folder.path / CELLS, path / CELLS)
-        note_files(parts.database, path)
+    if (source.folder.path / stores.CELLS).exists():
+        stores.copy_file(source.folder.path / stores.CELLS, path / stores.CELLS)
+        stores.note_files(parts.database, path)
 
 
-def _copy_audience(parts: OpenStore, audience: Audience) -> None:
+def _copy_audience(parts: stores.OpenStore, audience: Audience) -> None:
     """Copy what is public: the plan, and how many answers it has used."""
     Audience(
         audience.number, audience.name, audience.plan,

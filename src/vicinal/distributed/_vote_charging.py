@@ -15,21 +15,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from vicinal import store as stores
 from vicinal._arrays import Bools, Steps
-from vicinal.distributed._messages import (
-    COUNT,
-    COUNTED,
-    SearchAhead,
-    SumRequest,
-    TallyRequest,
-    VoteRequest,
-)
+from vicinal.distributed import _messages as tasks
 from vicinal.engine import LocalShardBase, QueryEngine, TwoRoundQuery
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.ledger import Database, Ledger, Tables
-from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan
+from vicinal.ledger import Audience, Database, Ledger, Tables
+from vicinal.linear import LocalGradients
+from vicinal.mechanisms import (
+    DeltaSlackAccountant,
+    GradientRelease,
+    NoisyTally,
+    TallyPlan,
+    randomness,
+)
 from vicinal.neighbours import MOST_HITS, NeighbourLists
-from vicinal.store import AudienceState, CountedRows, charge_people
+from vicinal.planning import numbers
 
 
 class SearchedBlock:
@@ -43,7 +44,7 @@ class SearchedBlock:
         self._name: tuple[bytes, int] | None = None
         self._ready: list[NeighbourLists] = []
 
-    def search(self, shard: LocalShardBase, search: SearchAhead, version: int) -> None:
+    def search(self, shard: LocalShardBase, search: tasks.SearchAhead, version: int) -> None:
         """Search records of a `version`; keep the neighbours of as many queries as memory allows.
 
         What was kept before is forgotten.
@@ -58,7 +59,7 @@ class SearchedBlock:
         self._name = search.digest(), version
 
     def parts(
-        self, shard: LocalShardBase, search: SearchAhead, version: int
+        self, shard: LocalShardBase, search: tasks.SearchAhead, version: int
     ) -> Iterator[NeighbourLists]:
         """Yield the neighbours of consecutive queries among the records of a `version`.
 
@@ -109,7 +110,7 @@ class VoteJournal:
         self.clock = int(database.get(_CLOCK) or 0)
         self.sequence = int(database.get(_SEQUENCE) or 0)
 
-    def find(self, request: SumRequest) -> ChargedVotes | None:
+    def find(self, request: tasks.SumRequest) -> ChargedVotes | None:
         """Return what a request gave when it came first, or None.
 
         Raises InvalidInput if another request came under this name.
@@ -129,18 +130,18 @@ class VoteJournal:
         votes = np.frombuffer(sums, dtype="<i8").astype(np.int64).reshape(request.shape)
         return ChargedVotes(votes, np.frombuffer(payers, dtype=np.bool_))
 
-    def check(self, request: SumRequest) -> None:
+    def check(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
-        late = isinstance(request, VoteRequest) and request.sequence < self.sequence
+        late = isinstance(request, tasks.VoteRequest) and request.sequence < self.sequence
         if request.clock < self.clock or late:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
             )
 
-    def write(self, request: SumRequest, votes: ChargedVotes) -> None:
+    def write(self, request: tasks.SumRequest, votes: ChargedVotes) -> None:
         """Record votes, inside the transaction that writes their charges."""
         self.delete_before(request.clock)
-        if isinstance(request, VoteRequest):
+        if isinstance(request, tasks.VoteRequest):
             self._database.put(_SEQUENCE, str(request.sequence))
         row = (
             request.name, request.round, request.clock, request.digest(),
@@ -159,10 +160,10 @@ class VoteJournal:
         self._database.put(_SEQUENCE, "0")
         self.sequence = 0
 
-    def note_charged(self, request: SumRequest) -> None:
+    def note_charged(self, request: tasks.SumRequest) -> None:
         """Note that the transaction that wrote the votes of a request is durable."""
         self.note_durable(request.clock)
-        if isinstance(request, VoteRequest):
+        if isinstance(request, tasks.VoteRequest):
             self.sequence = request.sequence
 
     def note_durable(self, clock: int) -> None:
@@ -170,13 +171,13 @@ class VoteJournal:
         self.clock = max(self.clock, clock)
 
 
-_NOBODY = np.zeros(0, dtype=np.bool_)
+NOBODY = np.zeros(0, dtype=np.bool_)
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 def charge(
-    state: AudienceState,
-    request: VoteRequest,
+    state: stores.AudienceState,
+    request: tasks.VoteRequest,
     journal: VoteJournal,
     ahead: SearchedBlock,
     version: int,
@@ -190,20 +191,22 @@ def charge(
     PrivacyRefused if it asks for the votes of a block that was not counted here.
     """
     engine, shard = state.engine, shard_of(state)
-    if request.round == COUNT:
+    if request.round == tasks.COUNT:
         return _counted(engine, shard, request)
     release = engine.votes.release(request.scales / engine.votes.grid.steps)
     # The coordinator charges what the grid costs; here nothing is released.
     state.slack.resume(state.audience.slack)
-    if request.round == COUNTED:
+    if request.round == tasks.COUNTED:
         hits = shard.search(request.queries, request.thresholds)
         paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(_payers(request, journal)))
-        return ChargedVotes(paid.charge_and_sum(release), _NOBODY)
+        return ChargedVotes(paid.charge_and_sum(release), NOBODY)
     parts = ahead.parts(shard, request.search, version)
-    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), _NOBODY)
+    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), NOBODY)
 
 
-def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) -> ChargedVotes:
+def charge_tally(
+    ledger: Ledger, state: stores.AudienceState, request: tasks.TallyRequest
+) -> ChargedVotes:
     """Charge subjects for being evaluated, inside a release, and return their sum.
 
     Raises PrivacyRefused if the coordinator's noise is not what they would pay for here. Nobody was
@@ -216,20 +219,53 @@ def charge_tally(ledger: Ledger, state: AudienceState, request: TallyRequest) ->
     tally = NoisyTally(plan, state.engine.votes.noise, unmetered)
     if tally.scale != request.scale:
         raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
-    counted = CountedRows(plan, request.cells, request.subjects)
-    return ChargedVotes(charge_people(ledger, state.audience, tally, counted), _NOBODY)
+    counted = stores.CountedRows(plan, request.cells, request.subjects)
+    return ChargedVotes(stores.charge_people(ledger, state.audience, tally, counted), NOBODY)
 
 
-def _payers(request: VoteRequest, journal: VoteJournal) -> Bools:
+def local_gradients(parts: stores.OpenStore, audience: Audience) -> LocalGradients:
+    """Return the records of a shard as an audience's model is trained on them; private."""
+    settings, records = stores.settings_of(parts, audience), parts.record_files.features
+    # The coordinator adds the noise, and charges what the grid costs.
+    unmetered = DeltaSlackAccountant(settings.grid_delta, needed=False)
+    return LocalGradients(
+        settings.training, stores.stored_features(parts, audience)[0],
+        numbers(records.rows(len(parts.shard))), parts.shard.subject_table_of(audience.account),
+        audience.account, randomness(), unmetered,
+    )  # fmt: skip
+
+
+def step_of(
+    gradients: LocalGradients, request: tasks.GradientRequest, noise: float
+) -> GradientRelease:
+    """Return the release of a step, as this shard prices it; nobody is charged yet.
+
+    Raises InvalidInput for weights that are none of this model's. Raises PrivacyRefused if the
+    coordinator's noise is not what subjects would pay for here.
+    """
+    mechanism = gradients.mechanism
+    if request.weights.shape != (mechanism.n_features, mechanism.n_classes):
+        raise InvalidInput("The weights of a step must be those of the audience's model.")
+    if not np.isfinite(request.weights).all():
+        raise InvalidInput("The weights of a step must be finite.")
+    release = mechanism.release(noise)
+    if release.scale != request.scale:
+        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
+    return release
+
+
+def _payers(request: tasks.VoteRequest, journal: VoteJournal) -> Bools:
     """Return which hits of the second round had paid for the first."""
-    first = replace(request, round=COUNT, scales=_NO_SCALES)
+    first = replace(request, round=tasks.COUNT, scales=_NO_SCALES)
     charged = journal.find(first)
     if charged is None:
         raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
     return charged.payers
 
 
-def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -> ChargedVotes:
+def _counted(
+    engine: QueryEngine, shard: LocalShardBase, request: tasks.VoteRequest
+) -> ChargedVotes:
     if engine.count is None:
         raise InvalidInput("The audience's counts are public: its queries are not counted.")
     hits = shard.search(request.queries, request.thresholds)
@@ -238,7 +274,7 @@ def _counted(engine: QueryEngine, shard: LocalShardBase, request: VoteRequest) -
     return ChargedVotes(counts, payers)
 
 
-def shard_of(state: AudienceState) -> LocalShardBase:
+def shard_of(state: stores.AudienceState) -> LocalShardBase:
     """Return the records as an audience sees them."""
     shard = state.engine.shard
     assert isinstance(shard, LocalShardBase)  # noqa: S101 (open_audience_state made it)

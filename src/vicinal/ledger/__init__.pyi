@@ -30,6 +30,7 @@ from vicinal.ledger._files import Lock as Lock
 from vicinal.ledger._files import guarded as guarded
 from vicinal.ledger._files import replace_file as replace_file
 from vicinal.ledger._files import sync_folder as sync_folder
+from vicinal.ledger._files import write_whole as write_whole
 from vicinal.ledger._hashed_slots import NOBODY as NOBODY
 from vicinal.ledger._id_encoding import OPENING as OPENING
 from vicinal.ledger._id_encoding import first_framed_id as first_framed_id

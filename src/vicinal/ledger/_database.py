@@ -251,7 +251,7 @@ class Database(ABC):
         """Write and return the present transaction's link; None if it wrote no rows."""
         if self.chain is None or not self.chain.pending:
             return None
-        link = self.chain.next(_clock(self))
+        link = self.chain.next(self.number("clock"))
         self._run(Tables.CHAIN.insertion, (link.number, link.clock, link.content, link.head))
         return link
 
@@ -408,7 +408,7 @@ def attach(database: Database, key: bytes) -> Chain:
         raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
     # A link's head needs no key. That its clock is the one among the rows does: their digest is
     # keyed, so an older ledger cannot be given the clock that a witness asks for.
-    content, clock = _content_of_rows(database, chain), _clock(database)
+    content, clock = _content_of_rows(database, chain), database.number("clock")
     if not links or (last.content, last.clock) != (content, clock):
         raise StoreDamaged(f"{_OTHER_ROWS} Restore a backup.")
     if not last.follows(before):
@@ -423,7 +423,7 @@ def attach(database: Database, key: bytes) -> Chain:
 def chain_faults(database: Database, key: bytes) -> list[str]:
     """Return in words what is wrong with rows and links, all of them."""
     links = [_NO_LINK, *reversed(list(_links_backward(database)))]
-    found = _content_of_rows(database, Chain(key)), _clock(database), database.tables()
+    found = _content_of_rows(database, Chain(key)), database.number("clock"), database.tables()
     same = (links[-1].content, links[-1].clock, DECLARED) == found
     faults = [] if same else [_OTHER_ROWS]
     if not all(link.follows(before) for before, link in pairwise(links)):
@@ -435,12 +435,6 @@ def _content_of_rows(database: Database, chain: Chain) -> bytes:
     """Return what the last link must hold."""
     names = DECLARED.keys() - {Tables.CHAIN.name}
     return _content(sum(chain.total(name, database.scan(name)) for name in names))
-
-
-def _clock(database: Database) -> int:
-    """Return the clock among the rows, as a link has it; 0 where there is none yet."""
-    rows = database.read("SELECT value FROM meta WHERE name = 'clock'")
-    return int(rows[0][0]) if rows else 0
 
 
 def _content(total: int) -> bytes:

@@ -9,6 +9,7 @@ from vicinal.errors import MissingExtra, StorageFailed, StoreInUse
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
+_AT_ONCE = 1 << 24
 
 
 @contextmanager
@@ -32,6 +33,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def write_whole(descriptor: int, content: bytes | memoryview, offset: int = 0) -> None:
+    """Write all of `content`: a disk that is nearly full takes a part, and says nothing of it."""
+    rest = memoryview(content)
+    while rest:
+        written = os.pwrite(descriptor, rest[:_AT_ONCE], offset)
+        rest, offset = rest[written:], offset + written
 
 
 def replace_file(path: Path, content: bytes) -> None:

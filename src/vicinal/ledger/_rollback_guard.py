@@ -19,14 +19,14 @@ import hashlib
 import os
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 from vicinal import _checks
 from vicinal.errors import DamagedWitness, InvalidInput, StorageFailed, StoreDamaged
-from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder
+from vicinal.ledger._files import PRIVATE_FILE, guarded, locked, sync_folder, write_whole
 from vicinal.mechanisms import fresh_key
 
 FORMAT = 1
@@ -40,6 +40,8 @@ _HEADER = struct.Struct(">16s16s16sQ32sQ32s")
 _START = _HEADER.size + 32
 _ENTRY = struct.Struct(">c32sQ")
 """Kind, an erased subject's keyed hash or the digest of an audience's name, and since when."""
+_MOST = 1 << 26
+"""Entries that are read: a stranger's head may count more than memory holds."""
 _ERASED, _AUDIENCE = b"e", b"a"
 _IN_USE = (
     "Another process has a store with the witness {} open: a copy of this one, or what it was "
@@ -72,21 +74,18 @@ class WitnessState:
         Raises StorageFailed if it cannot be read, or is damaged; InvalidInput if it has another
         format.
         """
-        with guarded(path):
-            content = path.read_bytes()
-        if content.startswith(_NAME) and len(content) > len(_NAME):
-            _checks.file_format(path, content[len(_NAME)], FORMAT)
-        head, body = content[: _HEADER.size].ljust(_HEADER.size, b"\0"), content[_START:]
-        magic, identity, epoch, clock, last, count, of_entries = _HEADER.unpack(head)
-        # What lies beyond the entries that the head counts was never counted: a crash cut it off.
-        entries = body[: count * _ENTRY.size]
+        with guarded(path), path.open("rb") as file:
+            content = file.read(_START)
+            if content.startswith(_NAME) and len(content) > len(_NAME):
+                _checks.file_format(path, content[len(_NAME)], FORMAT)
+            head = content[: _HEADER.size].ljust(_HEADER.size, b"\0")
+            magic, identity, epoch, clock, last, count, of_entries = _HEADER.unpack(head)
+            known = (magic, content[_HEADER.size :]) == (_MAGIC, hashlib.sha256(head).digest())
+            # Beyond the entries that the head counts a crash may have left some, or a stranger a
+            # terabyte.
+            entries = file.read(count * _ENTRY.size) if known and count <= _MOST else b""
         state = cls(identity, epoch, clock, last).holding(entries)
-        if (
-            magic != _MAGIC
-            or content[_HEADER.size : _START] != hashlib.sha256(head).digest()
-            or len(entries) != count * _ENTRY.size
-            or state.of_entries != of_entries
-        ):
+        if not known or len(entries) != count * _ENTRY.size or state.of_entries != of_entries:
             raise DamagedWitness(
                 f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
                 "for good."
@@ -104,21 +103,20 @@ class WitnessState:
         """Return the same state with other entries."""
         return replace(self, entries=entries, of_entries=hashlib.sha256(entries).digest())
 
-    def erased_since(self, clock: int) -> set[bytes]:
-        """Return the keyed hashes of everybody that was erased when the clock was past `clock`."""
-        return {digest for digest, since in self._listed(_ERASED) if since > clock}
+    @property
+    def erased(self) -> set[bytes]:
+        """Keyed hashes of everybody that was ever erased."""
+        return self._listed(_ERASED)
 
     @property
     def audiences(self) -> set[bytes]:
         """Digests of the names of all audiences that there were, see :func:`name_digest`."""
-        return {digest for digest, _ in self._listed(_AUDIENCE)}
+        return self._listed(_AUDIENCE)
 
-    def _listed(self, kind: bytes) -> Iterator[tuple[bytes, int]]:
-        """Yield digest and clock of all entries of a kind; those of subjects can be very many."""
-        kinds = self.entries[:: _ENTRY.size]
-        for match in re.finditer(kind, kinds):
-            _, digest, since = _ENTRY.unpack_from(self.entries, match.start() * _ENTRY.size)
-            yield digest, since
+    def _listed(self, kind: bytes) -> set[bytes]:
+        """Return the digests of all entries of a kind; those of subjects can be very many."""
+        places = re.finditer(kind, self.entries[:: _ENTRY.size])
+        return {_ENTRY.unpack_from(self.entries, at.start() * _ENTRY.size)[1] for at in places}
 
 
 def default_witness_path(folder: Path) -> Path:
@@ -190,7 +188,7 @@ class RollbackGuard:
         try:
             locked(guard._descriptor, path, _IN_USE.format(path))  # from its first moment
             with guarded(path):
-                os.pwrite(guard._descriptor, guard.state.header(), 0)
+                write_whole(guard._descriptor, guard.state.header())
                 os.fsync(guard._descriptor)
                 fresh.replace(path)
                 sync_folder(path.parent)
@@ -216,7 +214,8 @@ class RollbackGuard:
                 f"The store was opened elsewhere since, with the same witness {self._path}. This "
                 "one answers no more."
             )
-        self._write(replace(self.state, clock=clock, head=head))
+        if (clock, head) != (self.state.clock, self.state.head):
+            self._write(replace(self.state, clock=clock, head=head))
 
     def sync(self) -> None:
         """Flush to the disk."""
@@ -244,7 +243,7 @@ class RollbackGuard:
         if not content:
             return
         with guarded(self._path):
-            os.pwrite(self._descriptor, content, _START + len(self.state.entries))
+            write_whole(self._descriptor, content, _START + len(self.state.entries))
             os.fsync(self._descriptor)  # the head that counts them comes after them
         self._write(self.state.holding(self.state.entries + content))
         self.sync()
@@ -257,5 +256,5 @@ class RollbackGuard:
                     f"{self._path} is another file than when the store was opened, or has a second "
                     "name. This one answers no more. Remove the other name, then open it again."
                 )
-            os.pwrite(self._descriptor, state.header(), 0)
+            write_whole(self._descriptor, state.header())
         self.state = state

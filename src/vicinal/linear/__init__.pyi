@@ -2,22 +2,21 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.linear._descent import CLIP as CLIP
 from vicinal.linear._descent import STEPS as STEPS
-from vicinal.linear._descent import Descent as Descent
-from vicinal.linear._descent import step_noise as step_noise
 from vicinal.linear._kernel_map import BITS as BITS
 from vicinal.linear._kernel_map import KERNEL_ARRAYS as KERNEL_ARRAYS
 from vicinal.linear._kernel_map import KernelMap as KernelMap
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures
-from vicinal.linear._model_features import scores_of as scores_of
 from vicinal.linear._model_features import softmax as softmax
 from vicinal.linear._private_model import ASKED as ASKED
 from vicinal.linear._private_model import LEAST_PUBLIC as LEAST_PUBLIC
 from vicinal.linear._private_model import SHARE as SHARE
 from vicinal.linear._private_model import LinearModel as LinearModel
+from vicinal.linear._private_model import LocalGradients as LocalGradients
 from vicinal.linear._private_model import ModelGate as ModelGate
 from vicinal.linear._private_model import PrivateModel as PrivateModel
 from vicinal.linear._private_model import TrainingBudget as TrainingBudget
+from vicinal.linear._private_model import follow as follow
 from vicinal.linear._private_model import metric_kernel as metric_kernel
 from vicinal.linear._private_model import model_votes as model_votes
-from vicinal.linear._private_model import release_cost as release_cost
+from vicinal.linear._private_model import no_records as no_records
 from vicinal.linear._private_model import train as train

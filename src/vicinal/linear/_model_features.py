@@ -5,14 +5,17 @@ public one and cut to length 1, and not made unit vectors: a linear model uses l
 features are replaced by components of a kernel of public rows, which bend.
 """
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from vicinal._arrays import FloatMatrix, Floats, Floats32
 from vicinal._compiled import compiled
-from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._kernel_map import COMPONENTS, KernelMap
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import FLOAT32, map_in_threads, unit_vectors
 
@@ -49,8 +52,14 @@ class ModelFeatures:
     @classmethod
     def planned(cls, public: FloatMatrix, n_records: int, *, lifted: bool) -> Self:
         """Return what a model of so many records is trained on, beside public rows (m, d)."""
-        many = public.shape[1] >= LEAST_MANY and n_records <= MOST_RECORDS
-        return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
+        many = _are_many(public.shape[1], n_records)
+        with one_thread():
+            return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
+
+    @staticmethod
+    def most(n_features: int, n_records: int) -> int:
+        """Return how many there are at most, with the bias, in place of so many features."""
+        return 1 + (COMPONENTS if _are_many(n_features, n_records) else n_features)
 
     @classmethod
     def of(cls, public: FloatMatrix, kernel: KernelMap | None = None, *, lifted: bool) -> Self:
@@ -94,6 +103,20 @@ class ModelFeatures:
             rows = unit_vectors(self.kernel.components(unit))
         bias = np.full((len(unit), 1), round(BIAS * self.unit))
         return np.hstack([rows, bias]).astype(np.float32)
+
+
+def _are_many(n_features: int, n_records: int) -> bool:
+    return n_features >= LEAST_MANY and n_records <= MOST_RECORDS
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Have BLAS use one thread meanwhile: the same weights come out on any number of them."""
+    return _blas().limit(limits=1, user_api="blas")  # type: ignore[no-any-return]
 
 
 def scores_of(rows: IntegerRows | Floats, integer_weights: Floats, unit: float) -> Floats:

@@ -6,23 +6,31 @@ which neighbours agree, scores that join their votes, and a gate that asks only 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from typing import Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
-from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32
+from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
 from vicinal.ledger import Account
 from vicinal.linear._descent import CLIP, STEPS, Descent, step_noise
-from vicinal.linear._model_features import CHUNK, IntegerRows, ModelFeatures, scores_of, softmax
+from vicinal.linear._model_features import (
+    CHUNK,
+    IntegerRows,
+    ModelFeatures,
+    one_thread,
+    scores_of,
+    softmax,
+)
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
+    GradientRelease,
     IndividualGradient,
     NoiseSource,
     SubjectRows,
     SubjectTable,
+    randomness,
     whole_weights,
 )
 from vicinal.neighbours import (
@@ -218,77 +226,122 @@ class TrainingBudget:
     class_shares: Floats
     subject_use: float
 
+    @property
+    def step_noise(self) -> float:
+        """The noise scale of a step, in clipping bounds."""
+        return step_noise(self.share / self.trainings * self.budget)
 
-def train(
-    training: TrainingBudget,
-    X: FloatMatrix,
-    table: SubjectTable,
-    account: Account,
-    public: FloatMatrix,
-    noise: NoiseSource,
-    slack: DeltaSlackAccountant,
-    *,
-    lifted: bool = False,
-) -> PrivateModel:
-    """Train on private records; each subject pays for its gradients.
+    def mechanism(
+        self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
+    ) -> IndividualGradient:
+        """Return what charges gradients; a coordinator's has no `records`, and adds the noise."""
+        # A later training may find less than a part left, and may use all: nothing is reserved.
+        most, n_classes = self.share if self.trainings == 1 else 1.0, len(self.class_shares)
+        return IndividualGradient(
+            records, n_classes, unit, CLIP, self.step_noise, most, self.budget, noise, slack
+        )
 
-    - `training`: what there is to pay with.
+    def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
+        """Raise PrivacyRefused if the grid costs too much in `trainings` of so many features."""
+        mechanism = self.mechanism(no_records(width), 1.0, randomness(), slack)
+        mechanism.check(self.step_noise, STEPS * trainings)
+
+
+def no_records(width: int) -> SubjectRows:
+    """Return no records of so many features: a mechanism with these only adds the noise."""
+    nobody = np.zeros(0, dtype=np.int32)
+    return SubjectRows(np.zeros((0, width), dtype=np.float32), nobody, nobody, 0)
+
+
+class Gradients(Protocol):
+    """All subjects whose gradients a model is trained by, wherever they are."""
+
+    mechanism: IndividualGradient
+    """What sets price and noise of a step."""
+
+    def publish(self, release: GradientRelease, weights: Floats) -> Floats:
+        """Charge everybody for a gradient at public weights; return the noisy sum, in clips.
+
+        The charges are as durable then as those of an answer must be before it leaves.
+        """
+
+
+class LocalGradients:
+    """Records in this process, their subjects and budgets; private.
+
+    - `training`, `features`: what is trained.
     - `X`, array (n, d): private features.
     - `table`: labels and subjects of the records.
     - `account`: where the budgets are: `table.remaining` is its own.
-    - `public`, array (m, d): public rows.
     - `noise`, `slack`: where noise comes from, and what the grid costs.
-    - `lifted`: whether the last column only makes all rows one length.
     """
-    share, budget, n_records = training.share, training.budget, training.n_records
-    n_classes = len(training.class_shares)
-    with _blas().limit(limits=1, user_api="blas"):  # the same weights with any number of threads
-        features = ModelFeatures.planned(public, n_records, lifted=lifted)
-    records = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
-    part = share / training.trainings
-    sigma = step_noise(part * budget)
-    # A later training may find less than a part left, and may use all: nothing is reserved.
-    most = share if training.trainings == 1 else 1.0
-    gradient = IndividualGradient(
-        records, n_classes, features.unit, CLIP, sigma, most, budget, noise, slack
-    )
-    with _blas().limit(limits=1, user_api="blas"):  # thin products: threads would only wait
-        rows = features.rows(public)
-        descent = Descent(
-            rows, features.unit, training.class_shares, n_records, sigma * CLIP / n_records
-        )
-        used = _descended(gradient, sigma, table, account, rows, descent, training)
-        model = LinearModel(whole_weights(descent.finished()), features)
-    used = np.minimum(used / budget, part)
-    return PrivateModel(model, public, used, training.class_shares)
+
+    def __init__(
+        self,
+        training: TrainingBudget,
+        features: ModelFeatures,
+        X: FloatMatrix,
+        table: SubjectTable,
+        account: Account,
+        noise: NoiseSource,
+        slack: DeltaSlackAccountant,
+    ) -> None:
+        rows = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
+        self.mechanism = training.mechanism(rows, features.unit, noise, slack)
+        self._remaining, self._account = table.remaining, account
+
+    def charge_and_sum(self, release: GradientRelease, weights: Floats) -> Steps:
+        """Charge everybody here for a gradient, and return the sum; still private."""
+        sums, spent = release.collect(weights, self._remaining)
+        self._account.note_charged_total(spent)
+        return sums
+
+    def publish(self, release: GradientRelease, weights: Floats) -> Floats:
+        return release.publish(self.charge_and_sum(release, weights))
 
 
-def _descended(
-    gradient: IndividualGradient,
-    sigma: float,
-    table: SubjectTable,
-    account: Account,
-    rows: IntegerRows,
-    descent: Descent,
+def train(
+    training: TrainingBudget, features: ModelFeatures, public: FloatMatrix, gradients: Gradients
+) -> PrivateModel:
+    """Train on private records; each subject pays for its gradients.
+
+    `public`, array (m, d): public rows.
+    """
+    mechanism, sigma = gradients.mechanism, training.step_noise
+
+    def published(weights: Floats) -> tuple[Floats, float]:
+        release = mechanism.release(sigma)
+        return gradients.publish(release, weights) * (CLIP / training.n_records), release.noise
+
+    return follow(training, features, public, published)
+
+
+def follow(
     training: TrainingBudget,
-) -> Floats:
-    """Follow as many gradients as are planned; return the zCDP that public rows would pay."""
-    used, wide = np.zeros(len(rows)), rows.astype(np.float64)
-    # Of a subject's gradient, which is longer than that of one of its records.
-    lengths = np.square(wide).sum(axis=1) * (training.subject_use / gradient.unit**2)
-    for _ in range(STEPS):
-        release = gradient.release(sigma)
-        scores = scores_of(wide, whole_weights(descent.weights), gradient.unit)
-        used += release_cost(scores, lengths / gradient.clip**2, release.noise)
-        sums, spent = release.collect(descent.weights, table.remaining)
-        account.note_charged_total(spent)
-        descent.step(release.publish(sums) * (gradient.clip / training.n_records))
-    return used
+    features: ModelFeatures,
+    public: FloatMatrix,
+    published: Callable[[Floats], tuple[Floats, float]],
+) -> PrivateModel:
+    """Follow as many gradients as are planned; all of it is public.
 
-
-@cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+    `published`: returns the noisy mean gradient at some weights, and its noise scale in clips.
+    """
+    part = training.share / training.trainings
+    with one_thread():  # thin products: others would only wait
+        rows = features.rows(public)
+        used, wide = np.zeros(len(rows)), rows.astype(np.float64)
+        # Of a subject's gradient, which is longer than that of one of its records.
+        lengths = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * CLIP) ** 2)
+        noise = training.step_noise * CLIP / training.n_records
+        descent = Descent(rows, features.unit, training.class_shares, training.n_records, noise)
+        for _ in range(STEPS):
+            scores = scores_of(wide, whole_weights(descent.weights), features.unit)
+            gradient, paid = published(descent.weights)
+            used += release_cost(scores, lengths, paid)
+            descent.step(gradient)
+        model = LinearModel(whole_weights(descent.finished()), features)
+    used = np.minimum(used / training.budget, part)
+    return PrivateModel(model, public, used, training.class_shares)
 
 
 def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:

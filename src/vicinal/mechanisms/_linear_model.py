@@ -19,7 +19,7 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import Floats, Ints, Steps, Units
 from vicinal._compiled import compiled
-from vicinal.accounting import MAX_SCALE, UNITS, charge, unit_rate
+from vicinal.accounting import MAX_SCALE, UNITS, charge, grid_slack, unit_rate
 from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
 from vicinal.neighbours import MOST_TOGETHER, THREADS, Int16Matrix, int16_products, map_in_threads
@@ -91,10 +91,19 @@ class IndividualGradient:
 
         Raises PrivacyRefused before any subject is charged, if the grid's cost does not fit.
         """
-        noise_steps = _checks.real("noise", noise, above=0) * self.steps
-        scale = max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
+        scale = self._scale(noise)
         self._slack.charge([scale], self.n_features * self.n_classes)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
+
+    def check(self, noise: float, releases: int) -> None:
+        """Raise PrivacyRefused unless what the grid costs fits, of so many releases."""
+        each = self.n_features * self.n_classes * grid_slack(self._scale(noise))
+        self._slack.check(releases * each)
+
+    def _scale(self, noise: float) -> int:
+        """Return a noise scale of `noise` clipping bounds in grid steps."""
+        noise_steps = _checks.real("noise", noise, above=0) * self.steps
+        return max(FINE, math.ceil(min(noise_steps, MAX_SCALE)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,16 +176,12 @@ class PlannedAnswers:
     - `screening`: which queries are answered; None for all.
     - `voting`: what an answer is.
     - `planned`: how many queries were planned.
-
-    `largest`: the largest vote of every screened query so far, which a data-dependent cost is
-    worked out from, for the curator alone. Private.
     """
 
     def __init__(
         self, screening: NoisyThreshold | None, voting: NoisyMax, planned: ReleaseCounter
     ) -> None:
         self._screening, self._voting, self._planned = screening, voting, planned
-        self.largest: list[int] = []
 
     def check(self, size: int) -> None:
         """Raise PrivacyRefused if `size` more queries were not planned."""
@@ -195,9 +191,7 @@ class PlannedAnswers:
         """Return who is answered, bool (q,): who passes, as long as answers are left."""
         passed = np.full(size, self._voting.quota.remaining > 0)
         if self._screening is not None and passed.any():
-            largest = largest_votes()
-            passed = self._screening.publish(largest)
-            self.largest += largest.tolist()
+            passed = self._screening.publish(largest_votes())
         # Who passed is public, so this is, too: the first of them up to what was planned.
         passed &= np.cumsum(passed) <= self._voting.quota.remaining
         return passed

@@ -61,7 +61,7 @@ class NoisyTally:
         self._grid = VoteGrid.fitting(sigma, _PLANNED, cells, plan.delta)
         self.scale = self._grid.scale(sigma)
         self._rate = unit_rate(self.scale, plan.budget)
-        self._sizes, self._noise, self._slack = plan.sizes, noise, slack
+        self.plan, self._noise, self._slack = plan, noise, slack
         self._most = math.floor(share * UNITS)
         slack.check(cells * grid_slack(self.scale))
 
@@ -77,11 +77,11 @@ class NoisyTally:
         - `slots`, int64 (rows,): whose each row is: a place in `remaining`.
         - `remaining`, int64 (subjects,): units left; charged in place.
         """
-        flat = cells + np.concatenate([[0], np.cumsum(self._sizes)[:-1]])
-        owners = np.repeat(slots, len(self._sizes))
+        flat = cells + np.concatenate([[0], np.cumsum(self.plan.sizes)[:-1]])
+        owners = np.repeat(slots, len(self.plan.sizes))
         records = np.maximum(np.bincount(slots, minlength=len(remaining)), 1)
         weight = (self._grid.steps // records)[owners]  # rounded down: together at most one subject
-        size = sum(self._sizes)
+        size = sum(self.plan.sizes)
         places, which = np.unique(owners * size + flat.ravel(), return_inverse=True)
         values = np.zeros(len(places), dtype=np.int64)
         np.add.at(values, which, weight)
@@ -94,7 +94,7 @@ class NoisyTally:
         """Add noise and return the tables, in subjects; they may leave once charges are durable."""
         self._slack.charge([self.scale], len(sums))
         noisy = self._noise.add_to(sums, self.scale) / self._grid.steps
-        return np.split(noisy, np.cumsum(self._sizes)[:-1])
+        return np.split(noisy, np.cumsum(self.plan.sizes)[:-1])
 
     def _charge(self, values: Steps, owners: Steps, remaining: Units) -> None:
         """Scale contributions to what their owners can pay, and charge it, both in place."""

@@ -146,8 +146,6 @@ class PATERelease(PlannedAnswers):
     - `teachers`: who votes.
     - `n_classes`: number of classes.
     - `screening`, `voting`, `planned`: see :class:`PlannedAnswers`.
-
-    `votes`: the votes of every answered query so far. Private.
     """
 
     def __init__(
@@ -160,7 +158,6 @@ class PATERelease(PlannedAnswers):
     ) -> None:
         self.teachers, self._n_classes = teachers, n_classes
         super().__init__(screening, voting, planned)
-        self.votes: list[tuple[float, ...]] = []
 
     def blocks(self, queries: FloatMatrix) -> Iterator[FloatMatrix]:
         """Yield consecutive queries, as many as a progress bar wants to hear of at a time."""
@@ -172,5 +169,4 @@ class PATERelease(PlannedAnswers):
         self._planned.note_releases(len(queries))
         votes = count_votes(self.teachers, queries, self._n_classes)
         passed = self._passed(len(queries), lambda: votes.max(axis=1))
-        self.votes += [tuple(map(float, row)) for row in votes[passed].tolist()]
         return passed, self._voting.publish(votes[passed] * self._voting.steps)

@@ -30,7 +30,15 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.ledger import Account, MemoryLedger
-from vicinal.linear import SHARE, ModelGate, PrivateModel, metric_kernel, train
+from vicinal.linear import (
+    SHARE,
+    LocalGradients,
+    ModelFeatures,
+    ModelGate,
+    PrivateModel,
+    metric_kernel,
+    train,
+)
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
     Interaction,
@@ -108,10 +116,9 @@ def plan_engine(
         plan, model = settled_model(
             plan, encoder, rows, points, table, ledger, noise, slack, interaction
         )
-        if model is not None:
-            public = model.features(points)
-            kernel = metric_kernel(public)
-            integers = kernel.encode(model.features(rows))
+        public = model.features(points)
+        kernel = metric_kernel(public)
+        integers = kernel.encode(model.features(rows))
     else:
         plan = plan.settled(n_public)
     shard = Shard(kernel, integers.shape[1], ledger, index=first_index(plan.index))
@@ -138,25 +145,22 @@ def settled_model(
     noise: NoiseSource,
     slack: DeltaSlackAccountant,
     interaction: Interaction | None = None,
-) -> tuple[IndKNNPlan, PrivateModel | None]:
-    """Return plan with size and share settled, and the model that the subjects have paid for.
+) -> tuple[IndKNNPlan, PrivateModel]:
+    """Return a plan that may train with size and share settled, and the model that was paid for.
 
     `X`, array (n, d): features of the records of `subjects`, and `public`, array (m, d), as the
-    `encoder` makes them. `account`: where the budgets are: `subjects.remaining` is its own. The
-    plan has the number of records, declared or estimated, and a share, 0 for none; then there is no
-    model.
+    `encoder` makes them. `account`: where the budgets are: `subjects.remaining` is its own.
     """
     if plan.n_records is None:
         size = _estimated_size(plan, subjects, account, noise, slack, interaction)
         plan = plan.changed(n_records=size)
     plan = plan.settled(len(public))
-    if not plan.model_share:
-        return plan, None
     if interaction is not None:
         interaction.release()
     assert isinstance(encoder, Cosine)  # noqa: S101 (checked: a model needs it)
-    model = train(plan.training, X, subjects, account, public, noise, slack, lifted=encoder.lifts)
-    return plan, model
+    features = ModelFeatures.planned(public, plan.size, lifted=encoder.lifts)
+    gradients = LocalGradients(plan.training, features, X, subjects, account, noise, slack)
+    return plan, train(plan.training, features, public, gradients)
 
 
 _FEWEST, _MOST = 1, 10**8
@@ -183,7 +187,11 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
             shard = Shard(kernel, width, MemoryLedger(), index=first_index(plan.index))
-            engine_on(shard, kernel, sized, width, points, slack_meter(sized), left=1 - share)
+            slack = slack_meter(sized)
+            engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
+            if share:
+                most = ModelFeatures.most(width, size)
+                sized.training.rehearse(most, slack, sized.trainings)
 
 
 def slack_meter(plan: IndKNNPlan, spent: float = 0.0) -> DeltaSlackAccountant:
@@ -213,9 +221,7 @@ def engine_on(
     if plan.n_records is None:
         size = _estimated_size(plan, shard.subject_table, shard.ledger, noise, slack, interaction)
         plan = plan.changed(n_records=size)
-    budget_share = left
-    if model is not None:
-        budget_share = 1.0 - min(model.typical_use * plan.trainings, plan.model_share or 0.0)
+    budget_share = left if model is None else plan.left_by(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     k, radius = planner.radius()
     if plan.index["kind"] == CENTROIDS:

@@ -20,7 +20,7 @@ from vicinal.engine import (
     planned_multiplier,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, TrainingBudget
+from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
@@ -43,6 +43,14 @@ records that never are near the same query (1) and those that always are (2)."""
 
 _ROUNDED = 0.001
 """How far declared shares of classes may be from adding up to 1."""
+
+
+def default_delta(n_records: int | None) -> float:
+    """Return delta where none is given, by the declared number of records; public.
+
+    A tenth of 1 / n: publishing one record chosen at random would keep a delta of 1 / n.
+    """
+    return min(1e-5, 0.1 / (n_records or 1))
 
 
 class IndKNNPlan(Settings, VotingParameters):
@@ -92,6 +100,8 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.changed(n_public=len(reference.points)).replanned()
 
     def check_together(self) -> None:
+        if self.delta is None:  # settled once, before a number of records is estimated
+            vars(self).update(delta=default_delta(self.n_records))
         if self.reuse_predictions == NEIGHBORS and not self.private_count:
             raise InvalidInput(
                 "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
@@ -344,6 +354,12 @@ class IndKNNPlan(Settings, VotingParameters):
             self.subject_use,
         )  # fmt: skip
 
+    def left_by(self, model: PrivateModel | None) -> float:
+        """Return the share of budgets that the trainings of a private model leave for votes."""
+        if model is None:
+            return 1.0
+        return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
+
     def settled(self, n_public: int) -> Self:
         """Return the plan with its model's share where that is "auto"; public.
 
@@ -363,7 +379,8 @@ class IndKNNPlan(Settings, VotingParameters):
     @property
     def model_by_rule(self) -> float:
         """The share that "auto" gives a private model where labels leave; 0 for none."""
-        plan = self.replanned(release="label", reuse_predictions=False, model_share=AUTO)
+        release = {} if not self.plain_decision else {"release": "label"}
+        plan = self.replanned(**release, reuse_predictions=False, model_share=AUTO)
         return plan.model_share or 0.0
 
 

@@ -10,7 +10,6 @@ from typing import Self
 
 import numpy as np
 
-from vicinal._parameters import AUTO
 from vicinal.engine import (
     GATE_HEADROOM,
     HEADROOM,
@@ -22,21 +21,8 @@ from vicinal.neighbours import AdaptiveRadius, Reference
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ExpectedError, VectorTarget
 
-_UNKNOWN = "without public points its features are not known; fit decides"
-
 LARGEST_WEIGHT = 1.0
 """Mean squared kernel weight where no public point tells it: no weight is larger."""
-
-
-def with_model_by_rule(plan: IndKNNPlan) -> IndKNNPlan:
-    """Return a plan with the share that "auto" gives a private model, or why it gives none.
-
-    Without public points it plans for none.
-    """
-    planned = plan.replanned(model_share=AUTO)
-    if planned.model_share or plan.n_public:
-        return planned
-    return planned.without_model(_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +64,14 @@ class PlanChoice:
         left = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
         n = plan.size
         points = n if reference is None else len(reference)
-        k = max(n_neighbors or plan.neighbors(reference, left), math.ceil(n / points))
+        k = n_neighbors or plan.n_neighbors or plan.neighbors(reference, left)
+        k = max(k, math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
-        multiplier = plan.multiplier(usage, k, left)
-        if plan.gated:
+        multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
+        if plan.gated and plan.noise_multiplier is None:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
         return cls(plan, k, multiplier, left * plan.affordable(shift), usage)

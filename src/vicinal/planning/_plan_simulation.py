@@ -31,19 +31,13 @@ from vicinal.engine import (
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
     CLIP,
-    STEPS,
-    Descent,
-    LinearModel,
     ModelFeatures,
     PrivateModel,
+    follow,
     metric_kernel,
     model_votes,
-    release_cost,
-    scores_of,
     softmax,
-    step_noise,
 )
-from vicinal.mechanisms import whole_weights
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
@@ -110,26 +104,16 @@ def _trained(
     plan: IndKNNPlan,
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
-    """Return a model of `X`, calibrated on `others`: the descent of ``train``, in floats."""
-    training = plan.training
-    rows, known = (features.rows(each) for each in (X, others))
-    unit, probes = rows.astype(np.float64) / features.unit, known.astype(np.float64)
-    sigma = step_noise(training.share * training.budget)
+    """Return a model of `X`, calibrated on `others`: trained once, by gradients in floats."""
+    training = replace(plan.training, trainings=1, subject_use=1.0)
+    rows, sigma = features.rows(X).astype(np.float64) / features.unit, training.step_noise
     noise = sigma * CLIP / training.n_records
-    lengths = np.square(probes).sum(axis=1) / (features.unit * CLIP) ** 2
-    descent = Descent(known, features.unit, training.class_shares, training.n_records, noise)
-    used = np.zeros(len(probes))
-    for _ in range(STEPS):
-        weights = descent.weights
-        used += release_cost(
-            scores_of(probes, whole_weights(weights), features.unit), lengths, sigma
-        )
-        gradient = _mean_gradient(unit, labels, weights, CLIP)
-        descent.step(gradient + generator.normal(scale=noise, size=weights.shape))
-    weights = descent.finished()
-    used = np.minimum(used / training.budget, training.share)
-    model = LinearModel(whole_weights(weights), features)
-    return PrivateModel(model, others, used, training.class_shares)
+
+    def published(weights: Floats) -> tuple[Floats, float]:
+        gradient = _mean_gradient(rows, labels, weights, CLIP)
+        return gradient + generator.normal(scale=noise, size=weights.shape), sigma
+
+    return follow(training, features, others, published)
 
 
 def _mean_gradient(rows: Floats, labels: Places, weights: Floats, clip: float) -> Floats:
@@ -154,8 +138,8 @@ class SimulationResult:
 
     - `agreement`, `at_end`: share of answers that noise and used-up budgets leave as they are: of
       all, and of the last quarter.
-    - `accuracy`, `plain_accuracy`: share of answers that are right, and without noise; None where
-      no labels are given.
+    - `accuracy`, `plain_accuracy`, `commonest`: share of answers that are right, without noise, and
+      by the commonest class for all; None where no labels are given.
     - `asked`: share of queries that private records are asked.
     - `used`, `retired`: mean share of budgets used at the end, and share of points whose budget is
       spent.
@@ -166,6 +150,7 @@ class SimulationResult:
     at_end: float
     accuracy: float | None
     plain_accuracy: float | None
+    commonest: float | None
     asked: float
     used: float
     retired: float
@@ -182,12 +167,9 @@ class SimulationResult:
         }
         return cls(**{**means, "answers": sum(one.answers for one in several)})
 
-    @property
-    def error(self) -> float:
-        """The standard error of the agreement, from the number of answers alone."""
-        return math.sqrt(
-            max(self.agreement * (1 - self.agreement), 0.25 / self.answers) / self.answers
-        )
+    def error(self, share: float) -> float:
+        """Return the standard error of a share of answers, from their number alone."""
+        return math.sqrt(max(share * (1 - share), 0.25 / self.answers) / self.answers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +188,14 @@ class SimulationSetup:
     n_classes: int
     real: bool
     model: PlayedModel | None = None
+
+    @property
+    def shares(self) -> list[float]:
+        """How common each class is among real labels, (c,); [] where there are none."""
+        if not self.real:
+            return []
+        counts = np.bincount(self.labels, minlength=self.n_classes)
+        return [float(share) for share in counts / counts.sum()]
 
     def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
         """Return the points beside the model of a plan with one; their labels must be real."""
@@ -334,6 +324,7 @@ class _Run:
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
             accuracy=float((self._answers[order] == truth).mean()) if real else None,
             plain_accuracy=float((self._plain[order] == truth).mean()) if real else None,
+            commonest=float(np.bincount(truth).max() / len(order)) if real else None,
             asked=self._n_asked / len(order),
             used=float(1 - self._budgets.mean()),
             retired=float((self._budgets <= 1 - RETIRED).mean()),

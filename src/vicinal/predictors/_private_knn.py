@@ -4,9 +4,7 @@ Source: Zhu, Yu, Chandraker & Wang 2020 (ZYCW20), *Private-kNN: Practical Differ
 Computer Vision*.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +21,7 @@ from vicinal._parameters import (
     parameter,
     table,
 )
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput
 from vicinal.mechanisms import (
     FINEST,
     ClippedVotes,
@@ -36,7 +34,7 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.neighbours import FLOAT32, RBF, int8_precision
-from vicinal.planning import Plan, affordable_noise, priced, summed
+from vicinal.planning import Plan, affordable_noise, summed
 from vicinal.predictors._fixed_plan import (
     AnsweringParameters,
     AnsweringSettings,
@@ -129,16 +127,9 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         return self._releases(self.vote_noise)
 
     def _releases(self, noise: float) -> list[Plan]:
-        screening = self._screening({}, self.n_queries)
-        return [*screening, *self._votes(self.planned_answers, noise)]
+        return [*self._screening(), *self._votes(self.planned_answers, noise)]
 
-    def releases_at(self, largest: Sequence[int], n_answers: int) -> list[Plan]:
-        """Return the releases so far, with the largest votes that they were made at; private."""
-        counts = sorted(Counter(largest).items())
-        screened = [step for t, n in counts for step in self._screening({"votes": t}, n)]
-        return [*screened, *self._votes(n_answers, self.vote_noise)]
-
-    def _screening(self, more: Plan, count: int) -> list[Plan]:
+    def _screening(self) -> list[Plan]:
         if self.sigma_screen is None:
             return []
         fields: Plan = {
@@ -146,8 +137,8 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
             "classes": len(self.classes),
             "threshold": self.threshold,
         }
-        noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate, "count": count}
-        return [{"kind": "screening", **fields, **noise, **more}]
+        noise = {"sigma": self.sigma_screen, "gamma": self.sampling_rate}
+        return [{"kind": "screening", **fields, **noise, "count": self.n_queries}]
 
     def _votes(self, count: int, noise: float) -> list[Plan]:
         shared: Plan = {"sigma": noise, "gamma": self.sampling_rate, "count": count}
@@ -290,36 +281,3 @@ class PrivateKNNClassifier(FixedPlanClassifier[PrivateKNNSettings], PrivateKNNPa
         if self._settings.tau is None:
             return super()._decided(passed, answers)
         return np.asarray(2 * answers >= self._settings.n_neighbors).astype(np.int64)
-
-    def private_cost_for_curator(self, delta: float | None = None) -> dict[str, Any]:
-        """Return what the answers so far cost, given their votes; **it is private**.
-
-        Screening costs little where the largest vote is far from the threshold. How far it was
-        depends on private data, and so does this cost: it is for the curator's eyes, must not be
-        published, and nothing public may be decided by it. The public cost is :meth:`guarantee`.
-        Without sampling only (sampling_rate=1): such a cost must not be amplified.
-
-        Returns
-        -------
-        dict
-            As of :func:`vicinal.accounting._plan.account`, with ``private`` True.
-
-        Raises
-        ------
-        PrivacyRefused
-            With a sampling rate below 1.
-        InvalidInput
-            Without screening, or before the first answer.
-        """
-        settings = self._planned()
-        if settings.sampling_rate != 1:
-            raise PrivacyRefused(
-                "A data-dependent cost is known without sampling only: it must not be amplified. "
-                "Use sampling_rate=1, or guarantee()."
-            )
-        largest = self._release.largest if hasattr(self, "_release") else ()
-        if settings.sigma_screen is None or not largest:
-            raise InvalidInput("The cost that depends on votes needs queries that were screened.")
-        plan = self.plan(delta)  # of this interaction alone, from here on
-        plan["releases"] = settings.releases_at(largest, self.n_answers_)
-        return priced(plan)

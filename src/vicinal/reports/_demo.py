@@ -1,12 +1,11 @@
-"""The demonstration, and methods on public benchmark data: the default, and no privacy at all.
+"""The demonstration, and what experiments share with it: public data with a part played as private.
 
-Trials run in simulation mode: the noise comes from seeds, so that tables can be repeated, and the
-results carry no guarantee. That is right for measuring accuracy on data that is public anyway, and
-for nothing else: every run would spend a fresh budget. What :func:`answer` returns has real noise.
+What :func:`answer` returns has real noise.
 """
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -27,9 +26,6 @@ from vicinal.reports._outcomes import Outcome
 Rows = FloatMatrix
 _MANY = 2048
 """From this many images on, starting other processes pays."""
-
-YARDSTICK_NEIGHBORS = 200
-"""Neighbours of the majority vote without privacy."""
 
 
 class Split(NamedTuple):
@@ -114,77 +110,6 @@ def labels_of(dataset: Dataset) -> AnyArray:
     if dataset.labels is None:
         raise InvalidInput("The data must have labels, in the training and in the test part.")
     return dataset.labels
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """A guarantee, and how many queries it has to last for."""
-
-    epsilon: float
-    n_queries: int
-    delta: float = 1e-5
-
-
-def fitted(trial: Trial, setting: Setting, seed: int, **options: Any) -> IndKNNClassifier:
-    """Return the classifier over the records of a trial, simulated, without a private model.
-
-    The tables that are printed from it are about neighbours alone; `options` are the classifier's.
-    """
-    return IndKNNClassifier(
-        trial.classes, setting.epsilon, setting.delta, setting.n_queries,
-        simulation_seed=seed, **{"model_share": 0, **options},
-    ).fit(trial.records, trial.labels, public=trial.reference)  # fmt: skip
-
-
-def default_outcome(trial: Trial, setting: Setting, seed: int, release: str = "votes") -> Outcome:
-    """Simulate the default, which has nothing to tune; `release` tells what leaves."""
-    classifier = fitted(trial, setting, seed, release=release)
-    return Outcome.of(classifier.predict(trial.queries), trial.truth)
-
-
-def yardstick_outcome(trial: Trial) -> Outcome:
-    """Return what a plain majority of the nearest neighbours reaches, without any privacy."""
-    return Outcome.of(plain_neighbors(trial), trial.truth)
-
-
-def plain_neighbors(trial: Trial) -> AnyArray:
-    """Return the majority label of each query's nearest neighbours, (q,), without any privacy."""
-    from sklearn.neighbors import KNeighborsClassifier
-
-    # On rows of length one, the nearest are those with the largest cosine.
-    neighbors = min(YARDSTICK_NEIGHBORS, len(trial.records))
-    plain = KNeighborsClassifier(neighbors, algorithm="brute").fit(trial.records, trial.labels)
-    return np.asarray(plain.predict(trial.queries))
-
-
-DEFAULT = "vicinal, neighbours alone"
-EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """Accuracy against epsilon on one trial; simulated, so it carries no guarantee.
-
-    One outcome of neighbours alone, with nothing tuned, for every epsilon, and that of a majority
-    vote without privacy.
-    """
-
-    epsilons: tuple[float, ...]
-    default: tuple[Outcome, ...]
-    yardstick: Outcome
-
-
-def compare(
-    trial: Trial, delta: float, begin: Begin, epsilons: Sequence[float] = EPSILONS
-) -> Sweep:
-    """Simulate neighbours alone at every epsilon; for public data only."""
-    n_queries, default = len(trial.truth), []
-    step = begin("comparison", n_queries * len(epsilons))
-    for epsilon in epsilons:
-        default.append(default_outcome(trial, Setting(epsilon, n_queries, delta), seed=0))
-        step(n_queries)
-    return Sweep(tuple(epsilons), tuple(default), yardstick_outcome(trial))
 
 
 CLASSES = tuple(range(10))
@@ -292,7 +217,7 @@ WRONG_TILES = 8
 """Queries shown, and how many of them were answered wrongly, if there are as many."""
 
 
-def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, **run: Any) -> str:
+def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> str:
     """Return the page as HTML, for phone, dark mode and print.
 
     None of it depends on what is left of anybody's budget. `run` has the rest that is shown: its
@@ -300,13 +225,11 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, *
     process in bytes or None.
     """
     from vicinal.reports import _plots as plots
-    from vicinal.reports._pages import address
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     right = outcomes.rightness(answers.labels, answers.truth)
     by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
     surest = [outcomes.outcome_of_surest(right, answers.confidence, share) for share in SHARES]
-    curves = [plots.Curve(DEFAULT, sweep.epsilons, sweep.default)]
     return words.rendered(
         "demo.html",
         title=f"Private predictions on {data}",
@@ -315,12 +238,9 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, *
         answers=answers,
         coin=words.percent_up(words.guess_limit(epsilon, delta)),
         sharper=words.percent_up(words.gaussian_guess_limit(answers.plan.budget, delta)),
-        by_epsilon=address(plots.accuracy_by_epsilon(curves, (NOT_PRIVATE, sweep.yardstick))),
-        numbers=_numbers(sweep),
-        default=DEFAULT,
-        by_share=address(plots.accuracy_by_share(SHARES, surest)),
+        by_share=_address(plots.accuracy_by_share(SHARES, surest)),
         surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
-        by_class=address(plots.accuracy_by_class(by_class)),
+        by_class=_address(plots.accuracy_by_class(by_class)),
         class_shares=", ".join(
             f"{name}: {words.percent(one.accuracy)}" for name, one in by_class.items() if one.total
         ),
@@ -328,30 +248,34 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, sweep: Sweep, *
     )
 
 
-def _numbers(sweep: Sweep) -> list[tuple[str, str]]:
-    def cell(outcome: Outcome) -> str:
-        low, high = outcome.interval
-        return f"{words.percent(outcome.accuracy)} ({100 * low:.1f} to {100 * high:.1f})"
-
-    rows = zip(sweep.epsilons, sweep.default, strict=True)
-    cells = [(f"{epsilon:g}", cell(default)) for epsilon, default in rows]
-    return [*cells, ("no privacy", cell(sweep.yardstick))]
-
-
-def _tiles(answers: DemoAnswers, images: AnyArray) -> list[Any]:
+def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
     """Return tiles of some queries, some answered wrongly, over the range of confidence."""
-    from vicinal.reports._pages import Tile, evenly, surest_first
+    from vicinal.reports._plots import picture
 
     right = outcomes.rightness(answers.labels, answers.truth)
-    order = surest_first(answers.confidence)
-    wrong = evenly(order[~right[order]], WRONG_TILES)
-    shown = {*wrong, *evenly(order[right[order]], TILES - len(wrong))}
-    tiles = []
-    for place in (int(place) for place in order if int(place) in shown):
-        answer, truth = str(answers.labels[place]), str(answers.truth[place])
-        words_of = answer if right[place] else f"{answer}, not {truth}"
-        lead = f"lead {answers.confidence[place]:.1f}"
-        tiles.append(
-            Tile.of(images[place], f"query {place + 1}", words_of, lead, right=bool(right[place]))
-        )
-    return tiles
+    order = np.argsort(-answers.confidence, kind="stable")  # from the surest on
+    wrong = _evenly(order[~right[order]], WRONG_TILES)
+    shown = {*wrong, *_evenly(order[right[order]], TILES - len(wrong))}
+    return [
+        {
+            "address": _address(picture(images[place]), "png"),
+            "alt": f"query {place + 1}",
+            "kind": "right" if right[place] else "wrong",
+            "answer": str(answers.labels[place])
+            + ("" if right[place] else f", not {answers.truth[place]}"),
+            "lead": f"lead {answers.confidence[place]:.1f}",
+        }
+        for place in order.tolist()
+        if place in shown
+    ]
+
+
+def _evenly(places: Places, most: int) -> list[int]:
+    """Return at most so many of the places, evenly spread."""
+    steps = np.linspace(0, len(places) - 1, min(most, len(places)))
+    return [int(places[round(float(step))]) for step in steps]
+
+
+def _address(data: bytes, kind: str = "svg+xml") -> str:
+    """Return the address of a picture that holds the picture."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

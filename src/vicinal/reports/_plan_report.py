@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vicinal._progress import Step
+from vicinal._progress import Begin
 from vicinal.accounting import Plan
+from vicinal.errors import InvalidInput
+from vicinal.neighbours import Reference
 from vicinal.planning import (
     GATE,
     IndKNNPlan,
@@ -24,10 +27,14 @@ ENOUGH = 4000
 """Answers that an outlook should rest on."""
 
 MOST_ROUNDS = 10
+_MOST_SHOWN = 3
 
 AS_WISHED = "as wished"
 MODEL = "beside a private model"
 FEWER, MORE = "half the neighbours", "twice the neighbours"
+
+SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
+"""Numbers of records that a plan is shown for where theirs is private."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class Option:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         choice = self.choice
+        voted = choice.plan.target.voted
+        expected = {} if voted else {"expected": [asdict(e) for e in choice.expected_errors()]}
         return {
             "name": self.name,
             **_request(choice.plan),
@@ -52,6 +61,7 @@ class Option:
             "participations": choice.participations,
             "cost_of_one": choice.cost,
             "outlook": None if self.outlook is None else asdict(self.outlook),
+            **expected,
         }
 
 
@@ -74,20 +84,12 @@ def _request(plan: IndKNNPlan) -> dict[str, Any]:
 def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     """Return the plan and what else could be had, by name.
 
-    A private model is among them where the rule would train one.
+    Where the number of records is private, it is the same plan for several of them.
     """
-    trained = plan.model_by_rule if plan.n_public else 0.0
-    beside = plan
-    if share := plan.model_share or trained:
-        beside = plan.replanned(release="label", reuse_predictions=False, model_share=share)
-    plain = {"reuse_predictions": False, "model_share": 0}
-    others = {
-        MODEL: beside,
-        "votes": plan.replanned(release="votes", **plain),
-        "label alone": plan.replanned(release="label", **plain),
-        "label, behind a gate": plan.replanned(
-            release="label", reuse_predictions=GATE, model_share=0
-        ),
+    if plan.n_records is None:
+        return {f"{size:,} records": plan.replanned(n_records=size) for size in SIZES}
+    others = _other_releases(plan) if plan.target.voted else {}
+    others |= {
         "half the queries": plan.replanned(n_queries=max(1, plan.n_queries // 2)),
         "twice the queries": plan.replanned(n_queries=2 * plan.n_queries),
         "half the epsilon": plan.replanned(epsilon=plan.epsilon / 2),
@@ -97,41 +99,74 @@ def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     return {AS_WISHED: plan, **differ}
 
 
+def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
+    """Return the plan with other releases, as far as its other parameters allow them."""
+    share = plan.model_share or plan.model_by_rule
+    plain = {"reuse_predictions": False, "model_share": 0}
+    changes: dict[str, dict[str, Any]] = {
+        MODEL: {"release": "label", "reuse_predictions": False, "model_share": share},
+        "votes": {"release": "votes", **plain},
+        "label alone": {"release": "label", **plain},
+        "label, behind a gate": {"release": "label", "reuse_predictions": GATE, "model_share": 0},
+    }
+    if not share:
+        del changes[MODEL]
+    others = {}
+    for name, changed in changes.items():
+        with suppress(InvalidInput):
+            others[name] = plan.replanned(**changed)
+    return others
+
+
 def plan_options(
-    plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, step: Step
+    plan: IndKNNPlan,
+    reference: Reference | None,
+    stage: SimulationSetup | None,
+    seed: int,
+    begin: Begin,
+    *,
+    alone: bool = False,
+    left: float | None = None,
 ) -> list[Option]:
-    """Plan every plan, as a classifier would, and simulate it where there are public points."""
-    plan = plan.on(None if stage is None else stage.reference)
-    listed = []
-    for name, other in alternatives(plan).items():
-        listed.append(_option(name, other, stage, seed))
+    """Plan every plan, as a classifier would, and simulate it where there is a stage.
+
+    `reference`: public points. `alone`: leave out what else could be had. `left`: the share of
+    budgets that a private model has left, where one is trained.
+    """
+    named = alternatives(plan)
+    if alone and plan.n_records:
+        named = {AS_WISHED: plan}
+    fixed = {} if alone or plan.n_records is None else {FEWER: 0.5, MORE: 2.0}
+    step, listed = begin("simulation", len(named) + len(fixed)), []
+    for name, other in named.items():
+        listed.append(_option(name, other, reference, stage, seed, left=left))
         step(1)
-    k = listed[0].choice.n_neighbors
-    for name, fixed in ((FEWER, max(1, k // 2)), (MORE, min(2 * k, plan.size))):
-        listed.append(_option(name, plan, stage, seed, fixed))
+    for name, times in fixed.items():
+        k = min(max(1, int(times * listed[0].choice.n_neighbors)), plan.size)
+        listed.append(_option(name, plan, reference, stage, seed, k))
         step(1)
     return listed
 
 
 def _option(
-    name: str, plan: IndKNNPlan, stage: SimulationSetup | None, seed: int, k: int | None = None
+    name: str,
+    plan: IndKNNPlan,
+    reference: Reference | None,
+    stage: SimulationSetup | None,
+    seed: int,
+    k: int | None = None,
+    left: float | None = None,
 ) -> Option:
-    """Return a plan as it would be made, and simulated where there are public points.
+    """Return a plan as it would be made, and simulated where there is a stage.
 
     Beside a private model that takes labels: it learns of clusters what they are made of.
     """
     if stage is None or (plan.model_share and not stage.real):
-        reference = None if stage is None else stage.reference
-        return Option(name, PlanChoice.of(plan, reference, k), None)
+        return Option(name, PlanChoice.of(plan, reference, k, left), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, k, budget_share)
     return Option(name, choice, _simulated(stage, choice, seed))
-
-
-def work(plan: IndKNNPlan) -> int:
-    """Return how many options there are, for a progress bar."""
-    return len(alternatives(plan)) + 2
 
 
 def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
@@ -142,11 +177,19 @@ def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> Simulat
     return SimulationResult.mean(played)
 
 
-def as_text(listed: Sequence[Option]) -> str:
-    """Return everything for people to read; the first option is what was asked for."""
-    training = _training(listed[0].choice.plan)
-    rows = [_table_row(option) for option in listed]
-    return rendered("plan.txt", wished=listed[0], training=training, rows=rows).rstrip()
+def as_text(listed: Sequence[Option], why: str) -> str:
+    """Return everything for people to read; the first option is what was asked for.
+
+    `why`: why it was not simulated, if it was not.
+    """
+    plan, errors = listed[0].choice.plan, []
+    if not plan.target.voted:
+        errors = listed[0].choice.expected_errors()
+    rows = [_table_row(option) for option in listed] if len(listed) > 1 else []
+    return rendered(
+        "plan.txt", wished=listed[0], training=_training(plan), errors=errors[:_MOST_SHOWN],
+        more=len(errors) - _MOST_SHOWN, why=why, rows=rows,
+    ).rstrip()  # fmt: skip
 
 
 def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
@@ -165,12 +208,14 @@ def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
 def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
-    accuracy = outlook and outlook.accuracy
+    last = percent(outlook.accuracy) if outlook and outlook.accuracy else "-"
+    if not choice.plan.target.voted:
+        last = f"{choice.expected_errors()[0].error:.3g}"
     queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
     return (
         f"{option.name:22}{choice.plan.n_queries:8,} {choice.plan.epsilon:6g} "
-        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(choice.cost, 2):>17} "
-        f"{percent(queried, 0):>7} {unchanged:>10} {percent(accuracy) if accuracy else '-':>9}"
+        f"{choice.n_neighbors:6,} {choice.multiplier:7.3f} {percent(min(1.0, choice.cost), 2):>17} "
+        f"{percent(queried, 0):>7} {unchanged:>10} {last:>9}"
     )
 
 
@@ -221,6 +266,37 @@ def model_records(plan: IndKNNPlan) -> int:
     """
     share = plan.model_share or plan.model_by_rule
     return math.ceil(ENOUGH_LEARNT / math.sqrt(2 * share * plan.spendable))
+
+
+def verdicts(plan: IndKNNPlan, shares: Sequence[float] = ()) -> list[str]:
+    """Return lines on whether a plan for classes can work, and what would make it better.
+
+    `shares`: how common each class is among public labels, if there are any. Where the number of
+    records is private, the lines say how many it needs. Raises InvalidInput for the first
+    value that a classifier would refuse.
+    """
+    known = plan.n_records is not None
+    lines = [verdict(plan) if known else verdict_without_records(plan.changed(n_records=1))]
+    if plan.model_share:
+        lines.append(
+            f"up to {plan.model_share:.0%} of every budget trains a private model, before the "
+            "first answer; --model-share 0 trains none."
+        )
+    if plan.class_prior is None:
+        rare = not len(shares) or min(shares) < _RARE
+        seen = "--class-prior " + ",".join(f"{share:.3g}" for share in shares or (0.95, 0.05))
+        return [*lines, *([f"{_UNDECLARED[bool(shares)]}, {seen} {_DECLARED}"] if rare else ())]
+    names = plan.class_names.tolist()
+    return [*lines, *(rare_classes(plan, plan.class_prior, names) if known else ())]
+
+
+_RARE = 0.1
+
+_UNDECLARED = "if a class is rare", "a class is rare among the public labels"
+_DECLARED = (
+    "(from a statistic) draws probabilities towards these shares where noise hides the votes; "
+    "--cost balanced beside it finds more of the rare cases."
+)
 
 
 def verdict(plan: IndKNNPlan) -> str:
@@ -279,22 +355,6 @@ def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[obje
         for name, share in zip(names, shares, strict=True)
         if share + least > RARE_LIFT * share
     ]
-
-
-def linear_model_note(plan: IndKNNPlan) -> str | None:
-    """Return a line where a private linear model is likely to be ahead of votes; None elsewhere.
-
-    It is where a model can be trained. Where votes of such a plan are lost in noise, it is the
-    better choice by itself.
-    """
-    if not plan.model_by_rule:
-        return None
-    if unanimous_lead(PlanChoice.of(plan)) < ENOUGH_LEAD:
-        return (
-            "a private linear model is the better choice here, as votes are lost in noise: "
-            "take --model-share auto, or NoisySGDClassifier."
-        )
-    return "a private model beside the votes is mostly ahead of votes alone: --model-share auto."
 
 
 def _percent(share: float) -> str:

@@ -139,10 +139,6 @@ def _composed(releases: Sequence[dict[str, Any]]) -> Any:
     return smoothed.compose([smoothed.NamedMechanism(*part) for part in parts])
 
 
-def _winner(rule: Any, sampler: object, **fields: Any) -> Any:
-    return smoothed.Winner(rule, built("sampler", sampler), **fields)
-
-
 _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     "sampler": {
         "fixed_size": smoothed.FixedSize,
@@ -151,7 +147,6 @@ _KINDS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "mechanism": {
         "histogram": lambda sampler: smoothed.Histogram(built("sampler", sampler)),
-        "winner": _winner,
         "average": smoothed.Average,
         "radius_votes": smoothed.RadiusVotes,
         "knn_votes": smoothed.KNNVotes,

@@ -1,4 +1,7 @@
-"""What numbers mean to readers who are not privacy experts, and the templates of pages."""
+"""What numbers mean to readers who are not privacy experts, and the templates of pages.
+
+Pages need nothing else, and are well-formed XML too, so that tests can read them.
+"""
 
 from __future__ import annotations
 

@@ -409,7 +409,7 @@ async def _lifespan(app: Starlette) -> AsyncIterator[None]:
                 await _note_usage(state)
             await asyncio.sleep(_SAMPLE_SECONDS)
 
-    state.batcher.start()
+    await state.start()
     samples = asyncio.create_task(sample_usage())
     yield
     # First: a sample would ask the batcher, which takes nothing any more.

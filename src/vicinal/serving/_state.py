@@ -25,6 +25,7 @@ from starlette.requests import Request
 from vicinal.errors import ShardMissing, StorageFailed, StoreOutdated, VicinalError
 from vicinal.serving._keys import CURATOR, ApiKey, KeyCache, KeyFile
 from vicinal.serving._limits import BodyLimits, BodyReader, Problem, RateLimit, busy, of_error
+from vicinal.serving._local_socket import LocalSocket
 from vicinal.serving._models import AnyBody, decode_rows, parse_body, width_of
 from vicinal.serving._settings import ServiceSettings
 from vicinal.store import BaseStore, Query, Reply
@@ -43,6 +44,7 @@ class AppState:
         self.metrics = Metrics(lambda: store.is_consistent)
         self.batcher = RequestBatcher(store, settings, self.metrics)
         self.bodies = BodyReader(settings, BodyLimits.of(settings, width_of(store)))
+        self.local = LocalSocket(store, folder, self.batcher.run)
         self._keys = KeyCache(KeyFile(folder))
         self._rate = RateLimit(settings.rate, settings.burst)
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="vicinal-decoder")
@@ -98,8 +100,14 @@ class AppState:
         except VicinalError as error:
             raise of_error(error, adding=adding) from None
 
+    async def start(self) -> None:
+        """Begin to work, in the running event loop."""
+        self.batcher.start()
+        await self.local.start()
+
     async def stop(self) -> None:
         """Answer all requests that wait, then end both threads."""
+        await self.local.stop()
         await self.batcher.stop()
         self._decoder.shutdown()
 

@@ -1,3 +1,5 @@
+from vicinal.smoothed._average import Average as Average
+from vicinal.smoothed._average import gradient_law as gradient_law
 from vicinal.smoothed._databases import JointMechanism as JointMechanism
 from vicinal.smoothed._databases import NamedMechanism as NamedMechanism
 from vicinal.smoothed._databases import adjusted_utility as adjusted_utility
@@ -23,13 +25,10 @@ from vicinal.smoothed._populations import bounds as bounds
 from vicinal.smoothed._smooth import WARNINGS as WARNINGS
 from vicinal.smoothed._smooth import quantiles as quantiles
 from vicinal.smoothed._smooth import smoothed_delta as smoothed_delta
-from vicinal.smoothed._winner import Average as Average
-from vicinal.smoothed._winner import Winner as Winner
-from vicinal.smoothed._winner import gradient_law as gradient_law
-from vicinal.smoothed._winner import rankings as rankings
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
+from vicinal.smoothed._average import LEVELS as LEVELS
 from vicinal.smoothed._edges import edge_profile as edge_profile
 from vicinal.smoothed._intervals import LOG_10 as LOG_10
 from vicinal.smoothed._intervals import power_of_ten as power_of_ten
@@ -37,4 +36,3 @@ from vicinal.smoothed._populations import one_sided as one_sided
 from vicinal.smoothed._populations import two_sided_at as two_sided_at
 from vicinal.smoothed._smooth import drawn as drawn
 from vicinal.smoothed._smooth import estimate as estimate
-from vicinal.smoothed._winner import LEVELS as LEVELS

@@ -27,11 +27,9 @@ from vicinal.smoothed._intervals import (
 from vicinal.smoothed._mechanism import (
     ComparedMechanism,
     Comparison,
-    CountMechanism,
     FixedSize,
     Histogram,
-    Law,
-    LawMechanism,
+    ListedMechanism,
     Mechanism,
     aligned,
     boundary,
@@ -190,7 +188,7 @@ class NamedMechanism:
 
     Parameters
     ----------
-    mechanism : Histogram, Winner, ListedMechanism or JointMechanism
+    mechanism : Histogram or ListedMechanism
         A mechanism whose law can be listed.
     coins : hashable
         Equal names mean the same sample: the two halves of a cross-validation split, several
@@ -203,7 +201,7 @@ class NamedMechanism:
     'first fold'
     """
 
-    mechanism: CountMechanism
+    mechanism: Histogram | ListedMechanism
     coins: Hashable
 
 
@@ -236,7 +234,7 @@ class JointMechanism(ComparedMechanism):
     def _excess(self, own: Counts, other: Counts, epsilon: float, measure: int) -> LogInterval:
         log_p, log_ratio = np.zeros(1), np.zeros(1)
         for release in self.releases:
-            p, ratio = aligned(law_of(release.mechanism, own), law_of(release.mechanism, other))
+            p, ratio = aligned(*(release.mechanism.law(counts) for counts in (own, other)))
             if len(log_p) * len(p) > _MOST_OUTCOMES:
                 raise InvalidInput(
                     "The 'releases' parameter must have few enough outcomes together "
@@ -277,9 +275,9 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
             "The 'releases' parameter must be NamedMechanism(mechanism, coins). Got others."
         )
     for release in listed:
-        if not isinstance(release.mechanism, Histogram | LawMechanism):
+        if not isinstance(release.mechanism, Histogram | ListedMechanism):
             raise InvalidInput(
-                "The 'releases' parameter must hold Histogram, Winner or ListedMechanism. Got "
+                "The 'releases' parameter must hold Histogram or ListedMechanism. Got "
                 f"{type(release.mechanism).__name__}."
             )
     if len({release.coins for release in listed}) < len(listed):
@@ -288,10 +286,3 @@ def compose(releases: Sequence[NamedMechanism]) -> JointMechanism:
             "publishes everything. Audit them as one, with ListedMechanism over all their outcomes."
         )
     return JointMechanism(listed)
-
-
-def law_of(mechanism: CountMechanism, database: Counts) -> Law:
-    """Return the listed law of a mechanism that has one."""
-    if isinstance(mechanism, Histogram | LawMechanism):
-        return mechanism.law(database)
-    raise InvalidInput(f"The law of {type(mechanism).__name__} cannot be listed.")

@@ -297,19 +297,6 @@ class ComparedMechanism(CountMechanism):
             yield total([forward(TRUE_X), backward(TRUE_OTHER)])
 
 
-class LawMechanism(ComparedMechanism):
-    """A mechanism whose whole law can be listed: Algorithm 1, step 1, as it stands."""
-
-    @abstractmethod
-    def law(self, database: Counts) -> Law:
-        """Return the log probability of every possible outcome of a checked database."""
-
-    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
-        own = self.law(database)
-        for change, neighbour in replacements(database):
-            yield compared(change, law_excess, own, self.law(neighbour), epsilon)
-
-
 def replacements(database: Counts) -> Iterator[tuple[str, Counts]]:
     """Yield every database in which one record has another type, and the change in words."""
     m = len(database)
@@ -415,8 +402,8 @@ _SUM_TO = 1e-9
 
 
 @dataclass(frozen=True)
-class ListedMechanism(LawMechanism):
-    """The law of the outcome, given as a function of the histogram.
+class ListedMechanism(ComparedMechanism):
+    """The law of the outcome, given as a function of the histogram: Algorithm 1, step 1.
 
     This is also how releases that share their coins are audited: let the outcome be all of them.
 
@@ -447,6 +434,11 @@ class ListedMechanism(LawMechanism):
 
     def touched(self, n: int) -> float:  # noqa: ARG002 - nothing is known of the user's function
         return 1.0
+
+    def comparisons(self, database: Counts, epsilon: float) -> Iterator[Comparison]:
+        own = self.law(database)
+        for change, neighbour in replacements(database):
+            yield compared(change, law_excess, own, self.law(neighbour), epsilon)
 
     def law(self, database: Counts) -> Law:
         """Return log probabilities of all outcomes.

@@ -9,8 +9,12 @@ from vicinal.store._store_schema import StoreExtractor as StoreExtractor
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.store._audience_state import AudienceState as AudienceState
+from vicinal.store._audience_state import note_training as note_training
 from vicinal.store._audience_state import open_audience_state as open_audience_state
-from vicinal.store._audience_state import pinned_plan as pinned_plan
+from vicinal.store._audience_state import pin_plan as pin_plan
+from vicinal.store._audience_state import settings_of as settings_of
+from vicinal.store._audience_state import settled_plan as settled_plan
+from vicinal.store._audience_state import warned_after as warned_after
 from vicinal.store._backups import pack as pack
 from vicinal.store._backups import unpack as unpack
 from vicinal.store._base_store import BaseStore as BaseStore
@@ -23,11 +27,13 @@ from vicinal.store._evaluation import NoisyFigures as NoisyFigures
 from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
 from vicinal.store._folder import KEY as KEY
+from vicinal.store._folder import SOCKET as SOCKET
 from vicinal.store._folder import Folder as Folder
 from vicinal.store._folder import check_new as check_new
 from vicinal.store._folder import copy_file as copy_file
 from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config
+from vicinal.store._folder import refuse_links as refuse_links
 from vicinal.store._folder import write_config as write_config
 from vicinal.store._opening import LOST as LOST
 from vicinal.store._opening import RETIRED as RETIRED
@@ -35,6 +41,12 @@ from vicinal.store._opening import OpenStore as OpenStore
 from vicinal.store._opening import create_store as create_store
 from vicinal.store._opening import open_folder as open_folder
 from vicinal.store._opening import unfinished as unfinished
+from vicinal.store._private_models import answering as answering
+from vicinal.store._private_models import awaits_model as awaits_model
+from vicinal.store._private_models import begin_model as begin_model
+from vicinal.store._private_models import draws_of as draws_of
+from vicinal.store._private_models import stored_features as stored_features
+from vicinal.store._private_models import write_model as write_model
 from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt
@@ -52,6 +64,7 @@ from vicinal.store._records import PreparedAddition as PreparedAddition
 from vicinal.store._records import StoredRecords as StoredRecords
 from vicinal.store._records import prepare_addition as prepare_addition
 from vicinal.store._records import write_naming as write_naming
+from vicinal.store._request_batch import QueryCost as QueryCost
 from vicinal.store._request_batch import RequestBatch as RequestBatch
 from vicinal.store._requests import ClassReply as ClassReply
 from vicinal.store._requests import LabelSetReply as LabelSetReply
@@ -63,6 +76,7 @@ from vicinal.store._status import curator_facts as curator_facts
 from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces
 from vicinal.store._status import verify as verify
+from vicinal.store._store import NewStore as NewStore
 from vicinal.store._store_schema import CELLS as CELLS
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
 from vicinal.store._store_schema import StoreSchema as StoreSchema

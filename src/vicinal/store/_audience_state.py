@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -48,7 +48,6 @@ from vicinal.planning import (
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import (
     StoredModel,
-    retrain_model,
     settled_request,
     stored_model,
     train_model,
@@ -126,7 +125,7 @@ def mask_unasked(votes: Floats) -> Floats:
     return np.where(queried, votes, np.nan)
 
 
-_SHARED = ("kernel", "norm_bound", "index")
+SHARED = ("kernel", "norm_bound", "index")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -221,6 +220,18 @@ class AudienceState:
             return self.engine.answer(rows)
         mapped, shares = model.mapped(rows)
         return self.engine.answer(mapped, shares=shares)
+
+    def would_ask(self, rows: IntegerMatrix) -> int:
+        """Return how many of these queries private records would be asked, at most; ask nothing.
+
+        Raises PrivacyRefused where :meth:`answer` would.
+        """
+        self.engine.check_grid(len(rows))
+        if self.private_model is None or not len(rows):
+            return len(rows)
+        gate = copy.copy(self.engine.model_gate)
+        assert gate is not None  # noqa: S101 (there is a model)
+        return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
 
     def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
         """Return what was released, by block and place in it."""
@@ -334,7 +345,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
     PrivacyRefused, unless `accept_weak`, if it protects next to nobody.
     """
-    for name in (*_SHARED, *schema.target.own):
+    for name in (*SHARED, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
     settings = _settings(schema, parameters)
@@ -348,9 +359,16 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
         refuse_weak(settings.epsilon, settings.delta, settings.n_records)
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
-    # What is written says so where the rule decides.
+    rehearse(settings, schema.n_features, schema.public)
+    # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     share = {"model_share": AUTO} if schema.target.voted else {}
-    return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
+    asked = {**share, **parameters, "delta": settings.delta}
+    return json.dumps({"asked": asked, "pinned": {}})
+
+
+def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
+    """Return the plan that :func:`new_plan` has written."""
+    return _settings(schema, parse_json(written)["asked"])
 
 
 def checked_total(
@@ -363,8 +381,12 @@ def checked_total(
     return total
 
 
-def settled_plan(parts: OpenStore, audience: Audience) -> str:
-    """Return the plan of a new audience with its private model settled, and trained if it has one.
+def settled_plan(
+    parts: OpenStore,
+    audience: Audience,
+    train: Callable[[OpenStore, Audience, IndKNNPlan], IndKNNPlan],
+) -> str:
+    """Return the plan of a new audience with its private model settled, as far as `train` goes.
 
     Inside the change of the ledger that opens the audience: what training charged and the model
     become durable together.
@@ -373,14 +395,32 @@ def settled_plan(parts: OpenStore, audience: Audience) -> str:
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
     if parts.schema.target.voted:
-        settings = train_model(parts, audience, settings)
+        n_public = 0 if parts.schema.public is None else len(parts.schema.public)
+        trains = settings.may_train(n_public)
+        settings = train(parts, audience, settings) if trains else settings.settled(n_public)
         pinned["model_share"] = settings.model_share
     if settings.n_records is not None:
         pinned["n_records"] = settings.n_records
     return json.dumps({**plan, "pinned": pinned})
 
 
-def pinned_plan(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
+def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
+    """Plan what is left open of an audience, charge it, and fix it; inside a change."""
+    state, planned = open_audience_state(parts, audience, parts.ledger.version + 1, lock)
+    state.close(parts.shard)
+    audience.plan = _pinned(audience.plan, state.settings, planned)
+    audience.slack = state.slack.spent
+    parts.ledger.write_charges(audience, 0)
+    audience.write(parts.database)
+
+
+def settings_of(parts: OpenStore, audience: Audience) -> IndKNNPlan:
+    """Return the plan of an audience, with all that is fixed of it."""
+    plan = parse_json(audience.plan)
+    return _settings(parts.schema, {**plan["asked"], **plan["pinned"]})
+
+
+def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
     """Return a plan with everything fixed that was automatic, so that it stays what it was.
 
     But for the noise behind a gate: it follows what is asked, from the same public facts.
@@ -466,23 +506,14 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
     What planning costs (the estimate of the size, the training of a private model) is charged in
     the same transaction; a model becomes durable with what it cost. What can be refused is, before.
     """
-    schema = parts.schema
-    settings, total = _settings(schema, json.loads(plan)["asked"]), parts.ledger.total
-    if total is not None:
-        check_under_total(settings, total.guarantee, 1 + len(parts.ledger.audiences))
-    rehearse(settings, schema.n_features, schema.public)
+    settings = requested_plan(parts.schema, plan)
     with parts.ledger.change("audience"):
         audience = parts.ledger.open_audience(name, plan, settings.spendable)
-        audience.plan = settled_plan(parts, audience)
-        args = (parts, audience, parts.ledger.version + 1, lock)
-        state, assembled = open_audience_state(*args)
-        state.close(parts.shard)
-        audience.plan = pinned_plan(audience.plan, state.settings, assembled)
-        audience.slack = state.slack.spent
-        parts.ledger.write_charges(audience, 0)
-        audience.write(parts.database)
+        audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
+        pin_plan(parts, audience, lock)
+        version = parts.ledger.version + 1
     # Opened again, with everything pinned: that is what every later opening finds.
-    return open_audience_state(*args)[0]
+    return open_audience_state(parts, audience, version, lock)[0]
 
 
 @contextmanager
@@ -498,7 +529,7 @@ def refreshes_left(state: AudienceState) -> int:
     """Return how often an audience's model may still be trained again, at least once.
 
     Raises InvalidInput if it has no model. Raises PrivacyRefused if all trainings of its plan are
-    done.
+    done, or if what the grid costs does not fit: before anything is begun.
     """
     if state.private_model is None:
         raise InvalidInput(
@@ -511,6 +542,8 @@ def refreshes_left(state: AudienceState) -> int:
             f"The audience {state.audience.name!r} has no refresh of its model left: its plan has "
             f"'model_refreshes' {state.settings.trainings - 1}. Open another audience with more."
         )
+    slack = slack_meter(state.settings, state.audience.slack)
+    state.settings.training.rehearse(state.private_model.model.model.features.width, slack, 1)
     return refreshes
 
 
@@ -519,18 +552,21 @@ def refresh_model(parts: OpenStore, lock: ForkSafeLock, state: AudienceState) ->
 
     What the training charges becomes durable in the same transaction as the model.
     """
-    audience, settings, model = state.audience, state.settings, state.private_model
-    assert model is not None  # noqa: S101 (checked by the caller)
+    audience = state.audience
     with parts.ledger.change("refresh"):
-        used = retrain_model(parts, audience, settings, model)
-        if state.proxies is not None and len(state.budget_usage):
-            state.proxies.resume(state.budget_usage)
-            state.proxies.spend(used)
-            parts.ledger.write_proxies(audience, state.proxies.shares)
+        note_training(parts, state, train_model(parts, audience, state.settings)[1])
         parts.ledger.write_charges(audience, 0)
         audience.write(parts.database)
     state.close(parts.shard)
     return open_audience_state(parts, audience, parts.ledger.version, lock)[0]
+
+
+def note_training(parts: OpenStore, state: AudienceState, used: Floats) -> None:
+    """Charge public points along for another training, inside a change; `used`: their shares."""
+    if state.proxies is not None and len(state.budget_usage):
+        state.proxies.resume(state.budget_usage)
+        state.proxies.spend(used)
+        parts.ledger.write_proxies(state.audience, state.proxies.shares)
 
 
 def start_index(parts: OpenStore, state: AudienceState) -> None:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy.typing as npt
@@ -22,13 +23,21 @@ from vicinal.errors import (
 from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store._audience_state import AudienceState, TotalGuarantee, new_plan
+from vicinal.planning import IndKNNPlan, check_under_total
+from vicinal.store._audience_state import (
+    AudienceState,
+    TotalGuarantee,
+    new_plan,
+    refreshes_left,
+    requested_plan,
+)
 from vicinal.store._evaluation import (
     LARGEST_ERROR,
     SHARE,
     CountedRows,
     NoisyFigures,
     evaluate,
+    expected_figures,
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._records import (
@@ -38,7 +47,13 @@ from vicinal.store._records import (
     came_with_ids,
     check_naming,
 )
-from vicinal.store._request_batch import RequestBatch, along_trend, audience_state, trend_rows
+from vicinal.store._request_batch import (
+    QueryCost,
+    RequestBatch,
+    along_trend,
+    audience_state,
+    trend_rows,
+)
 from vicinal.store._requests import ANYONE, Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, Verification, remaining_quota
 from vicinal.store._store_schema import ExtractedRows, StoreSchema
@@ -86,6 +101,10 @@ class BaseStore(ABC):
     def _open_audience(self, name: str, written: str) -> None:
         """Open an audience durably, given its checked plan as JSON."""
 
+    @abstractmethod
+    def _refresh(self, state: AudienceState) -> None:
+        """Train an audience's model again, durably."""
+
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         """Return a plan with what this kind of store adds to it, or refuse it."""
         return plan
@@ -107,8 +126,12 @@ class BaseStore(ABC):
             yield
 
     @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Take the turn, mark commits, and close everything if the body meets a failure."""
+    def _exclusive(self, *, looking: bool = False) -> Iterator[None]:
+        """Take the turn, mark commits, and close everything if the body meets a failure.
+
+        A body that is only `looking` changes nothing: whatever it meets, a full disk of a backup
+        say, answers go on.
+        """
         with self._turn():
             try:
                 with self._parts.marking():
@@ -118,8 +141,8 @@ class BaseStore(ABC):
                 raise  # it may be back for the next call
             except BaseException as error:
                 # Whatever happens inside a change closes the ledger; else memory is as it was.
-                if isinstance(error, OSError) or not isinstance(error, Exception):
-                    self._failed = True
+                failure = isinstance(error, OSError) or not isinstance(error, Exception)
+                self._failed |= failure and not looking
                 raise
 
     @abstractmethod
@@ -181,6 +204,17 @@ class BaseStore(ABC):
         with self._exclusive():
             return along_trend(audience_state(self._audience_states, audience), rows, reply)
 
+    def query_cost(self, query: Query) -> QueryCost:
+        """Return what a request would cost, or raise :meth:`predict`'s error; charge nothing."""
+        with self._turn():
+            return self._batch().cost(query)
+
+    def settled_plan(self, audience: str = DEFAULT) -> tuple[IndKNNPlan, float]:
+        """Return an audience's plan, settled, and the share of budgets that training left it."""
+        state = audience_state(self._audience_states, audience)
+        model = None if state.private_model is None else state.private_model.model
+        return state.settings, state.settings.left_by(model)
+
     def extracted(self, raw: Any) -> tuple[ExtractedRows, list[bytes]]:
         """Return raw queries or records as features, and a key of what is seen of each.
 
@@ -213,6 +247,7 @@ class BaseStore(ABC):
         audience: str = DEFAULT,
         share: float = SHARE,
         largest_error: float = LARGEST_ERROR,
+        accept_noise: bool = False,
     ) -> NoisyFigures:
         """Return how good released answers were, as noisy counts that labelled people pay for.
 
@@ -233,6 +268,9 @@ class BaseStore(ABC):
         largest_error : float
             Of numbers: the share of the distance between the bounds that errors are counted up to.
             Larger ones count as this large. Noise on RMSE and R2 grows with its square.
+        accept_noise : bool
+            Spend the share although no figure would come out of the noise, see
+            :meth:`expected_figures`.
 
         Returns
         -------
@@ -246,7 +284,7 @@ class BaseStore(ABC):
         IdsAlike
             As of :meth:`add`.
         PrivacyRefused
-            If the grid's cost does not fit.
+            If the grid's cost does not fit, or all figures would be noise.
         ShardMissing
             If a shard of a cluster is missing. The same can be asked again: whoever was charged is
             charged once.
@@ -257,10 +295,22 @@ class BaseStore(ABC):
                 self._refuse_alike(_checks.subject_ids("subjects", subjects))
             figures = evaluate(
                 self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
-                collect=self._collect,
+                accept_noise=accept_noise, collect=self._collect,
             )  # fmt: skip
             self._note_answered()
             return figures
+
+    def expected_figures(
+        self,
+        *,
+        audience: str = DEFAULT,
+        share: float = SHARE,
+        largest_error: float = LARGEST_ERROR,
+    ) -> NoisyFigures:
+        """Return what :meth:`evaluate` says if each answer is right and of one person; public."""
+        with self._turn():
+            state = audience_state(self._audience_states, audience)
+            return expected_figures(self._parts, state, share, largest_error)
 
     def guarantee(self, audience: str = DEFAULT) -> Guarantee:
         """Return what all answers to an audience guarantee, to every subject."""
@@ -375,8 +425,7 @@ class BaseStore(ABC):
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
-        planned with. It has no private model: one is trained where all records are, before they
-        are split.
+        planned with, and shards train its private model.
 
         Parameters
         ----------
@@ -388,12 +437,71 @@ class BaseStore(ABC):
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
-        if (name := checked_name("name", name)) in self._audience_states:
-            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        name = checked_name("name", name)
         written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
-        self._parts.ledger.check_name(name)
         with self._exclusive():
+            self._requested_plan(name, written)
             self._open_audience(name, written)
+
+    def audience_plan(
+        self, name: str, *, accept_weak_plan: bool = False, **plan: Any
+    ) -> IndKNNPlan:
+        """Return the plan of :meth:`open_audience`, or raise its error; change nothing.
+
+        Without a number of records it has that of another audience.
+        """
+        name = checked_name("name", name)
+        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
+        with self._turn():
+            requested = self._requested_plan(name, written)
+        known = (state.settings.n_records for state in self._audience_states.values())
+        return requested.changed(n_records=requested.n_records or next(known, None))
+
+    def _requested_plan(self, name: str, written: str) -> IndKNNPlan:
+        """Return the plan of an audience that can be opened, or raise why it cannot."""
+        ledger, requested = self._parts.ledger, requested_plan(self.schema, written)
+        if name in ledger.audiences:
+            raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
+        ledger.check_name(name)
+        if ledger.total is not None:
+            check_under_total(requested, ledger.total.guarantee, 1 + len(ledger.audiences))
+        return requested
+
+    def refreshes_left(self, audience: str = DEFAULT) -> int:
+        """Return how often :meth:`refresh_model` may be called, at least once, or its error."""
+        return refreshes_left(audience_state(self._audience_states, audience))
+
+    def refresh_model(self, audience: str = DEFAULT) -> int:
+        """Train an audience's private model again, on the people who are here now.
+
+        Who left is not in the new model (earlier weights and answers stay what they are), who came
+        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
+        data, a query that was answered before counts as new.
+
+        Parameters
+        ----------
+        audience
+            Whose model.
+
+        Returns
+        -------
+        int
+            How many refreshes are left.
+
+        Raises
+        ------
+        InvalidInput
+            If the audience has no private model.
+        PrivacyRefused
+            If its plan has no refresh left.
+        ShardMissing
+            If a shard of a cluster is missing. A training that was begun is finished later.
+        """
+        with self._exclusive():
+            state = audience_state(self._audience_states, audience)
+            refreshes = refreshes_left(state)
+            self._refresh(state)
+        return refreshes - 1
 
     def verify(
         self, erased: Sequence[SubjectId] = (), features: npt.ArrayLike | None = None
@@ -408,10 +516,14 @@ class BaseStore(ABC):
             Records that must not be found either.
         """
         ids = _checks.subject_ids("erased", list(erased))
-        with self._exclusive():
+        with self._exclusive(looking=True):
             kernel = self._parts.shard.index.kernel
             rows = None if features is None else kernel.encode(self.schema.vectors(features))
             return self._verify(ids, rows)
+
+    @abstractmethod
+    def backup(self, path: str | Path) -> None:
+        """Write everything into a new folder, as it is at one moment."""
 
     # ------------------------------------------------------------ public facts
 

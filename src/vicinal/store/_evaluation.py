@@ -21,7 +21,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal._checks import SubjectId
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all, parse_json
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
 from vicinal.predictors import checked_subjects
@@ -36,6 +36,9 @@ _DRAWS = 400
 _LEVEL = 0.95
 _ENOUGH = 3.0
 """Standard deviations of the noise on the number of people that there must be to say anything."""
+
+_USELESS = 0.4
+"""A 95 % interval that is wider than this share of a figure's range says nothing."""
 
 
 class NoisyFigures(ABC):
@@ -90,12 +93,34 @@ class NoisyFigures(ABC):
             figures[name] = (value if enough else np.nan, low, high)
         return figures
 
+    def is_noise(self, name: str) -> bool:
+        """Tell whether a figure says nothing: unknown, or in an interval too wide to be of use."""
+        value, low, high = self.figures[name]
+        return bool(np.isnan(value) or high - low > _USELESS * self.range_of(name))
+
+    def range_of(self, name: str) -> float:  # noqa: ARG002 (a subclass has others)
+        """Return how far apart the values of a figure can be."""
+        return 1.0
+
+    def refuse_noise(self) -> None:
+        """Raise PrivacyRefused if all of these figures, which are expected, are noise."""
+        if all(map(self.is_noise, self.figures)):
+            raise PrivacyRefused(
+                f"All figures would be noise: it is {self.noise:.1f} people in every count, and if "
+                f"each answer given were for a person evaluated, they would be {self.people:.0f}. "
+                "Evaluate after more answers or with a larger 'share', or set the 'accept_noise' "
+                "parameter if it is meant. Nobody was charged."
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON has it; null for what the noise hides."""
         plain = asdict(self)  # type: ignore[call-overload]
         listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
         figures = {
-            name: dict(zip(("value", "low", "high"), map(known, numbers), strict=True))
+            name: {
+                **dict(zip(("value", "low", "high"), map(known, numbers), strict=True)),
+                "noise": self.is_noise(name),
+            }
             for name, numbers in self.figures.items()
         }
         return {**listed, "people": self.people, "figures": figures}
@@ -198,6 +223,11 @@ class NumberEvaluation(NoisyFigures):
     def people_and_error(self) -> tuple[float, float]:
         tables = np.concatenate([self.errors, self.deviations])
         return float(tables.sum(axis=1).mean()), self.noise * np.sqrt(tables.shape[1] / len(tables))
+
+    def range_of(self, name: str) -> float:
+        target, _, figure = name.rpartition(" ")
+        largest = self.error_edges[[str(each) for each in self.targets].index(target), -1]
+        return float({"rmse": largest, "mean_error": 2 * largest, "r2": 1.0}[figure])
 
     def figures_of(self, counts: Sequence[Floats]) -> dict[str, float]:
         people = max(float(np.concatenate(counts).sum(axis=1).mean()), 1e-9)
@@ -447,12 +477,13 @@ class Evaluation(NoisyFigures):
 
 def evaluate(
     parts: OpenStore, state: AudienceState, X: Any, y: npt.ArrayLike, subjects: Any, *,
-    share: float, largest_error: float, collect: Collect,
+    share: float, largest_error: float, accept_noise: bool, collect: Collect,
 ) -> NoisyFigures:  # fmt: skip
     """Compare released answers with labels, charge the people evaluated, return noisy counts.
 
     `X`, `y`, `subjects`: rows as the store's extractor takes them, labels, ids; private. Errors of
-    numbers count up to `largest_error`, a share of the distance between the bounds.
+    numbers count up to `largest_error`, a share of the distance between the bounds. Without
+    `accept_noise` it is refused where :func:`expected_figures` says that all would be noise.
 
     `collect` charges people where their budgets are. What it charged, and what its body writes,
     becomes durable at its end, before the counts leave.
@@ -460,7 +491,7 @@ def evaluate(
     Raises InvalidInput if rows, labels or ids are unusable, before anybody is charged.
     """
     share = _checks.real("share", share, above=0, most=1)
-    schema, settings = parts.schema, state.settings
+    schema = parts.schema
     vectors = schema.vectors(X)
     most = _checks.real("largest_error", largest_error, above=0, most=1)
     place_of, where = _answered_queries(parts, state)
@@ -471,9 +502,10 @@ def evaluate(
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)
     cells = released.cells(truth[rows], at)
-    plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
-    tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    counted = CountedRows(plan, cells, [ids[row] for row in rows])
+    tally = _tally(state, released, share)
+    if not _checks.boolean("accept_noise", accept_noise):
+        _expected(released, tally).refuse_noise()
+    counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
     with collect(state.audience, tally, counted) as sums:
         figures = released.evaluation(tally.publish(sums), tally.noise, share)
         state.audience.slack = state.slack.spent
@@ -481,6 +513,36 @@ def evaluate(
             _name(state), json.dumps([*evaluations(parts, state), figures.to_dict()])
         )
     return figures
+
+
+def _tally(
+    state: AudienceState,
+    released: ReleasedClasses | ReleasedNumbers | ReleasedLabelSets,
+    share: float,
+) -> NoisyTally:
+    settings = state.settings
+    plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
+    return NoisyTally(plan, state.engine.votes.noise, state.slack)
+
+
+def expected_figures(
+    parts: OpenStore, state: AudienceState, share: float, largest_error: float
+) -> NoisyFigures:
+    """Return what an evaluation says if each answer given is right, and of one person; public."""
+    share = _checks.real("share", share, above=0, most=1)
+    most = _checks.real("largest_error", largest_error, above=0, most=1)
+    _, where = _answered_queries(parts, state)
+    released = _released(parts, state, where, most)
+    return _expected(released, _tally(state, released, share))
+
+
+def _expected(
+    released: ReleasedClasses | ReleasedNumbers | ReleasedLabelSets, tally: NoisyTally
+) -> NoisyFigures:
+    cells = released.cells(released.answers, np.arange(len(released.answers))).T
+    counts = zip(cells, tally.plan.sizes, strict=True)
+    tables = [np.bincount(column, minlength=size).astype(np.float64) for column, size in counts]
+    return released.evaluation(tables, tally.noise, tally.plan.share)
 
 
 def evaluations(parts: OpenStore, state: AudienceState) -> list[dict[str, Any]]:
@@ -536,12 +598,12 @@ def _released(
 class ReleasedClasses:
     """Classes that left; public.
 
-    `schema`: class names. `labels`, int64 (a,): position of each answer's class. `chances`, float64
-    (a,) or None: probability of the second of two classes, or of the answer's own.
+    `schema`: class names. `answers`, int64 (a,): position of each answer's class. `chances`,
+    float64 (a,) or None: probability of the second of two classes, or of the answer's own.
     """
 
     schema: StoreSchema
-    labels: Places
+    answers: Places
     chances: Floats | None
 
     @classmethod
@@ -579,7 +641,7 @@ class ReleasedClasses:
 
     def cells(self, truth: AnyArray, places: Places) -> Places:
         """Return the cells of rows with true classes (n,), int64 (n, tables)."""
-        answers = self.labels[places]
+        answers = self.answers[places]
         cells = [truth * len(self.classes) + answers]
         if self.chances is not None:
             bins = np.searchsorted(self.edges, self.chances[places], side="right")

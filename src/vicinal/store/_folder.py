@@ -26,6 +26,9 @@ from vicinal.mechanisms import fresh_key
 LEDGER, RECORDS = "ledger.db", "records"
 KEY = "key"
 CONFIG = "store.json"
+SOCKET = "service"
+"""Where a service that has the store open is asked by other processes of this machine."""
+
 FORMAT = 1
 """The format of `store.json`, and of the folder around it."""
 
@@ -52,12 +55,7 @@ class Folder:
         Raises InvalidInput if there is something in that place already, or the URL is none, or
         holds a password.
         """
-        check_new(path)
-        witness_path = default_witness_path(path) if witness is None else witness.absolute()
-        if witness_path.exists():
-            raise InvalidInput(
-                f"{witness_path} is the witness of another store. Move it away first."
-            )
+        witness_path = free_witness(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
         private_folder(path)
@@ -104,6 +102,15 @@ class Folder:
             return (self.path / KEY).read_bytes()
 
 
+def free_witness(path: Path, witness: Path | None) -> Path:
+    """Return where a new store's witness will lie; InvalidInput if it, or the store, is there."""
+    check_new(path)
+    place = default_witness_path(path) if witness is None else witness.absolute()
+    if place.exists():
+        raise InvalidInput(f"{place} is the witness of another store. Move it away first.")
+    return place
+
+
 def check_new(path: Path) -> None:
     """Raise InvalidInput if there is something at `path` already."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -121,17 +128,19 @@ def private_folder(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise InvalidInput if anything in the folder of a store is a link, or no plain file.
+    """Raise InvalidInput if the folder of a store or a cluster, or anything in it, is a link.
 
     Whoever made the folder could have a file of this user read, copied, cut or written that way.
     """
     for place in (folder, folder / RECORDS):
         with guarded(place):
-            for one in place.iterdir() if place.is_dir() else ():
-                if one.is_symlink() or not (one.is_file() or one.is_dir()):
+            for one in (place, *(place.iterdir() if place.is_dir() else ())):
+                listens = one == folder / SOCKET and one.is_socket()
+                plain = one.is_file() or one.is_dir() or not one.exists()
+                if one.is_symlink() or not (plain or listens):
                     raise InvalidInput(
                         f"{one} is a link, or no plain file. All that a store has lies in its "
-                        "folder. If the store is yours, put the file itself there."
+                        "folder. If the store is yours, put what it leads to there, or name that."
                     )
 
 

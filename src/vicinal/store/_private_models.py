@@ -13,7 +13,7 @@ import numpy as np
 from vicinal._arrays import FloatMatrix, Floats
 from vicinal.engine import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger import PUT, Audience, bytes_of, read_parts, text_of, write_parts
+from vicinal.ledger import PUT, Audience, bytes_of, parse_json, read_parts, text_of, write_parts
 from vicinal.linear import (
     KERNEL_ARRAYS,
     KernelMap,
@@ -22,7 +22,7 @@ from vicinal.linear import (
     PrivateModel,
     metric_kernel,
 )
-from vicinal.mechanisms import randomness
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
 from vicinal.planning import (
     IndKNNPlan,
@@ -72,21 +72,68 @@ class StoredModel:
         return SharedShard(parts.shard, audience.account, mapped)
 
 
-def train_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> IndKNNPlan:
-    """Train the model of a new audience, if its plan has one; inside a change of the ledger.
+def train_model(
+    parts: OpenStore, audience: Audience, settings: IndKNNPlan
+) -> tuple[IndKNNPlan, Floats]:
+    """Train the model of an audience, first or again, on the records of now; inside a change.
 
     Charges and the model become durable together, or neither does. Returns the settings, with share
-    and, where there is a public reference, number of records settled.
+    and number of records settled, and float64 (m,): the share of its budget that this training
+    would have cost each public row.
     """
-    schema = parts.schema
-    n_public = 0 if schema.public is None else len(schema.public)
-    if not settings.may_train(n_public):
-        return settings.settled(n_public)
-    settings, model = _trained(parts, audience, settings, 1)
-    if model is not None:
-        content = {**_content(model.model), _USED: text_of(model.used), _TRAINED: "1", PUT: "0"}
-        write_parts(parts.database, audience.number, content)
+    kernel, records = (
+        parts.schema.kernel_of(None),
+        parts.record_files.features.rows(len(parts.shard)),
+    )
+    noise, slack = draws_of(parts, audience, settings)
+    settings, model = settled_model(
+        settings, kernel, numbers(records), _public_rows(parts.schema),
+        parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
+    )  # fmt: skip
+    audience.slack = slack.spent
+    write_parts(parts.database, audience.number, _kernel_parts(model.model.features))
+    write_model(parts, audience, model)
+    return settings, model.used
+
+
+def begin_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> IndKNNPlan:
+    """Write what the model of a new audience is linear in, inside a change; shards train it."""
+    lifted = _encoder(parts.schema).lifts
+    settings = settings.settled(len(public := _public_rows(parts.schema)))
+    features = ModelFeatures.planned(public, settings.size, lifted=lifted)
+    write_parts(parts.database, audience.number, _kernel_parts(features))
     return settings
+
+
+def awaits_model(parts: OpenStore, audience: Audience) -> bool:
+    """Tell whether an audience's model is yet to be trained: by a cluster, which is at it."""
+    share = parse_json(audience.plan)["pinned"].get("model_share")
+    return bool(share) and _WEIGHTS not in read_parts(parts.database, audience.number)
+
+
+def answering(parts: OpenStore) -> list[Audience]:
+    """Return the audiences that can be answered: all whose model is trained, or that have none."""
+    return [one for one in parts.ledger.audiences.values() if not awaits_model(parts, one)]
+
+
+def draws_of(
+    parts: OpenStore, audience: Audience, settings: IndKNNPlan
+) -> tuple[NoiseSource, DeltaSlackAccountant]:
+    """Return the noise of an audience's next training, and what meters the cost of its grid."""
+    number = 1 + int(read_parts(parts.database, audience.number).get(_TRAINED, 0))
+    seed = settings.simulation_seed
+    noise = randomness(None if seed is None else seed + number * _OTHER_DRAWS)
+    return noise, slack_meter(settings, audience.slack)
+
+
+def write_model(parts: OpenStore, audience: Audience, model: PrivateModel) -> None:
+    """Write a model that was trained, first or again, inside a change."""
+    before, used = read_parts(parts.database, audience.number), model.used
+    if _USED in before:
+        used = np.minimum(np.frombuffer(bytes_of(before[_USED]), "<f8") + used, 1.0)
+    trained = 1 + int(before.get(_TRAINED, 0))
+    content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
+    write_parts(parts.database, audience.number, {PUT: before.get(PUT, "0"), **content})
 
 
 def settled_request(
@@ -94,50 +141,13 @@ def settled_request(
 ) -> IndKNNPlan:
     """Return an audience's settings with the share that was settled, and why it has no model.
 
-    - `requested`: as they were asked for.
-    - `pinned`: what its plan has fixed: no share in a cluster, which trains no model.
+    `requested`: as they were asked for. `pinned`: what its plan has fixed.
     """
     share = float(pinned.get("model_share", 0))
     if share or requested.model_share is not None:
         return requested.changed(model_share=share)
     n_public = 0 if schema.public is None else len(schema.public)
-    known = requested.changed(n_records=pinned.get("n_records", requested.n_records))
-    why = known.settled(n_public).why_no_model
-    return requested.without_model(why or "a cluster trains none")
-
-
-def retrain_model(
-    parts: OpenStore, audience: Audience, settings: IndKNNPlan, before: StoredModel
-) -> Floats:
-    """Train an audience's model again on the records of now, as :func:`train_model` does.
-
-    Returns float64 (m,): the share of its budget that this would have cost each public row.
-    """
-    trained = before.trained + 1
-    _, model = _trained(parts, audience, settings, trained)
-    assert model is not None  # noqa: S101 (its share is settled, and above 0)
-    used = np.minimum(before.model.used + model.used, 1.0)
-    content = {**_content(model.model), _USED: text_of(used), _TRAINED: f"{trained}"}
-    write_parts(parts.database, audience.number, content)
-    return model.used
-
-
-def _trained(
-    parts: OpenStore, audience: Audience, settings: IndKNNPlan, number: int
-) -> tuple[IndKNNPlan, PrivateModel | None]:
-    """Return settled settings, and what the records in the store make of training `number`."""
-    kernel, public = parts.schema.kernel_of(None), parts.schema.public
-    assert public is not None  # noqa: S101 (checked by both callers)
-    size = len(parts.shard)
-    records = numbers(parts.record_files.features.rows(size))
-    slack, seed = slack_meter(settings, audience.slack), settings.simulation_seed
-    noise = randomness(None if seed is None else seed + number * _OTHER_DRAWS)
-    settings, model = settled_model(
-        settings, kernel, records, numbers(kernel.encode(public)),
-        parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
-    )  # fmt: skip
-    audience.slack = slack.spent
-    return settings, model
+    return requested.without_model(requested.model_obstacle(n_public))
 
 
 def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> StoredModel | None:
@@ -153,11 +163,8 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(
         -1, len(settings.class_names)
     )
-    encoder = parts.schema.kernel_of(None)
-    assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
-    rows = numbers(encoder.encode(public))
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    features = ModelFeatures.of(rows, _stored_kernel(parts_of), lifted=encoder.lifts)
+    features, rows = stored_features(parts, audience)
     model = PrivateModel(LinearModel(weights, features), rows, used, settings.class_shares)
     mapped = model.features(rows)
     trained = int(parts_of[_TRAINED])
@@ -165,17 +172,34 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
 
 
-def _content(model: LinearModel) -> dict[str, str]:
-    """Return a model's weights and kernel as parts in the ledger."""
-    parts, kernel = {_WEIGHTS: text_of(model.weights)}, model.features.kernel
-    if kernel is not None:
-        parts[_SHAPE] = f"{kernel.width}"
-        parts |= {name: text_of(array) for name, array in kernel.arrays().items()}
-    return parts
+def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
+    """Return what an audience's model is linear in, and the public rows beside it, as integers."""
+    rows, kernel = _public_rows(parts.schema), _stored_kernel(parts, audience)
+    return ModelFeatures.of(rows, kernel, lifted=_encoder(parts.schema).lifts), rows
 
 
-def _stored_kernel(parts_of: Mapping[str, str]) -> KernelMap | None:
-    """Return the kernel that :func:`_content` has written, if the model has one."""
+def _public_rows(schema: StoreSchema) -> FloatMatrix:
+    assert schema.public is not None  # noqa: S101 (a model needs it)
+    return numbers(_encoder(schema).encode(schema.public))
+
+
+def _encoder(schema: StoreSchema) -> Cosine:
+    encoder = schema.kernel_of(None)
+    assert isinstance(encoder, Cosine)  # noqa: S101 (a model needs it)
+    return encoder
+
+
+def _kernel_parts(features: ModelFeatures) -> dict[str, str]:
+    """Return the kernel of a model's features as parts in the ledger; none where there is none."""
+    if (kernel := features.kernel) is None:
+        return {}
+    arrays = {name: text_of(array) for name, array in kernel.arrays().items()}
+    return {_SHAPE: f"{kernel.width}", **arrays}
+
+
+def _stored_kernel(parts: OpenStore, audience: Audience) -> KernelMap | None:
+    """Return the kernel that :func:`_kernel_parts` has written, if the model has one."""
+    parts_of = read_parts(parts.database, audience.number)
     if _SHAPE not in parts_of:
         return None
     arrays = {name: np.frombuffer(bytes_of(parts_of[name]), "<i2") for name in KERNEL_ARRAYS}

@@ -19,7 +19,15 @@ import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints32, Places
 from vicinal.errors import StoreDamaged
-from vicinal.ledger import PRIVATE_FILE, PRIVATE_FOLDER, Database, Tables, guarded, sync_folder
+from vicinal.ledger import (
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    Database,
+    Tables,
+    guarded,
+    sync_folder,
+    write_whole,
+)
 from vicinal.store._folder import KEY
 from vicinal.store._store_schema import CELLS, MAP, PUBLIC
 
@@ -28,7 +36,6 @@ RECORD_NAMES = ("features", "labels", "slots")
 
 TILE = 8192
 """Rows that share a digest."""
-
 
 _CHUNK = 1 << 24
 _PART = 1 << 20
@@ -59,9 +66,8 @@ class RecordFile:
     def append(self, start: int, rows: AnyArray) -> None:
         """Write rows from position `start` on, and flush them to the disk."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
-        content = memoryview(flat.view(np.uint8).data)
         with guarded(self.path):
-            self._write(content, start * self.bytes)
+            write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
             os.fsync(self._descriptor)
 
     def rows(self, size: int, *, change: bool = False) -> AnyArray:
@@ -103,7 +109,7 @@ class RecordFile:
         end, start = self.size(), size * self.bytes
         with guarded(self.path):
             for at in range(start, end, _CHUNK):
-                self._write(memoryview(bytes(min(_CHUNK, end - at))), at)
+                write_whole(self._descriptor, bytes(min(_CHUNK, end - at)), at)
             os.fsync(self._descriptor)
             os.ftruncate(self._descriptor, start)
             os.fsync(self._descriptor)
@@ -113,11 +119,6 @@ class RecordFile:
         for tile in tiles:
             part = self.part(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(part.data).digest()
-
-    def _write(self, content: memoryview, offset: int) -> None:
-        while content:
-            written = os.pwrite(self._descriptor, content[:_CHUNK], offset)
-            content, offset = content[written:], offset + written
 
 
 class StagingEndedError(Exception):
@@ -228,6 +229,10 @@ class RecordFiles:
                 if column.size() > size * column.bytes:
                     column.cut(size)
 
+    def reach_beyond(self, size: int) -> bool:
+        """Tell whether anything was written beyond the first `size` records."""
+        return any(column.size() > size * column.bytes for column in self.parts.values())
+
     def features_in_parts(self, size: int) -> Iterator[AnyArray]:
         """Yield the features of the first `size` records, a good many at a time."""
         step = max(1, _PART // self.features.bytes)
@@ -293,8 +298,8 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
 
 
 def _digest(path: Path) -> bytes:
-    with guarded(path):
-        return hashlib.sha256(path.read_bytes()).digest()
+    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def write_digests(

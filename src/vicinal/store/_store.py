@@ -4,8 +4,11 @@ Order of durability (theory.md, section 7): charge and answer become durable tog
 answer is returned. See store.md for what a reader of the folder finds where.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,21 +21,23 @@ from vicinal.errors import StorageFailed
 from vicinal.ledger import Audience, ForkSafeLock
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
-from vicinal.planning import total_budget
+from vicinal.planning import IndKNNPlan, total_budget
 from vicinal.store import _backups, _erasure
 from vicinal.store._audience_state import (
+    SHARED,
+    AudienceState,
     add_audience,
     checked_total,
     new_plan,
     open_audience_state,
     refresh_model,
-    refreshes_left,
+    requested_plan,
     start_index,
     warned_after,
 )
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
-from vicinal.store._folder import Folder
+from vicinal.store._folder import Folder, free_witness
 from vicinal.store._opening import OpenStore, create_store, open_folder
 from vicinal.store._record_files import StagingEndedError, note_files
 from vicinal.store._records import (
@@ -45,7 +50,7 @@ from vicinal.store._records import (
     prepare_addition,
     write_naming,
 )
-from vicinal.store._request_batch import RequestBatch, audience_state
+from vicinal.store._request_batch import RequestBatch
 from vicinal.store._status import (
     Presence,
     Verification,
@@ -56,6 +61,7 @@ from vicinal.store._status import (
     verify,
 )
 from vicinal.store._store_schema import StoreExtractor, StoreSchema, new_schema
+from vicinal.targets import CLASSES
 
 
 class Store(BaseStore):
@@ -107,13 +113,10 @@ class Store(BaseStore):
         extractor: StoreExtractor | None = None,
         ledger: str | None = None,
         witness: str | Path | None = None,
-        kernel: str = "cosine",
-        norm_bound: float | str = "auto",
-        index: str | Mapping[str, Any] = "exact",
         epsilon_total: float | None = None,
         accept_weak_plan: bool = False,
         **plan: Any,
-    ) -> Self:
+    ) -> Store:
         """Make a store with records and one audience, :data:`DEFAULT`, and return it open.
 
         Parameters
@@ -123,9 +126,9 @@ class Store(BaseStore):
         X, y, subjects
             Private records, labels and subject ids, as for
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
-        classes, kernel, norm_bound, index
-            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of
-            `classes`, a store of numbers has `bounds` (`scale`, `typical_range`,
+        classes
+            As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of it
+            a store of numbers has `bounds` (`scale`, `typical_range`,
             `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
             labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
             Replies are :class:`NumberReply` and :class:`LabelSetReply` then.
@@ -148,37 +151,19 @@ class Store(BaseStore):
             declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
-            `delta`, `n_queries` and so on.
+            `delta`, `n_queries` and so on; `kernel`, `norm_bound` and `index` are for all
+            audiences.
 
         Raises
         ------
         InvalidInput, PrivacyRefused
             Before anything is written.
         """
-        shared = {
-            "classes": classes,
-            "kernel": kernel,
-            "norm_bound": norm_bound,
-            "index": index,
-        }
-        schema, X = new_schema(X, public, extractor or StoreExtractor(), {**shared, **plan})
-        records = StoredRecords.of(schema, X, y, subjects)
-        own = {name: plan[name] for name in plan if name not in schema.target.own}
-        written = new_plan(schema, own, accept_weak=accept_weak_plan)
-        total = None if epsilon_total is None else checked_total(schema, own, epsilon_total)
-        place = None if witness is None else Path(witness)
-        folder = Folder.create(Path(path), ledger, place)
-        store = None
-        try:
-            with warned_after():
-                store = cls._filled(folder, schema, records, written, total)
-        except BaseException:
-            if store is None:
-                folder.discard()
-            else:  # it is made, and warnings are errors: it can be opened
-                store.close()
-            raise
-        return store
+        return NewStore.checked(
+            path, X, y, subjects, public=public, extractor=extractor, ledger=ledger,
+            witness=witness, epsilon_total=epsilon_total, accept_weak_plan=accept_weak_plan,
+            classes=classes, **plan,
+        ).made()  # fmt: skip
 
     @classmethod
     def _filled(
@@ -214,7 +199,7 @@ class Store(BaseStore):
             Go on although it is not known what was charged: every budget is spent, for good, and
             newcomers get none from the audiences that there are.
         reading
-            Finish nothing: refuse a store in which an erasure or an accepted loss was broken off.
+            Write nothing, to no file: refuse a store in which a command was broken off.
 
         Raises
         ------
@@ -246,7 +231,7 @@ class Store(BaseStore):
 
         Parameters as in :meth:`init` and :meth:`open`. Refused without `accept_loss` if the
         witness is missing, or further than the backup. What `accept_loss` restores answers no
-        more than noise for the old audiences; those erased since the backup are erased again.
+        more than noise for the old audiences; those ever erased are erased again.
         """
         place = None if witness is None else Path(witness)
         from_backup = Path(backup), Path(path), ledger, place
@@ -352,49 +337,23 @@ class Store(BaseStore):
     # ------------------------------------------------------------ care
 
     def facts(self, *, curator: bool = False) -> dict[str, Any]:
-        with self._exclusive():
+        with self._exclusive(looking=True):
             facts = public_facts(self._parts, self._audience_states)
             if curator:
                 facts["private"] = curator_facts(self._parts)
         return facts
 
-    def refresh_model(self, audience: str = DEFAULT) -> int:
-        """Train an audience's private model again, on the people who are here now.
-
-        Who left is not in the new model (earlier weights and answers stay what they are), who came
-        is. The same budgets pay, as planned with `model_refreshes`. As after every change of the
-        data, a query that was answered before counts as new.
-
-        Parameters
-        ----------
-        audience
-            Whose model.
-
-        Returns
-        -------
-        int
-            How many refreshes are left.
-
-        Raises
-        ------
-        InvalidInput
-            If the audience has no private model.
-        PrivacyRefused
-            If its plan has no refresh left.
-        """
-        with self._exclusive():
-            state = audience_state(self._audience_states, audience)
-            refreshes = refreshes_left(state)
-            self._audience_states[audience] = refresh_model(self._parts, self._lock, state)
-            self._changed()
-        return refreshes - 1
-
     def backup(self, path: str | Path) -> None:
         """Write everything into a new folder, as it is at one moment, for :meth:`restore`."""
-        with self._exclusive():
+        with self._exclusive(looking=True):
             _backups.pack(self._parts, Path(path))
 
     # ------------------------------------------------------------ inside
+
+    def _refresh(self, state: AudienceState) -> None:
+        name = state.audience.name
+        self._audience_states[name] = refresh_model(self._parts, self._lock, state)
+        self._changed()
 
     def _open_audience(self, name: str, written: str) -> None:
         with warned_after():
@@ -409,3 +368,65 @@ class Store(BaseStore):
         for state in self._audience_states.values():
             state.answers.forget_queries()
         self._parts.mark_change()
+
+
+@dataclass(frozen=True, eq=False)
+class NewStore:
+    """A store that could be made: all is checked, and nothing of it is written, drawn or charged.
+
+    `place`: folder, ledger and witness. `written`: the plan of its first audience, as JSON.
+    `total`: epsilon and delta of all audiences together, if they are limited.
+    """
+
+    place: tuple[Path, str | None, Path | None]
+    schema: StoreSchema
+    records: StoredRecords
+    written: str
+    total: tuple[float, float] | None
+
+    @classmethod
+    def checked(
+        cls,
+        path: str | Path,
+        X: Any,
+        y: npt.ArrayLike,
+        subjects: npt.ArrayLike | None = None,
+        *,
+        public: npt.ArrayLike | None = None,
+        extractor: StoreExtractor | None = None,
+        ledger: str | None = None,
+        witness: str | Path | None = None,
+        epsilon_total: float | None = None,
+        accept_weak_plan: bool = False,
+        **plan: Any,
+    ) -> Self:
+        """Check everything that :meth:`Store.init` takes, with its errors."""
+        place = Path(path), ledger, None if witness is None else Path(witness)
+        schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
+        records = StoredRecords.of(schema, X, y, subjects)
+        shared = {*SHARED, CLASSES, *schema.target.own}
+        own = {name: value for name, value in plan.items() if name not in shared}
+        written = new_plan(schema, own, accept_weak=accept_weak_plan)
+        total = None if epsilon_total is None else checked_total(schema, own, epsilon_total)
+        free_witness(place[0], place[2])
+        return cls(place, schema, records, written, total)
+
+    @property
+    def plan(self) -> IndKNNPlan:
+        """The plan of the first audience."""
+        return requested_plan(self.schema, self.written)
+
+    def made(self) -> Store:
+        """Make the store, and return it open."""
+        folder = Folder.create(*self.place)
+        store = None
+        try:
+            with warned_after():
+                store = Store._filled(folder, self.schema, self.records, self.written, self.total)
+        except BaseException:
+            if store is None:
+                folder.discard()
+            else:  # it is made, and warnings are errors: it can be opened
+                store.close()
+            raise
+        return store

@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +19,6 @@ from vicinal import _checks, features
 from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
 from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
-from vicinal.features import LITE0, MINILM, PACKAGED_MODEL
 from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
@@ -40,29 +39,12 @@ from vicinal.predictors import checked_features, checked_reference, refuse_same_
 from vicinal.store._folder import copy_file
 from vicinal.targets import Target, declared_target
 
-
-def _image_features(model: str = LITE0, weights: str | None = None, **options: Any) -> Any:
-    """Return the packaged network, or one of timm with a file of weights."""
-    if model == LITE0:
-        return features.Lite0Features(weights=weights, **options)
-    if weights is None:
-        raise TypeError  # as for any parameter that is left out
-    return features.ImageFeatures(model, weights, **options)
-
-
-def _text_features(model: str = PACKAGED_MODEL, **options: Any) -> Any:
-    """Return the packaged network without torch, or one of sentence-transformers."""
-    if model == MINILM:
-        return features.MiniLMFeatures(**options)
-    return features.SentenceFeatures(model, **options)
-
-
-KINDS: dict[str, Callable[..., Any] | str | None] = {
+KINDS: dict[str, str | None] = {
     "columns": None,
     "hog": "HOGFeatures",
     "scattering": "ScatteringFeatures",
-    "image": _image_features,
-    "text": _text_features,
+    "image": "ImageFeatures",
+    "text": "SentenceFeatures",
     "onnx": "OnnxFeatures",
     "table": "TableFeatures",
 }
@@ -110,18 +92,12 @@ class StoreExtractor:
     def __post_init__(self) -> None:
         _checks.choice("features", self.kind, tuple(KINDS))
         if self.kind == "table":
-            from vicinal.features import as_schema
-
-            schema = as_schema(self.options.get("schema")).usable()
+            schema = features.as_schema(self.options.get("schema")).usable()
             plain = {**self.options, "schema": schema.to_dict()}
             object.__setattr__(self, "options", plain)
-        packaged = self.kind == "image" and self.options.get("model", LITE0) == LITE0
-        if packaged and self.options.get("weights") is None:
-            from vicinal.features import packaged_weights
-
-            object.__setattr__(
-                self, "options", {**self.options, "weights": str(packaged_weights())}
-            )
+        if self.kind == "image" and self.options.get("weights") is None:
+            options = {**self.options, "weights": str(features.packaged_weights())}
+            object.__setattr__(self, "options", options)
         _ = self._rows
 
     @property
@@ -218,9 +194,7 @@ class StoreExtractor:
         """The extractor itself, which keeps a network once it is loaded."""
         kind = KINDS[self.kind]
         try:
-            if isinstance(kind, str):
-                kind = getattr(features, kind)
-            return None if kind is None else kind(**self.options)
+            return None if kind is None else getattr(features, kind)(**self.options)
         except TypeError:
             raise InvalidInput(
                 f"The 'options' of an extractor must be parameters of it. Those of {self.kind!r} "

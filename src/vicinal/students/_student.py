@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +23,7 @@ from vicinal.errors import InvalidInput, OtherFormat
 from vicinal.features import HOGFeatures
 from vicinal.ledger import check_archive, sealed_archive
 from vicinal.students._exact import ExactBody
-from vicinal.students._networks import (
-    KERNEL,
-    Likeness,
-    Network,
-    Shape,
-    UnitLength,
-    build,
-    kernel_of,
-)
-
-if TYPE_CHECKING:
-    import onnx
+from vicinal.students._networks import KERNEL, Network, Shape, build, kernel_of
 
 Examples = AnyArray
 Part = Callable[[Tensor], Tensor]
@@ -93,11 +83,15 @@ class Preprocessing:
             raise InvalidInput(
                 f"The examples must have shape {self.shape}. Got {checked.shape[1:]}."
             )
-        mean, deviation = (np.array(v, dtype=np.float32) for v in (self.mean, self.deviation))
-        if len(self.shape) == 2:
-            checked = checked[..., None]
-        values = torch.from_numpy((checked.astype(np.float32) - mean) / deviation)
-        return values if values.ndim == 2 else values.permute(0, 3, 1, 2).contiguous()
+        return self.normalised(torch.from_numpy(checked.astype(np.float32))).contiguous()
+
+    def normalised(self, raw: Tensor) -> Tensor:
+        """Return raw examples (n, *shape), float32, as (n, *input_shape)."""
+        mean, deviation = (
+            torch.tensor(v, dtype=torch.float32) for v in (self.mean, self.deviation)
+        )
+        values = ((raw[..., None] if len(self.shape) == 2 else raw) - mean) / deviation
+        return values if values.ndim == 2 else values.permute(0, 3, 1, 2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,8 +204,7 @@ def _numbers(examples: npt.ArrayLike) -> Examples:
 # ---------------------------------------------------------------- in a file
 # Torch's zip of tensors, read with weights_only=True, which builds tensors and plain values and
 # runs nothing: a file from somebody else cannot run code. The zip's comment is a SHA-256 of all
-# bytes before it, as one flipped bit could state another epsilon; it finds damage, not forgery. The
-# ONNX graph is written layer by layer: torch's exporters bring a tracer and packages of their own.
+# bytes before it, as one flipped bit could state another epsilon; it finds damage, not forgery.
 
 FORMAT = 1
 
@@ -340,10 +333,6 @@ def _tensors(student: Student) -> dict[str, torch.Tensor]:
     return parts | second
 
 
-_OPSET = 17
-_IR = 9
-
-
 def save_onnx(student: Student, path: str | Path) -> None:
     """Write a student as ONNX.
 
@@ -362,128 +351,47 @@ def save_onnx(student: Student, path: str | Path) -> None:
     >>> from vicinal.students import save_onnx
     >>> save_onnx(student, "student.onnx")  # doctest: +SKIP
     """
-    content = onnx_model(student).SerializeToString()
-    try:
-        Path(path).write_bytes(content)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def onnx_model(student: Student) -> onnx.ModelProto:
-    """Return a student as an ONNX model, checked."""
     if student.second is not None and len(student.preprocessing.shape) > 1:
         raise InvalidInput(
             "A student of images with a second one cannot be written as ONNX, which has no "
             "histograms of gradients. Train it without 'ensemble'."
         )
     library = of_extra("students", "onnx", "Writing ONNX")
-    graph = _Graph(library.helper)
-    graph.node("Softmax", [graph.joined_logits(student)], "probabilities", axis=1)
-    proto = library.helper.make_graph(
-        graph.nodes,
-        "student",
-        [graph.value("examples", ("n", *student.preprocessing.shape))],
-        [graph.value("probabilities", ("n", len(student.classes)))],
-        graph.weights,
-    )
-    opsets = [library.helper.make_opsetid("", _OPSET)]
-    model: onnx.ModelProto = library.helper.make_model(
-        proto, opset_imports=opsets, producer_name="vicinal", ir_version=_IR
-    )
+    content, example = io.BytesIO(), torch.zeros(2, *student.preprocessing.shape)
+    names = {"input_names": ["examples"], "output_names": ["probabilities"]}
+    with warnings.catch_warnings():
+        # Torch asks for its newer exporter, which needs packages of its own.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            _Published(student).eval(), (example,), content, dynamo=False, opset_version=17,
+            dynamic_axes={"examples": {0: "n"}, "probabilities": {0: "n"}}, **names,
+        )  # fmt: skip
+    model = library.load_from_string(content.getvalue())
     properties = {name: json.dumps(value) for name, value in about(student).items()}
     library.helper.set_model_props(model, properties)
     library.checker.check_model(model, full_check=True)
-    return model
+    try:
+        Path(path).write_bytes(model.SerializeToString())
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
-class _Graph:
-    """Nodes and weights as they are added."""
+class _Published(nn.Module):
+    """From raw examples (n, ...) to probabilities, for a student without gradients of images."""
 
-    def __init__(self, helper: Any) -> None:
-        self.nodes: list[Any] = []
-        self.weights: list[Any] = []
-        self._helper = helper
+    def __init__(self, student: Student) -> None:
+        super().__init__()
+        first = 1.0 if student.second is None else student.first_weight
+        self._students = (student, *(() if student.second is None else (student.second,)))
+        self._weights = (first, 1 - first)[: len(self._students)]
+        self._networks = nn.ModuleList(one.network for one in self._students)
 
-    def value(self, name: str, shape: tuple[int | str, ...]) -> Any:
-        return self._helper.make_tensor_value_info(name, 1, shape)  # 1: float32
-
-    def node(self, kind: str, inputs: list[str], output: str | None = None, **options: Any) -> str:
-        output = output or f"value{len(self.nodes)}"
-        self.nodes.append(self._helper.make_node(kind, inputs, [output], **options))
-        return output
-
-    def weight(self, values: Any) -> str:
-        array = np.ascontiguousarray(values, dtype=np.float32)
-        name = f"weight{len(self.weights)}"
-        tensor = self._helper.make_tensor(name, 1, array.shape, array.tobytes(), raw=True)
-        self.weights.append(tensor)
-        return name
-
-    def joined_logits(self, student: Student) -> str:
-        """Add a student and its second; geometric means of softmaxes are softmaxes of means."""
-        if student.second is None:
-            return self.logits(student)
-        weight = student.first_weight
-        parts = [
-            self.node("Mul", [self.logits(one), self.weight([share])])
-            for one, share in ((student, weight), (student.second, 1 - weight))
+    def forward(self, raw: Tensor) -> Tensor:
+        """Return probabilities (n, c); geometric means of softmaxes are softmaxes of means."""
+        logits = [
+            network(one.preprocessing.normalised(raw))
+            for one, network in zip(self._students, self._networks, strict=True)
         ]
-        return self.node("Add", parts)
-
-    def logits(self, student: Student) -> str:
-        """Add preprocessing and network of a student."""
-        last = self.normalised("examples", student)
-        for layer in (*student.network.body, student.network.head):
-            last = self.layer(last, layer)
-        return last
-
-    def normalised(self, name: str, student: Student) -> str:
-        """Add what :class:`vicinal.students._student.Preprocessing` does."""
-        images = student.preprocessing
-        centred = self.node("Sub", [name, self.weight(images.mean)])
-        scaled = self.node("Div", [centred, self.weight(images.deviation)])
-        if len(images.shape) == 1:
-            return scaled
-        if len(images.shape) == 2:
-            channels, height, width = images.input_shape
-            shape = self._helper.make_tensor("shape", 7, (4,), [-1, channels, height, width])
-            self.weights.append(shape)
-            return self.node("Reshape", [scaled, "shape"])
-        return self.node("Transpose", [scaled], perm=[0, 3, 1, 2])
-
-    def layer(self, last: str, layer: nn.Module) -> str:
-        """Add a layer as it is in evaluation, and return its output."""
-        if isinstance(layer, nn.Dropout):
-            return last
-        if isinstance(layer, nn.Conv2d | nn.Linear):
-            return self._sums(last, layer)
-        if isinstance(layer, nn.BatchNorm2d | nn.BatchNorm1d):
-            values = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
-            inputs = [last, *(self._tensor(value) for value in values)]
-            return self.node("BatchNormalization", inputs, epsilon=layer.eps)
-        if isinstance(layer, nn.MaxPool2d):
-            size = [int(layer.kernel_size)] * 2  # type: ignore[arg-type]
-            return self.node("MaxPool", [last], kernel_shape=size, strides=size)
-        if isinstance(layer, UnitLength):
-            length = self.node("ReduceL2", [last], axes=[1], keepdims=1)
-            return self.node("Div", [last, self.node("Max", [length, self.weight([1e-12])])])
-        if isinstance(layer, Likeness):
-            return self._likeness(last)
-        return self.node("Relu" if isinstance(layer, nn.ReLU) else "Flatten", [last])
-
-    def _likeness(self, last: str) -> str:
-        half = self.weight([0.5])
-        last = self.node("Add", [self.node("Mul", [last, half]), half])
-        last = self.node("Min", [self.node("Max", [last, self.weight([0.0])]), self.weight([1.0])])
-        for _ in range(3):
-            last = self.node("Mul", [last, last])
-        return last
-
-    def _sums(self, last: str, layer: nn.Conv2d | nn.Linear) -> str:
-        inputs = [last, self._tensor(layer.weight), self._tensor(layer.bias)]
-        if isinstance(layer, nn.Linear):
-            return self.node("Gemm", inputs, transB=1)
-        return self.node("Conv", inputs, pads=[int(side) for side in layer.padding] * 2)
-
-    def _tensor(self, values: Any) -> str:
-        return self.weight(values.detach().numpy())
+        joined = torch.tensordot(torch.tensor(self._weights), torch.stack(logits), dims=1)
+        probabilities: Tensor = joined.softmax(dim=1)
+        return probabilities

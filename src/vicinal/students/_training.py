@@ -142,7 +142,7 @@ def _unit(pushes: Tensor) -> Tensor:
     return scaled
 
 
-METHODS = ("plain", "vat", "uda", "both")
+METHODS = ("plain", "vat", "uda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +151,9 @@ class Recipe:
 
     Attributes
     ----------
-    method : {"plain", "vat", "uda", "both"}
+    method : {"plain", "vat", "uda"}
         What is asked of examples without answers: nothing; that pushes do not change the student's
-        mind (Miyato et al. 2018); that augmentations do not (Xie et al. 2020); both.
+        mind (Miyato et al. 2018); that augmentations do not (Xie et al. 2020).
     network : str
         One of :data:`vicinal.students._networks.NETWORKS`.
     augmentation : {"none", "digits", "clothes"}
@@ -230,17 +230,15 @@ class Recipe:
             _checks.real("soft_share", self.soft_share, least=0, most=1)
         for name in ("average", "trust", "sure"):
             _checks.real(name, getattr(self, name), least=0, most=1)
-        if self.method in ("uda", "both") and self.augmentation == "none":
+        if self.method == "uda" and self.augmentation == "none":
             raise InvalidInput(
-                "The 'augmentation' parameter must not be 'none' for the method "
-                f"{self.method!r}, which learns from augmented examples."
+                "The 'augmentation' parameter must not be 'none' for the method 'uda', which "
+                "learns from augmented examples."
             )
         if self.network == KERNEL and self.method != "plain":
             raise InvalidInput("The network 'kernel' is for the method 'plain'.")
         if self.soft and self.method == "vat":
-            raise InvalidInput(
-                "The 'soft_share' parameter is for the methods 'plain', 'uda' and 'both'."
-            )
+            raise InvalidInput("The 'soft_share' parameter is for the methods 'plain' and 'uda'.")
 
     @property
     def soft(self) -> float:
@@ -319,8 +317,7 @@ class _Course:
             network.parameters(), lr=recipe.rate, weight_decay=recipe.decay
         )
         # The probing push of VAT is too small for the eight bits of bfloat16.
-        exact = recipe.method in ("vat", "both")
-        self._half = not exact and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        self._half = recipe.method != "vat" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
         self._augment = AUGMENTATIONS.get(recipe.augmentation)
 
     def step(
@@ -352,15 +349,15 @@ class _Course:
     ) -> Tensor:
         """Return what is asked of both kinds of examples, in one pass through the student."""
         recipe, parts = self.recipe, [self._varied(examples)]
-        if recipe.method in ("uda", "both"):
+        if recipe.method == "uda":
             parts.append(self._varied(unlabelled))
         together = _channels_last(torch.cat(parts))
         answers = self.network(together).float().split([len(part) for part in parts])
         trusted = self._trusted(examples, targets, 1 - (1 - recipe.trust) * done)
         loss = functional.cross_entropy(answers[0], trusted)
-        if recipe.method in ("uda", "both"):
+        if recipe.method == "uda":
             loss = loss + self._consistency(unlabelled, answers[1], soft)
-        if recipe.method in ("vat", "both"):
+        if recipe.method == "vat":
             with _statistics_kept(self.network):
                 loss = loss + virtual_adversarial_loss(
                     self.network, unlabelled, recipe.reach, self.generator

@@ -16,7 +16,6 @@ from vicinal.targets._label_sets import LabelSets as LabelSets
 from vicinal.targets._label_sets import LabelSetsParameters as LabelSetsParameters
 from vicinal.targets._label_sets import label_sets as label_sets
 from vicinal.targets._numbers import LOG as LOG
-from vicinal.targets._numbers import BoundsOfTargets as BoundsOfTargets
 from vicinal.targets._numbers import NumberAnswers as NumberAnswers
 from vicinal.targets._numbers import Numbers as Numbers
 from vicinal.targets._numbers import NumbersParameters as NumbersParameters

@@ -1,0 +1,153 @@
+"""`vicinal plan`, and --dry-run of other commands: what it would cost whom, and what to expect."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option, echo
+
+from vicinal import __version__, planning, reports, targets
+from vicinal.cli._options import Json, PlanCommand, grouped, plan_given
+from vicinal.cli._output import as_json, progress, warnings_said
+from vicinal.cli._reference import FeatureOptions, ReferenceOptions
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal._arrays import AnyArray, FloatMatrix, Places
+    from vicinal.neighbours import Reference
+
+_SOME_ROWS = 300
+"""Public rows that are planned for where none are given: enough for a private model."""
+
+_UNLABELLED = "as what a model learns depends on labels, and the public points have none"
+_LEAST = "The noise is planned for the least that training leaves of a budget; fit takes less"
+
+
+@grouped
+def plan(
+    ctx: typer.Context,
+    *,
+    label: Annotated[
+        str | None, Option(help="Column of the public rows' labels, if they have any (.npz: y).")
+    ] = None,
+    feature_options: FeatureOptions,
+    reference_options: ReferenceOptions,
+    seed: Annotated[int, Option(help="Of the simulation.", min=0)] = 0,
+    json: Json = False,
+) -> None:
+    """Show the plan, its reasons, and what to expect. No private record is read, nothing is spent.
+
+    With public points the plan is played through on them, and beside it other releases, more and
+    fewer queries, and other guarantees. Options are those of init; --classes takes a number, too.
+    """
+    reference_options.check(feature_options.features)
+    given = plan_given(ctx)
+    names = given.get("classes", ())
+    numbered = len(names) == 1 and isinstance(names[0], int) and names[0] > 1
+    if numbered:
+        given["classes"] = range(names[0])
+    checked = planning.IndKNNPlan.of_target(targets.declared_target(given), given)
+    with warnings_said():
+        plain = feature_options.extractor(reference_options.public, [label])
+        _, points, labels = feature_options.read(reference_options, plain, label)
+    if label is not None and labels is None:
+        raise InvalidInput("The 'label' option is given, but the public points have none.")
+    if numbered and labels is not None:
+        labels = _numbered(labels, names[0])
+    show_outlook(checked, points, labels, seed=seed, alone=False, json=json)
+
+
+plan.command_class = PlanCommand  # type: ignore[attr-defined]
+
+
+def _numbered(labels: AnyArray, n_classes: int) -> Places:
+    """Return the place of each label among the names that there are, at most `n_classes`."""
+    import numpy as np
+
+    names, places = np.unique(labels, return_inverse=True)
+    if len(names) > n_classes:
+        raise InvalidInput(
+            f"The 'classes' parameter must be at least the {len(names)} classes of the public "
+            f"labels. Got {n_classes}."
+        )
+    return places.astype(np.int64)
+
+
+def show_outlook(
+    plan: planning.IndKNNPlan,
+    points: FloatMatrix | None,
+    labels: AnyArray | None = None,
+    *,
+    costs: Sequence[str] = (),
+    alone: bool = True,
+    left: float | None = None,
+    seed: int = 0,
+    json: bool = False,
+) -> None:
+    """Print what a plan costs whom, how right and how noisy its answers will be; public facts only.
+
+    - `points`, array (m, d): public features; `labels` (m,), if they have some.
+    - `costs`: what else is to be said of a command's costs, first.
+    - `alone`: whether this is the dry run of a command; else other plans stand beside it.
+    - `left`: of a plan that is carried out: the share of budgets that a private model has left.
+    """
+    plan = plan.settled(_SOME_ROWS if points is None else len(points))
+    reference, stage, why = _staged(plan, points, labels)
+    with progress(silent=json) as begin:
+        options = reports.plan_options(plan, reference, stage, seed, begin, alone=alone, left=left)
+    new = left is None and plan.target.voted
+    lines = reports.verdicts(plan, [] if stage is None else stage.shares) if new else []
+    lines += ["Dry run: nothing was written, drawn or charged."] * alone
+    if not json:
+        text = reports.as_text(options, why)
+        echo("\n".join([*costs, *[""] * bool(costs), text, "", *lines]).rstrip())
+        return
+    first, *others = options
+    result = {
+        "costs": list(costs),
+        "verdict": "\n".join(lines),
+        "real_labels": stage is not None and stage.real,
+        "usage": asdict(first.choice.usage),
+        "plan": first.to_dict(),
+        "alternatives": [choice.to_dict() for choice in others],
+        "version": __version__,
+    }
+    echo(as_json(result))
+
+
+def _staged(
+    plan: planning.IndKNNPlan, points: FloatMatrix | None, labels: AnyArray | None
+) -> tuple[Reference | None, planning.SimulationSetup | None, str]:
+    """Return public points as fit would take them in, and where a plan is played on them.
+
+    Or why it cannot be.
+    """
+    import numpy as np
+
+    from vicinal.neighbours import Reference
+
+    if points is None:
+        words = "for want of public points (--public), with which the noise comes out smaller"
+        return None, None, words
+    points = np.asarray(points)
+    if points.ndim != 2 or points.dtype.kind not in "iuf" or not np.isfinite(points).all():
+        raise InvalidInput(
+            "The 'public' parameter must hold rows of finite numbers, or --features must say what "
+            "makes them."
+        )
+    kernel = planning.kernel_for(plan, points)
+    reference = Reference(kernel, kernel.encode(points))
+    usual = plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
+    if not usual or not plan.target.voted or len(points) < planning.LEAST_POINTS:
+        words = f"as it takes {planning.LEAST_POINTS} public points, and neighbours as by default"
+        return reference, None, words
+    if plan.model_share and labels is None and plan.noise_multiplier:
+        return reference, None, _UNLABELLED
+    places = None
+    if labels is not None:
+        places = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
+    stage = planning.SimulationSetup.of(kernel, reference.points, plan.target.n_coordinates, places)
+    return reference, stage, f"{_UNLABELLED} (--label). {_LEAST}"

@@ -1,0 +1,211 @@
+"""Options that say what makes the vectors of a store, and where its public reference comes from."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from typer import Option
+
+from vicinal import datasets, features, predictors
+from vicinal import store as stores
+from vicinal.cli._records import read_records
+from vicinal.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from vicinal._arrays import AnyArray, FloatMatrix
+
+FROM_SCHEMA = "from-schema"
+
+FEW_ROWS = 50
+"""Fewer reference rows place a neighbourhood's border too roughly to be of use."""
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureOptions:
+    """What makes the vectors of a store."""
+
+    columns: Annotated[
+        str | None, Option(help="Feature columns, comma-separated; default: all others.")
+    ] = None
+    schema: Annotated[
+        Path | None, Option(help="The table's public schema, for --features table.")
+    ] = None
+    features: Annotated[
+        str,
+        Option(
+            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
+        ),
+    ] = "columns"
+    model: Annotated[
+        str | None, Option(help="For text the folder of a model, for onnx the file. Public.")
+    ] = None
+    components: Annotated[
+        int | None,
+        Option(
+            help="Reduce features to so many by a map learnt from the reference; 0: none. "
+            "Default: 100 for tables, else none."
+        ),
+    ] = None
+    power: Annotated[
+        float, Option(help="How much of each component's strength the map takes away.")
+    ] = 0.5
+
+    def extractor(self, public: Path | None, others: Sequence[str | None]) -> stores.StoreExtractor:
+        """Return the extractor; `others` are the columns that hold no features.
+
+        It knows its columns by name, from the public file if not from options. The private file's
+        own header is never taken: where there is none, it is somebody's record.
+        """
+        from vicinal._parameters import listed
+
+        options: dict[str, Any] = {}
+        if self.model is not None:
+            options["model"] = self.model
+        if self.schema is not None:
+            schema = features.TableSchema.load(self.schema).usable()
+            schema.refuse(others, "labels or subjects")
+            options["schema"] = schema.to_dict()
+        columns = None if self.columns is None else listed(self.columns)
+        named = public is not None and not public.is_dir() and public.suffix != ".npz"
+        if columns is None and self.features == "columns" and public is not None and named:
+            names = datasets.read_table(public).column_names
+            columns = [name for name in names if name not in others]
+        return stores.StoreExtractor(self.features, options, None, columns)
+
+    def reference_points(
+        self, rows: Any, extractor: stores.StoreExtractor
+    ) -> tuple[stores.StoreExtractor, AnyArray | None]:
+        """Return the extractor, with a map learnt from public rows if wanted, and their features.
+
+        Unless told, table features go through one if there are enough public rows to learn it.
+        """
+        components = self.components
+        if rows is None:
+            if components:
+                raise InvalidInput(
+                    "The 'components' option needs a reference to learn the map from."
+                )
+            return extractor, None
+        if components is None:
+            points = extractor.transform(rows)
+            components = features.map_components(points) if extractor.kind == "table" else 0
+            if not components:
+                return extractor, points
+        if not components:
+            return extractor, extractor.transform(rows)
+        return extractor.fitted(rows, components, self.power)
+
+    def read(
+        self, reference: ReferenceOptions, plain: stores.StoreExtractor, label: str | None = None
+    ) -> tuple[stores.StoreExtractor, AnyArray | None, AnyArray | None]:
+        """Return the extractor, the public reference's features, and labels if there are any.
+
+        Warns of a reference that is of little use.
+        """
+        rows, labels = reference.rows(plain, label)
+        extractor, points = self.reference_points(rows, plain)
+        if points is not None:
+            warn_about_reference(points, _feature_names(extractor))
+        return extractor, points, labels
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceOptions:
+    """Where the public reference comes from: a file, or rows made up from the schema."""
+
+    public: Annotated[
+        Path | None, Option(help="Public, unlabelled records, in the same columns.")
+    ] = None
+    reference: Annotated[
+        str | None, Option(help="Without --public: from-schema, which costs nothing.")
+    ] = None
+    reference_rows: Annotated[
+        int, Option(help="Rows that --reference makes up.", min=1, max=100_000)
+    ] = 2000
+
+    def check(self, kind: str, data: Path | None = None) -> None:
+        """Raise InvalidInput if the reference is the private file `data`, or cannot be made."""
+        public, reference = self.public, self.reference
+        if public is not None and reference is not None:
+            raise InvalidInput("Give either --public or --reference.")
+        if reference not in (None, FROM_SCHEMA):
+            raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
+        if reference is not None and kind != "table":
+            raise InvalidInput(
+                "The 'reference' option needs --features table, whose schema it uses."
+            )
+        places = [place for place in (public, data) if place is not None and place.exists()]
+        if len(places) == 2 and places[0].samefile(places[1]):
+            raise InvalidInput(
+                "The 'public' option must name another file than 'data': the reference is not "
+                "protected. Take rows from another source, or --reference from-schema."
+            )
+
+    def rows(
+        self, extractor: stores.StoreExtractor, label: str | None = None
+    ) -> tuple[Any, AnyArray | None]:
+        """Return raw public rows, or None, and their labels, if a column of theirs is given."""
+        if self.public is not None:
+            dataset = read_records(self.public, extractor, label, public=True)
+            return dataset.features, None if label is None else dataset.labels
+        if self.reference is None:
+            return None, None
+        schema = features.TableSchema.from_dict(extractor.options["schema"])
+        return features.rows_from_schema(schema, self.reference_rows), None
+
+    def has_column(self, name: str | None) -> bool:
+        """Return whether the public file is a table with this column."""
+        public = self.public
+        if name is None or public is None or public.is_dir() or public.suffix == ".npz":
+            return False
+        return name in datasets.read_table(public).column_names
+
+
+def _feature_names(extractor: stores.StoreExtractor) -> list[str] | None:
+    """Return the names of features that are columns of a file, or made of them; None otherwise."""
+    if extractor.public_map is not None:
+        return None
+    if extractor.kind == "table":
+        return list(features.TableSchema.from_dict(extractor.options["schema"]).feature_names)
+    return extractor.columns
+
+
+def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> None:
+    """Warn of few rows, constant features, and one feature that swamps the others.
+
+    Features without names are numbered from 1.
+    """
+    import numpy as np
+
+    rows = np.asarray(points, dtype=np.float64)
+    if rows.ndim != 2 or not rows.size:
+        return
+    names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
+    if len(rows) < FEW_ROWS:
+        _warn(
+            f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods are "
+            "guesses. Take some hundreds of public rows."
+        )
+    constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
+    if constant and len(rows) > 1:
+        more = ", ..." if len(constant) > _SHOWN else ""
+        _warn(
+            f"Constant in the reference, so of no use there: feature "
+            f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
+        )
+    if (swamping := predictors.swamping_feature(rows)) is not None:
+        _warn(
+            f"Feature {names[swamping[0]]} swamps the others: it has {swamping[1]:.0%} of the "
+            "reference's variance, and alone decides who is near. Give a schema (--features "
+            "table), which standardises columns."
+        )
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=3)

@@ -1,0 +1,10 @@
+"""What commands print must not depend on what was compiled on this machine before."""
+
+import pytest
+
+from vicinal.cli import _output
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_said_of_compiling(monkeypatch):
+    monkeypatch.setattr(_output, "SOON", float("inf"))

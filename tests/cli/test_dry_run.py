@@ -1,0 +1,198 @@
+"""The price before it is paid: --dry-run of every command, `plan`, and figures of noise alone."""
+
+import hashlib
+import json
+import os
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from vicinal.cli import _output
+from vicinal.cli._main import app
+from vicinal.store import Store
+
+PLAN = ("--classes", "ill,well", "--epsilon", 4, "--queries", 60, "--records", 400)
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def people(size, seed, shift=0.0):
+    rng = np.random.default_rng(seed)
+    ill = rng.random(size) < 0.5
+    return pa.table({
+        "age": (40 + 30 * ill + rng.normal(shift, 5, size)).round(),
+        "sex": rng.choice(["f", "m"], size),
+        "y": np.where(ill, "ill", "well"), "who": [f"p{i // 2}" for i in range(size)],
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clinic")
+    parquet.write_table(people(400, 0), folder / "private.parquet")
+    parquet.write_table(people(370, 5, shift=4.0), folder / "others.parquet")
+    parquet.write_table(people(300, 1).drop_columns(["who"]), folder / "public.parquet")
+    parquet.write_table(people(60, 2), folder / "queries.parquet")
+    features = folder / "features.parquet"
+    parquet.write_table(people(300, 1).drop_columns(["y", "who"]), features)
+    run("schema", features, "-o", folder / "schema.json")
+    run(*init(folder, "store"), "--model-refreshes", 1)
+    run("predict", folder / "store", "--data", folder / "queries.parquet", "--quiet", "--json")
+    return folder
+
+
+def init(folder, name, private="private.parquet"):
+    table = ("--features", "table", "--schema", folder / "schema.json")
+    who = ("--label", "y", "--subject", "who", "--public", folder / "public.parquet")
+    return "init", folder / name, "--data", folder / private, *who, *table, *PLAN
+
+
+def commands(folder, store):
+    rows = ("--data", folder / "queries.parquet")
+    return {
+        "init": init(folder, "new"),
+        "audience": ("audience", store, "more", "--queries", 30),
+        "evaluate": ("evaluate", store, *rows, "--label", "y", "--subject", "who"),
+        "predict": ("predict", store, *rows),
+        "refresh": ("refresh", store),
+    }
+
+
+def contents(folder):
+    """Return what files hold, but for the witness, which every opening writes anew."""
+    return {
+        path.relative_to(folder): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".witness"
+    }
+
+
+@pytest.mark.parametrize("name", ["init", "audience", "evaluate", "predict", "refresh"])
+def test_a_dry_run_says_the_price_and_leaves_everything_as_it_was(folder, name, monkeypatch):
+    def refused(*_):
+        raise AssertionError("something was drawn")
+
+    monkeypatch.setattr(os, "urandom", refused)
+    before = contents(folder)
+    command = commands(folder, folder / "store")[name]
+    shown = " ".join(run(*command, "--dry-run").stdout.split())
+    assert "Dry run: nothing was written, drawn or charged." in shown
+    assert "noise" in shown
+    priced = json.loads(run(*command, "--dry-run", "--json").stdout)
+    assert priced["costs"] or priced["plan"]["participations"] > 0
+    assert contents(folder) == before
+
+
+def test_an_init_is_priced_by_the_plan_and_whoever_is_in_the_table(folder):
+    """Fails if what a dry run prints depends on private records, or is not what `plan` says."""
+    ours, theirs = (
+        json.loads(run(*init(folder, "new", private), "--dry-run", "--json").stdout)
+        for private in ("private.parquet", "others.parquet")
+    )
+    assert ours == theirs
+    assert ours["real_labels"]
+    assert 0.8 < ours["plan"]["outlook"]["accuracy"] <= 1
+    _, _, _, _, *same = init(folder, "new")
+    without = [each for each in same if each not in ("--subject", "who")]
+    planned = json.loads(run("plan", *without, "--json").stdout)
+    assert planned["plan"] == ours["plan"]
+    assert len(planned["alternatives"]) > 5
+
+
+def test_a_dry_run_refuses_what_the_command_refuses(folder):
+    store = folder / "store"
+    cases = [
+        (("refresh", store, "--audience", "nobody"), 2),
+        (("audience", store, "default"), 2),
+        (("audience", store, "more", "--epsilon", 50), 3),
+        (("predict", store, "--data", folder / "public.parquet"), 3),
+        ((*init(folder, "store"),), 2),
+        ((*init(folder, "new"), "--delta", 0.5), 3),
+    ]
+    for command, code in cases:
+        refused = run(*command, "--dry-run", code=code)
+        assert refused.stderr.splitlines()[-1] == run(*command, code=code).stderr.splitlines()[-1]
+
+
+def test_a_million_declared_records_need_no_yes(folder):
+    """Their store keeps delta, whatever number of records is planned with later."""
+    many = [each if each != 400 else 1_000_000 for each in init(folder, "many")]
+    priced = json.loads(run(*many, "--dry-run", "--json").stdout)
+    assert priced["plan"]["delta"] == pytest.approx(1e-7, rel=1e-12)
+    run(*many)
+    with Store.open(folder / "many") as store:
+        assert store.plans[0]["delta"] == store.guarantee().delta == priced["plan"]["delta"]
+    refused = run(*init(folder, "more"), "--records", 1_000_000, "--delta", 1e-5, code=3)
+    assert "--yes" in refused.stderr
+
+
+def test_a_private_number_of_records_is_not_looked_up(folder):
+    command = [each for each in init(folder, "new") if each not in ("--records", 400)]
+    shown = run(*command, "--dry-run").stdout
+    for size in ("300 records", "100,000 records"):
+        assert size in shown
+    assert "400 records" not in shown
+
+
+def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(folder, tmp_path):
+    table = people(300, 1).drop_columns(["who"])
+    labels = np.array(table["y"].to_pylist())
+    labels[20:] = "well"
+    table = table.set_column(table.column_names.index("y"), "y", [labels.tolist()])
+    parquet.write_table(table, tmp_path / "rare.parquet")
+    command = ["plan", *PLAN, "--features", "table", "--schema", folder / "schema.json"]
+    shown = run(*command, "--public", tmp_path / "rare.parquet", "--label", "y").stdout
+    assert "% if every answer were the commonest" in " ".join(shown.split())
+    assert "a class is rare among the public labels, --class-prior 0.0" in shown
+    assert (
+        "--class-prior"
+        not in run(
+            *command,
+            "--public",
+            tmp_path / "rare.parquet",
+            "--label",
+            "y",
+            "--class-prior",
+            ".1,.9",
+        ).stdout
+    )
+
+
+def test_a_model_is_announced_before_anything_is_read(folder):
+    told = run(*init(folder, "nowhere"), "--data", folder / "missing.parquet", code=2).stderr
+    assert "up to 90% of every budget trains a private model" in told
+
+
+def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tmp_path):
+    shutil.copytree(folder / "store", tmp_path / "store")
+    shutil.copy(folder / "store.witness", tmp_path / "store.witness")
+    rows = ("--data", folder / "queries.parquet", "--label", "y", "--subject", "who")
+    with Store.open(tmp_path / "store") as store:
+        history = store.facts()["audiences"]["default"]["evaluations"]
+        expected = store.expected_figures(share=0.001)
+    assert all(expected.is_noise(name) for name in expected.figures)
+    refused = run("evaluate", tmp_path / "store", *rows, "--share", 0.001, code=3)
+    assert "--accept-noise" in refused.stderr
+    with Store.open(tmp_path / "store") as store:
+        assert store.facts()["audiences"]["default"]["evaluations"] == history == []
+    meant = run("evaluate", tmp_path / "store", *rows, "--share", 0.001, "--accept-noise")
+    assert "all noise" not in meant.stdout
+
+
+def test_compiling_is_told_as_it_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr(_output, "SOON", 0.0)
+    watch = _output._compiling_said()
+    watch(3, 70)
+    watch(4, 70)  # too soon for another line
+    told = capsys.readouterr().err
+    assert (
+        told == "vicinal: compiling, once on this machine: 3 of at most 70 functions after 0 s.\n"
+    )

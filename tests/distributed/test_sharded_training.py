@@ -1,0 +1,617 @@
+"""A private model trained on shards: that of one store, bit for bit, and charged once."""
+
+import os
+import shutil
+import signal
+from contextlib import ExitStack, closing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import shard_tools as tools
+import store_tools
+from made_up import components_for_few
+from store_tools import PEOPLE, Q, X, Y, points, units
+from vicinal.accounting import UNITS
+from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
+from vicinal.distributed._changes import ClusterChanges
+from vicinal.distributed._messages import GradientRequest
+from vicinal.distributed._sharded_training import ShardedGradients
+from vicinal.distributed._vote_charging import VoteJournal
+from vicinal.errors import (
+    InvalidInput,
+    PrivacyRefused,
+    ShardMissing,
+    ShardUnreachable,
+    VicinalError,
+)
+from vicinal.linear import STEPS, LocalGradients
+from vicinal.mechanisms import GradientRelease
+
+PLAN = {
+    "epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300, "simulation_seed": 5,
+    "model_refreshes": 1,
+}  # fmt: skip
+YQ = points(60, 2)[1]
+
+
+def make(path, **parameters):
+    """Return a store whose first audience has no model."""
+    return store_tools.make(path, **{"simulation_seed": 5, **parameters})
+
+
+def facts_of(store):
+    """Return what a store, or a cluster, has of the model of its second audience."""
+    state = store._audience_states["second"]
+    model, audience = state.private_model, state.audience
+    return (
+        model.model.model.weights.tobytes(), model.model.used.tobytes(), model.trained,
+        audience.slack, state.budget_usage.tobytes(), state.plan(),
+    )  # fmt: skip
+
+
+def played(store):
+    """Train the second audience's model, ask, change the data, train again, ask again."""
+    store.open_audience("second", **PLAN)
+    yield facts_of(store)
+    yield store.predict(Q[:20], audience="second").votes.tobytes()
+    store.erase(["person-3", "person-77"])
+    store.add(X[:5] + 0.1, Y[:5], ["new", "new", "newer", "person-3", "person-8"])
+    assert store.refresh_model("second") == 0
+    yield facts_of(store)
+    yield store.predict(Q[20:40], audience="second").votes.tobytes()
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """All that one store makes of it, and what everybody has left."""
+    with make(tmp_path_factory.mktemp("alone") / "store") as store:
+        everything = list(played(store))
+        people = store._parts.ledger.slot_table.slot_of
+        return everything, {who: units(store, who, "second") for who in people}
+
+
+class Unruly:
+    """Messages and answers come in any order, late, twice, or not at all the first time."""
+
+    def __init__(self, transport, rng):
+        self.transport, self.rng, self.earlier = transport, rng, []
+
+    def send(self, message):
+        waiting = [message] if isinstance(message.task, GradientRequest) else []
+        if not waiting:
+            return self.transport.send(message)
+        # Whatever came before may come again, before it or after it.
+        waiting += [self.earlier[self.rng.integers(len(self.earlier))] for _ in self.earlier[:2]]
+        self.rng.shuffle(waiting)
+        answers = {id(one): self.transport.send(one) for one in waiting}
+        self.earlier = [*self.earlier[-5:], message]
+        lost = self.rng.random() < 0.3
+
+        def reply(seconds):
+            if lost:
+                raise ShardUnreachable("The answer was lost.")
+            return answers[id(message)](seconds)
+
+        return reply
+
+    def close(self):
+        self.transport.close()
+
+
+def unruly(path, seed):
+    rng = np.random.default_rng(seed)
+
+    def links(paths):
+        return [Unruly(one, rng) for one in local_transports(paths)]
+
+    return Coordinator.open(path, links, tools.PATIENCE)
+
+
+def shuffled(patch, seed):
+    """Have shards be asked for gradients, and these be summed, in another order at every step."""
+    rng, honest = np.random.default_rng(seed), ClusterChanges.on_all
+
+    def on_all(self, task):
+        if not isinstance(task, GradientRequest):
+            return honest(self, task)
+        order = list(self._shards)
+        rng.shuffle(order)
+        return self._on({number: self._shards[number] for number in order}, task)
+
+    patch.setattr(ClusterChanges, "on_all", on_all)
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 16])
+def test_shards_train_the_model_of_one_store_bit_for_bit(shards, alone, tmp_path, monkeypatch):
+    """Weights, charges, slack, plan and answers; some of 16 shards have nobody at all."""
+    shuffled(monkeypatch, shards)
+    path = tools.clustered(tmp_path, shards, place=tools.scattered(shards, shards), make=make)
+    with unruly(path, shards) as cluster:
+        assert list(played(cluster)) == alone[0]
+        assert cluster.verify()
+    assert tools.budgets(path, "second") == alone[1]
+    with tools.local(path) as again:
+        assert facts_of(again)[:3] == alone[0][2][:3]
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("template")
+    return tools.clustered(folder, 2, place=tools.scattered(2, 2), make=make)
+
+
+@pytest.fixture
+def path(template, tmp_path):
+    return tools.transplanted(template, tmp_path / "cluster")
+
+
+@pytest.fixture(scope="module")
+def opened_alone(tmp_path_factory):
+    """What one store has after the first training: model, and what everybody has left."""
+    with make(tmp_path_factory.mktemp("opened") / "store") as store:
+        store.open_audience("second", **PLAN)
+        return facts_of(store), {who: units(store, who, "second") for who in dict.fromkeys(PEOPLE)}
+
+
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def dies_at(patch, owner, name, call, *, done):
+    """Have a method die at a call of it, before or after it is done."""
+    honest, calls = getattr(owner, name), []
+
+    def dying(self, *args, **more):
+        calls.append(None)
+        if len(calls) == call and not done:
+            raise Killed
+        result = honest(self, *args, **more)
+        if len(calls) == call:
+            raise Killed
+        return result
+
+    patch.setattr(owner, name, dying)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "done"),
+    [
+        (ShardServer, "_gradient", False),  # nobody is charged yet
+        (ShardServer, "_gradient", True),  # one shard's charges are durable, its sum is lost
+        (GradientRelease, "publish", True),  # noise was drawn, and is lost
+        (ShardedGradients, "publish", True),  # the noisy sum is durable
+    ],
+)
+@pytest.mark.parametrize("call", [1, 2, 37, STEPS])
+def test_a_coordinator_that_is_killed_goes_on_where_it_was(
+    owner, name, done, call, path, opened_alone, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        cluster = tools.local(path)
+        dies_at(patch, owner, name, call, done=done)
+        with pytest.raises(Killed):
+            cluster.open_audience("second", **PLAN)
+    cluster._failed = True
+    cluster.close()
+    with pytest.raises(PrivacyRefused, match="broken off"):
+        Coordinator.open(path, local_transports, reading=True)
+    with tools.local(path) as again:
+        if "second" not in again.audiences:  # it was never decided
+            again.open_audience("second", **PLAN)
+        assert facts_of(again) == opened_alone[0]
+        assert again.verify()
+    assert tools.budgets(path, "second") == opened_alone[1]
+
+
+class Dying:
+    """A shard whose process dies once, in a step: before its charges are durable, or after."""
+
+    def __init__(self, transport, step, *, charged):
+        self.transport, self.step, self.charged = transport, step, charged
+
+    def send(self, message):
+        if isinstance(message.task, GradientRequest):
+            self.step -= 1
+            if self.step == 0:
+                if self.charged:
+                    self.transport.send(message)(1.0)
+                self.transport.close()  # the next message opens the folder again
+
+                def reply(_):
+                    raise ShardUnreachable("It died.")
+
+                return reply
+        return self.transport.send(message)
+
+    def close(self):
+        self.transport.close()
+
+
+@pytest.mark.parametrize("charged", [False, True])
+@pytest.mark.parametrize("step", [1, 2, 25, STEPS])
+def test_a_shard_that_dies_in_a_step_is_asked_again_and_charges_once(
+    step, charged, path, opened_alone
+):
+    def links(paths):
+        first, second = local_transports(paths)
+        return [first, Dying(second, step, charged=charged)]
+
+    with Coordinator.open(path, links, tools.PATIENCE) as cluster:
+        cluster.open_audience("second", **PLAN)
+        assert facts_of(cluster) == opened_alone[0]
+    assert tools.budgets(path, "second") == opened_alone[1]
+
+
+def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_later(
+    path, opened_alone
+):
+    class Away(Dying):
+        def send(self, message):
+            self.step -= isinstance(message.task, GradientRequest)
+            if self.step <= 0:
+                raise_later = ShardUnreachable("It is away.")
+
+                def reply(_):
+                    raise raise_later
+
+                return reply
+            return self.transport.send(message)
+
+    def links(paths):
+        first, second = local_transports(paths)
+        return [first, Away(second, 7, charged=False)]
+
+    with Coordinator.open(path, links, MissingShardPolicy(0.1, answer_without=True)) as cluster:
+        with pytest.raises(ShardMissing):
+            cluster.open_audience("second", **PLAN)
+        for ask in (lambda: cluster.predict(Q[:1]), lambda: cluster.erase(["person-1"])):
+            with pytest.raises(ShardMissing):
+                ask()
+        cluster._clients[1].transport.step = 10**6
+        assert cluster.predict(Q[:1]).charged == 1
+        with pytest.raises(InvalidInput, match="must be new"):
+            cluster.open_audience("second", **PLAN)
+        assert facts_of(cluster) == opened_alone[0]
+    assert tools.budgets(path, "second") == opened_alone[1]
+
+
+# ---------------------------------------------------------------- broken versions are caught
+
+
+def charges_again(patch):
+    """A shard forgets that it has charged a step."""
+    honest = VoteJournal.find
+
+    def forgets(self, request):
+        if isinstance(request, GradientRequest):
+            self._database.delete(_CARRIED, "name = ?", (request.name,))
+            return None
+        return honest(self, request)
+
+    from vicinal.ledger import Tables
+
+    _CARRIED = Tables.CARRIED
+    patch.setattr(VoteJournal, "find", forgets)
+
+
+def charges_nobody(patch):
+    """A shard sums gradients that its subjects do not pay for."""
+    honest = GradientRelease.collect
+
+    def free(self, weights, remaining):
+        sums, _ = honest(self, weights, remaining.copy())
+        return sums, 0
+
+    patch.setattr(GradientRelease, "collect", free)
+
+
+def charges_half(patch):
+    """A shard prices steps as if noise had one and a half times the scale."""
+    honest = GradientRelease.collect
+
+    def cheap(self, weights, remaining):
+        release = replace(self, rate=self.rate / 1.5**2)
+        return honest(release, weights, remaining)
+
+    patch.setattr(GradientRelease, "collect", cheap)
+
+
+def adds_noise_on_shards(patch):
+    """Every shard adds noise, as if it published."""
+    honest = LocalGradients.charge_and_sum
+
+    def noisy(self, release, weights):
+        sums = honest(self, release, weights)
+        return sums + self.mechanism._noise.discrete_gaussian(release.scale, sums.size).reshape(
+            sums.shape
+        )
+
+    patch.setattr(LocalGradients, "charge_and_sum", noisy)
+
+
+def publishes_twice(patch):
+    """A coordinator that goes on draws new noise for what was published."""
+    honest = ShardedGradients.publish
+
+    def anew(self, release, weights):
+        self._published = {}
+        return honest(self, release, weights)
+
+    patch.setattr(ShardedGradients, "publish", anew)
+
+
+@pytest.mark.parametrize(
+    "control", [charges_again, charges_nobody, charges_half, adds_noise_on_shards]
+)
+def test_a_broken_shard_is_caught(control, path, opened_alone, monkeypatch):
+    control(monkeypatch)
+
+    def links(paths):
+        first, second = local_transports(paths)
+        return [first, Dying(second, 5, charged=True)]
+
+    def checked():
+        with Coordinator.open(path, links, tools.PATIENCE) as cluster:
+            cluster.open_audience("second", **PLAN)
+            assert facts_of(cluster) == opened_alone[0]
+        assert tools.budgets(path, "second") == opened_alone[1]
+
+    with pytest.raises(AssertionError):
+        checked()
+
+
+def test_a_sum_is_published_with_one_noise(path, monkeypatch):
+    """Two noises on one sum would average out; what was published is taken from the ledger."""
+    drawn = []
+    honest = GradientRelease.publish
+
+    def watched(self, sums):
+        drawn.append((sums.any(), honest(self, sums)))
+        return drawn[-1][1]
+
+    monkeypatch.setattr(GradientRelease, "publish", watched)
+    plan = {**PLAN, "simulation_seed": None}
+
+    def killed_and_opened():
+        drawn.clear()
+        cluster = tools.local(path)
+        with monkeypatch.context() as patch:
+            dies_at(patch, ShardedGradients, "publish", 11, done=True)
+            with pytest.raises(Killed):
+                cluster.open_audience("second", **plan)
+        cluster._failed = True
+        cluster.close()
+        assert len(drawn) == 11
+        tools.local(path).close()
+        assert len(drawn) == 11 + STEPS
+        # Those that were published before are drawn on nothing.
+        return [bool(private) for private, _ in drawn[11 : 2 * 11]]
+
+    assert not any(killed_and_opened())
+    shutil.rmtree(path)
+
+
+def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
+    publishes_twice(monkeypatch)
+    with pytest.raises((AssertionError, VicinalError)):
+        test_a_sum_is_published_with_one_noise(path, monkeypatch)
+
+
+# ---------------------------------------------------------------- what a shard refuses
+
+
+def test_a_late_step_or_another_noise_charges_nobody(path):
+    sent = []
+
+    class Watched(Unruly):
+        def send(self, message):
+            if isinstance(message.task, GradientRequest):
+                sent.append(message)
+            return self.transport.send(message)
+
+    def links(paths):
+        return [Watched(one, None) for one in local_transports(paths)]
+
+    with Coordinator.open(path, links, tools.PATIENCE) as cluster:
+        cluster.open_audience("second", **PLAN)
+    before = tools.budgets(path, "second")
+    task = sent[-2].task
+    changed = {"name": b"another", "clock": 10**6}
+    cases = [
+        (task, PrivacyRefused, "is over"),
+        (replace(task, **changed, scale=task.scale // 2), PrivacyRefused, "another plan"),
+        (replace(task, **changed, weights=task.weights[1:]), InvalidInput, "those of the"),
+        (replace(task, **changed, weights=task.weights * np.nan), InvalidInput, "finite"),
+        (replace(task, **changed, audience="nobody's"), InvalidInput, "has budgets for"),
+    ]
+    with closing(ShardServer.open(path / "shard-1")) as server:
+        for one, error, words in cases:
+            with pytest.raises(error, match=words):
+                server.do(one)
+    assert tools.budgets(path, "second") == before
+
+
+def test_nobody_pays_more_than_the_share_whatever_comes(path):
+    """A thousand further steps that a shard is asked for take what the plan has for training."""
+    with tools.local(path) as cluster:
+        cluster.open_audience("second", **{**PLAN, "model_refreshes": 0})
+    with closing(ShardServer.open(path / "shard-0")) as server:
+        ledger = server._parts.ledger
+        account = ledger.audiences["second"].account
+        d, c = server._audience_states["second"].private_model.model.model.weights.shape
+        scale = None
+        for step in range(60):
+            weights = np.random.default_rng(step).normal(size=(d, c)) * 9
+            request = GradientRequest(b"%016d" % step, 10**6 + step, "second", scale or 0, weights)
+            if scale is None:
+                with pytest.raises(PrivacyRefused, match="another plan"):
+                    server.do(request)
+                scale = (
+                    server._gradients["second"]
+                    .mechanism.release(
+                        server._audience_states["second"].settings.training.step_noise
+                    )
+                    .scale
+                )
+                request = replace(request, scale=scale)
+            server.do(request)
+        assert (account.remaining >= UNITS - UNITS // 2 - 1).all()
+        assert (account.durable == account.remaining).all()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypatch):
+    """Two worlds, with and without a person, whose shards are asked for the same steps.
+
+    The others' gradients and charges are the same; the sums differ by what the person paid for.
+    """
+    victim, asked = "person-7", []
+    if broken:
+        charges_half(monkeypatch)
+    honest = ClusterChanges.on_all
+
+    def watched(self, task):
+        sums = honest(self, task)
+        if isinstance(task, GradientRequest):
+            asked.append((task, sum(sums.values())))
+        return sums
+
+    everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
+    with monkeypatch.context() as patch, tools.local(everybody) as cluster:
+        patch.setattr(ClusterChanges, "on_all", watched)
+        cluster.open_audience("second", **PLAN)
+        budget = cluster._audience_states["second"].settings.spendable
+    others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
+    with tools.local(others) as cluster:
+        cluster.erase([victim])
+        with monkeypatch.context() as patch:
+            dies_at(patch, ShardedGradients, "publish", 1, done=False)
+            with pytest.raises(Killed):
+                cluster.open_audience("second", **PLAN)
+    loss = 0.0
+    with ExitStack() as opened:
+        paths = [others / f"shard-{number}" for number in range(2)]
+        servers = [opened.enter_context(closing(ShardServer.open(one))) for one in paths]
+        for task, sums in asked:
+            later = replace(task, clock=task.clock + 10)
+            away = sums - sum(server.do(later) for server in servers)
+            loss += (away.astype(float) ** 2).sum() / (2 * float(task.scale) ** 2)
+        left = [server._parts.ledger.audiences["second"].account for server in servers]
+        names = [server._parts.ledger.slot_table.slot_of for server in servers]
+        here = {who: int(units.remaining[slot]) for units, by in zip(left, names, strict=True)
+                for who, slot in by.items()}  # fmt: skip
+    there = tools.budgets(everybody, "second")
+    paid = (UNITS - there.pop(victim)) / UNITS * budget
+    assert there == here
+    assert (0 < loss <= paid) == (not broken)
+
+
+# ---------------------------------------------------------------- what a model serves, on a cluster
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"release": "label"},
+        {"class_prior": [0.5, 0.25, 0.25], "cost": "balanced"},
+        {"model_share": "auto", "n_records": None},
+        {"index": {"kind": "centroids"}},
+    ],
+    ids=["votes", "labels", "rare classes", "auto", "cells"],
+)
+def test_audiences_of_every_kind_have_their_model(parameters, tmp_path):
+    shared = {name: parameters.pop(name) for name in ("index",) if name in parameters}
+    path = tools.clustered(tmp_path, 2, make=lambda folder: make(folder, **shared))
+    plan = {**PLAN, **parameters}
+    with tools.local(path) as cluster:
+        cluster.open_audience("second", **plan)
+        assert cluster.models_stay
+        reply = cluster.predict(Q, audience="second")
+        assert (reply.labels == YQ).mean() > 0.85
+        assert "stays in the model" in repr(cluster.guarantee("second"))
+        found = cluster.evaluate(
+            Q, YQ, [f"v{i}" for i in range(len(Q))], audience="second", share=0.9
+        )
+        assert found.scores is not None or plan.get("release") == "label"
+        assert cluster.verify()
+    with tools.local(path) as again:
+        assert again.predict(Q, audience="second").charged == 0
+
+
+def test_components_are_trained_alike_on_shards(tmp_path, monkeypatch):
+    components_for_few(monkeypatch)
+    path = tools.clustered(tmp_path, 2, make=make)
+    with make(tmp_path / "one") as store, tools.local(path) as cluster:
+        for each in (store, cluster):
+            each.open_audience("second", **PLAN)
+            each.refresh_model("second")
+        assert facts_of(store) == facts_of(cluster)
+
+
+def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(path, monkeypatch):
+    from vicinal.mechanisms import IndividualGradient
+
+    def refused(*_):
+        raise PrivacyRefused("The grid.")
+
+    with tools.local(path) as cluster:
+        cluster.open_audience("second", **PLAN)
+        version = cluster.version
+        monkeypatch.setattr(IndividualGradient, "check", refused)
+        for change in (cluster.refresh_model, lambda name: cluster.open_audience("x" + name)):
+            with pytest.raises(PrivacyRefused, match="The grid"):
+                change("second")
+        assert cluster.version == version
+        assert cluster.is_consistent
+        assert cluster.audiences == ("default", "second")
+        assert cluster.predict(Q[:1]).charged == 1  # no training was begun
+
+
+def test_a_backup_in_the_middle_has_the_whole_model(path, tmp_path):
+    with tools.local(path) as cluster:
+        cluster.open_audience("second", **PLAN)
+        before = facts_of(cluster)
+        cluster.backup(tmp_path / "backup")
+    from vicinal.distributed import restore_cluster
+
+    shutil.rmtree(path)
+    restore_cluster(tmp_path / "backup", path)
+    with tools.local(path) as again:
+        assert facts_of(again) == before
+
+
+def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):
+    """Every budget is spent then, so that the rest of the training is noise."""
+    cluster = tools.local(path)
+    with monkeypatch.context() as patch:
+        dies_at(patch, ShardedGradients, "publish", 11, done=True)
+        with pytest.raises(Killed):
+            cluster.open_audience("second", **PLAN)
+    cluster._failed = True
+    cluster.close()
+    (path.with_name("cluster.witnesses") / "shard-1").unlink()
+    with Coordinator.open(path, local_transports, tools.PATIENCE, accept_loss=True) as again:
+        assert again.predict(Q[:2], audience="second").charged == 2
+        assert again.verify()
+    assert set(tools.budgets(path, "second").values()) == {0}
+
+
+def test_a_process_of_ray_that_is_killed_in_a_training_charges_once(
+    path, opened_alone, ray_engine, monkeypatch
+):
+    honest = ShardedGradients.publish
+
+    def deadly(self, release, weights):
+        if self._step == 10:
+            os.kill(ray_engine.processes()[1], signal.SIGKILL)
+        return honest(self, release, weights)
+
+    monkeypatch.setattr(ShardedGradients, "publish", deadly)
+    with tools.on_ray(ray_engine)(path) as cluster:
+        cluster.open_audience("second", **PLAN)
+        assert facts_of(cluster) == opened_alone[0]
+    tools.in_peace(path)
+    assert tools.budgets(path, "second") == opened_alone[1]

@@ -1,0 +1,220 @@
+"""Looking while a service runs: the process that has the store answers, and no other opens it."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("uvicorn")
+
+from typer.testing import CliRunner
+
+import serving_tools as tools
+import shard_tools
+from store_tools import PEOPLE, Q, make
+from vicinal.cli import app
+from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.ledger import Lock
+from vicinal.serving import KeyFile, ServedStore, create_app
+from vicinal.serving._local_socket import _is_owner
+from vicinal.store import SOCKET, Store
+
+
+def run(*arguments, code=0):
+    found = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+@pytest.fixture
+def service(tmp_path):
+    with tools.running(tmp_path / "store") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory):
+    """A service in a process of its own, as `vicinal serve` makes it."""
+    folder = tmp_path_factory.mktemp("served") / "store"
+    make(folder, n_queries=5000).close()
+    keys = {role: KeyFile(folder).add(role, role, "default") for role in ("analyst", "curator")}
+    found = tools.Service(tools.free_port(), folder, None, keys)
+    command = [sys.executable, "-m", "vicinal", "serve", folder, "--port", str(found.port)]
+    running = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        tools.wait_for(found, running)
+        yield found
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(240) == 0
+        assert not (folder / SOCKET).exists()
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
+    """Fails if a command needs the store to itself, or the service stops, or answers anew."""
+    folder = process.folder
+    assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 3
+    facts = json.loads(run("inspect", folder, "--json"))
+    assert facts["audiences"]["default"]["queries"]["used"] == 3
+    assert "private" not in facts
+    assert "3 of 5000 answers given" in run("inspect", folder)
+    assert json.loads(run("inspect", folder, "--curator", "--json"))["private"]["records"] == 300
+    assert "All is well" in run("verify", folder)
+    assert process.call("DELETE", "/v1/subjects/person-3", key="curator").status == 200
+    assert "All is well" in run("verify", folder, "--erased", "person-3")
+    assert "person-4" not in run("verify", folder, "--erased", "person-4", code=2)
+    run("backup", folder, tmp_path / "backup")
+    assert json.loads((tmp_path / "backup" / "store.json").read_text())["backup"] is True
+    run("backup", folder, tmp_path / "backup", code=2)  # it is not new any more
+    assert process.predict(Q[:3].tolist(), name="k").body["charged"] == 0
+    for command in (("erase", "--subject", "person-5", "--yes"), ("allow", "anna", "3")):
+        assert "Another process" in run(command[0], folder, *command[1:], code=3)
+    assert "Another process" in run("backup", folder, tmp_path / "b", "--accept-loss", code=3)
+
+
+def test_a_backup_beside_a_service_is_that_moment_and_can_be_restored(tmp_path):
+    folder = tmp_path / "store"
+    with tools.running(folder) as service:
+        service.predict(Q[:3].tolist(), name="k")
+        run("backup", folder, tmp_path / "backup")
+        before = service.store._parts.ledger.audiences["default"].account.durable.copy()
+    witness = tmp_path / "store.witness"
+    folder.rename(tmp_path / "old")
+    with Store.restore(tmp_path / "backup", folder, witness=witness) as restored:
+        assert (restored._parts.ledger.audiences["default"].account.durable == before).all()
+        assert restored.predict(Q[:3], analyst="anna", idempotency_key="k").charged == 0
+
+
+def test_answers_go_on_around_what_is_asked(service, tmp_path):
+    """Every answer is charged once, and every backup is one state, whatever comes between."""
+    failed = []
+
+    def look():
+        try:
+            for i in range(5):
+                run("verify", service.folder)
+                run("backup", service.folder, tmp_path / f"backup-{i}")
+                run("inspect", service.folder)
+        except BaseException as error:  # noqa: BLE001 (shown below)
+            failed.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    for row in Q[:30].tolist():
+        assert service.predict([row]).status == 200
+    thread.join()
+    assert not failed
+    assert service.store.quota().used == 30
+    assert service.store.verify()
+
+
+@pytest.mark.parametrize("served", ["store", "cluster"])
+def test_a_failure_of_what_is_asked_ends_no_service(served, tmp_path, monkeypatch):
+    """Fails if a full disk of a backup, or a fault that is found, stops answers."""
+    if served == "store":
+        opened = make(tmp_path / "store")
+    else:
+        opened = shard_tools.local(shard_tools.clustered(tmp_path, 2))
+    folder = tmp_path / served
+    with opened, tools.listening(create_app(opened, folder, tools.FAST)) as port:
+        keys = {"analyst": KeyFile(folder).add("anna", "analyst", "default")}
+        service = tools.Service(port, folder, opened, keys)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "vicinal.store._backups._copy_files",
+                lambda *_: (_ for _ in ()).throw(StorageFailed("The disk is full.")),
+            )
+            run("backup", folder, tmp_path / "backup", code=2)
+        assert service.predict(Q[:2].tolist()).body["charged"] == 2
+        assert service.call("GET", "/healthz", key=None).status == 200
+        with pytest.raises(InvalidInput, match="must be a new folder"):
+            ServedStore(folder).backup(folder)
+        assert "All is well" in run("verify", folder)
+        assert json.loads(run("inspect", folder, "--json"))["version"] == opened.version
+        assert service.predict(Q[:4].tolist()).body["charged"] == 2
+        assert opened.is_consistent
+        run("backup", folder, tmp_path / "another")
+    folder.rename(tmp_path / "old")
+    run("restore", tmp_path / "another", folder)
+    assert "4 of 60 answers given" in run("inspect", folder)
+
+
+def test_the_socket_is_its_owners_alone(service, monkeypatch):
+    path = service.folder / SOCKET
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert ServedStore(service.folder).guarantee("default") == service.store.guarantee()
+    assert not any(person in json.dumps(ServedStore(service.folder).facts()) for person in PEOPLE)
+    monkeypatch.setattr("vicinal.serving._local_socket._is_owner", lambda _: False)
+    with pytest.raises(StorageFailed, match="another user's"):
+        ServedStore(service.folder).facts()
+
+
+def test_what_is_refused_is_refused_in_the_same_words(service):
+    for each in (service.store, ServedStore(service.folder)):
+        with pytest.raises(InvalidInput, match="an audience of this store"):
+            each.guarantee("nobody")
+
+
+def test_root_and_the_owner_may_ask_and_nobody_else(monkeypatch):
+    here, there = socket.socketpair()
+    with here, there:
+        assert _is_owner(here)
+        monkeypatch.setattr(os, "getuid", lambda: 12345)
+        assert _is_owner(here) == (os.geteuid() == 0)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"{", b"[1]", b'{"task": 1}', b"\xff", b'{"task": "erase", "arguments": {}}']
+)
+def test_what_is_no_question_harms_nothing(service, sent):
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(str(service.folder / SOCKET))
+        asking.sendall(sent)
+        asking.shutdown(socket.SHUT_WR)
+        answer = asking.makefile("rb").read()
+    assert b"done" not in answer
+    assert ServedStore(service.folder).facts()["version"] == service.store.version
+
+
+def test_a_socket_that_a_killed_service_left_is_in_nobodys_way(tmp_path):
+    folder = tmp_path / "store"
+    make(folder).close()
+    with socket.socket(socket.AF_UNIX) as stale:
+        stale.bind(str(folder / SOCKET))
+    assert "All is well" in run("verify", folder)
+    with Store.open(folder) as store:
+        with tools.listening(create_app(store, folder, tools.FAST)):
+            assert ServedStore(folder).facts()["version"] == store.version
+        assert not (folder / SOCKET).exists()
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(str(folder / "other"))
+    with pytest.raises(InvalidInput, match="no plain file"):
+        Store.open(folder)
+
+
+def test_a_folder_with_a_long_path_is_served(tmp_path):
+    folder = tmp_path / ("long" * 30) / "store"
+    folder.parent.mkdir()
+    with tools.running(folder):
+        assert "All is well" in run("verify", folder)
+
+
+def test_a_store_that_a_command_has_open_is_refused_as_ever(tmp_path):
+    folder = tmp_path / "store"
+    make(folder).close()
+    lock = Lock(folder / "lock")
+    try:
+        for command in (("inspect",), ("verify",), ("backup", tmp_path / "backup")):
+            said = run(command[0], folder, *command[1:], code=3)
+            assert "Another process" in said
+    finally:
+        lock.release()
