@@ -37,12 +37,12 @@ ROOMS = {
     "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
-    "planning": 2020,
+    "planning": 2030,
     "engine": 1580,
     "linear": 810,
     "targets": 1480,
-    "features, datasets": 4700,
-    "ledger": 3395,
+    "features, datasets": 4690,
+    "ledger": 3412,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_800,
-    "code of src": 35_030,
-    "lines of tests": 40_900,
+    "lines of src": 55_817,
+    "code of src": 35_051,
+    "lines of tests": 41_309,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
