@@ -61,7 +61,7 @@ _SAFETY = 1 + 1e-10
 class PricedRelease(Protocol):
     """One release of a mechanism, or many equal ones counted elsewhere.
 
-    A release that is only known at one order has it as its attribute ``order``.
+    A release that is only known at some orders has them as its attribute ``orders``.
     A release is hashable, and equal to any other that costs the same for the same reason.
     ``rdp(orders)`` states: for data sets that differ in one subject the release satisfies
     (alpha, rdp(alpha))-RDP, in both directions, at every real order alpha > 1. ``pair()`` gives a
@@ -205,8 +205,8 @@ class Composition:
 
     def _minimum(self, value: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
         """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""
-        known = [getattr(release, "order", None) for release, _ in self.terms]
-        orders = np.union1d(_COARSE, [order for order in known if order is not None])
+        known = [getattr(release, "orders", ()) for release, _ in self.terms]
+        orders = np.union1d(_COARSE, [order for some in known for order in some])
         best = (math.inf, math.inf)
         for _ in range(1 + _ZOOMS):
             values = value(orders, self.rdp(orders))
