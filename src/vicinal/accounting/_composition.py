@@ -37,6 +37,7 @@ from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal._lazy import of_extra
 from vicinal.accounting import _budget
+from vicinal.accounting._counts import LaplaceNumber
 from vicinal.accounting._divergence import Pair
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_epsilon
@@ -76,27 +77,6 @@ class PricedRelease(Protocol):
 
     def __hash__(self) -> int:
         """Return a number that equal releases share."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Zcdp:
-    """A release that is only known to be rho-zCDP: RDP of rho alpha at every order alpha.
-
-    Source: Bun & Steinke 2016.
-    """
-
-    rho: float
-
-    def __post_init__(self) -> None:
-        _checks.real("rho", self.rho, least=0)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return rho alpha."""
-        return self.rho * orders
-
-    def pair(self) -> Pair | None:
-        """Return None: zCDP does not fix a dominating pair."""
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,8 +250,8 @@ def _event_of(release: PricedRelease, events: Any) -> DpEvent:
         if release.gamma < 1:
             event = events.PoissonSampledDpEvent(release.gamma, event)
         return event
-    if isinstance(release, Zcdp):
-        event = events.ZCDpEvent(release.rho)
+    if isinstance(release, LaplaceNumber):
+        event = events.LaplaceDpEvent(1 / release.size)
         return event
     raise InvalidInput(
         f"The 'composition' parameter holds a {type(release).__name__}, which has no exact "

@@ -64,6 +64,14 @@ class LaplacePair(Pair):
         value = -np.expm1(np.minimum(np.abs(losses) - self.size, 0.0) / 2)
         return np.asarray(np.exp(np.minimum(losses, 0.0)) * value)
 
+    def worst_case(self, count: int) -> WorstCasePair:
+        """Return the pair in cells, rounded down: between the centres, and one on either side."""
+        edges = self.size * np.linspace(0, 1, _CELLS + 1)
+        without = np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges)) / 2
+        masses = np.concatenate([[np.exp(-self.size) / 2], without[::-1], [0.5]])
+        losses = np.concatenate([[-self.size], np.log(without[::-1] / without), [self.size]])
+        return WorstCasePair(masses * _DOWN, losses, count)
+
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceNumber:
@@ -83,14 +91,6 @@ class LaplaceNumber:
     def pair(self) -> LaplacePair:
         """Return the dominating pair; exact."""
         return LaplacePair(self.size)
-
-    def worst_case(self, count: int) -> WorstCasePair:
-        """Return the pair in cells, rounded down: between the centres, and one on either side."""
-        edges = self.size * np.linspace(0, 1, _CELLS + 1)
-        without = np.exp(-edges[:-1]) * -np.expm1(-np.diff(edges)) / 2
-        masses = np.concatenate([[np.exp(-self.size) / 2], without[::-1], [0.5]])
-        losses = np.concatenate([[-self.size], np.log(without[::-1] / without), [self.size]])
-        return WorstCasePair(masses * _DOWN, losses, count)
 
 
 def _gap(values: Floats) -> Floats:
@@ -171,9 +171,6 @@ class FiniteLosses:
         """Return the pair itself."""
         return _finite(self)
 
-    def worst_case(self, count: int) -> WorstCasePair:
-        return self.pair().worst_case(count)
-
 
 @lru_cache(maxsize=64)
 def _finite(release: FiniteLosses) -> FinitePair:
@@ -220,9 +217,6 @@ class DiscreteLaplace:
         """Return the pair itself."""
         return _discrete_laplace(self.scale, self.shift).reachable()
 
-    def worst_case(self, count: int) -> WorstCasePair:
-        return self.pair().worst_case(count)
-
 
 @lru_cache(maxsize=256)
 def _discrete_laplace(scale: float, shift: int) -> FinitePair:
@@ -248,12 +242,6 @@ class DiscreteGaussian:
     def pair(self) -> FinitePair | None:
         """Return the pair, cut; None where it would have too many atoms."""
         return _discrete_gaussian(self.sigma, self.shift) if self.sigma <= LARGEST_PAIR else None
-
-    def worst_case(self, count: int) -> WorstCasePair:
-        pair = self.pair()
-        if pair is None:
-            return WorstCasePair(np.empty(0), np.empty(0), 1)
-        return pair.worst_case(count)
 
 
 @lru_cache(maxsize=64)
@@ -286,6 +274,3 @@ class RenyiCurve:
 
     def pair(self) -> None:
         """Return None: a curve does not fix a dominating pair."""
-
-    def worst_case(self, count: int) -> None:
-        """Return None: nor laws that it is tight for."""

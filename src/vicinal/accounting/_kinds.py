@@ -428,7 +428,7 @@ class PlannedConfidentGNMax(PlannedRelease):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _PlannedRow(PlannedRelease):
-    """Equal releases side by side, priced and certified by a release that knows both."""
+    """Equal releases side by side."""
 
     cells: int = checked(check_that("a number of cells", _checks.integer, least=1, most=10**6), 1)
 
@@ -444,8 +444,8 @@ class _PlannedRow(PlannedRelease):
         return Composition.of(self.priced(), count * self.cells)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
-        worst = self.priced().worst_case(count * self.cells)
-        return None if worst is None else [worst]
+        pair = self.priced().pair()
+        return None if pair is None else [pair.worst_case(count * self.cells)]
 
     def assumptions(self) -> tuple[str, ...]:
         return (
