@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3530,
     "serving": 2440,
-    "reports": 1560,
+    "reports": 1490,
     "audit": 2470,
     "distributed": 3750,
     "store": 5665,

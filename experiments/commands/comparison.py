@@ -14,7 +14,8 @@ from vicinal.cli import Json, output_folder, peak_memory, progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
-    from vicinal.reports import Begin, Benchmark
+    from experiments.trials import Benchmark
+    from vicinal.reports import Begin
 
 
 NOTE = (
@@ -71,7 +72,7 @@ def indknn_agnews(
 
 def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
     from experiments.accuracy import recipes
-    from vicinal.reports import image_benchmark
+    from experiments.trials import image_benchmark
 
     dataset = images(data)
     _reproduce(
