@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2440,
     "reports": 1560,
     "audit": 2470,
-    "distributed": 3710,
+    "distributed": 3660,
     "store": 5640,
     "labelling, students": 3050,
     "baselines": 500,

@@ -10,19 +10,13 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal import store as stores
+from vicinal.distributed import _membership as membership
 from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
     ShardFolder,
     shard_paths,
     witness_of,
-)
-from vicinal.distributed._membership import (
-    ShardRecord,
-    ShardRecords,
-    another_shard,
-    member_of,
-    write_epoch,
 )
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
@@ -43,12 +37,12 @@ def accept_cluster_loss(path: str | Path) -> None:
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
         coordinator = resources.enter_context(stores.open_folder(folder.folder, accept_loss=True))
-        records = ShardRecords.of(coordinator.database, cluster)
+        records = membership.ShardRecords.of(coordinator.database, cluster)
         others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
-                raise another_shard(record.number)
+                raise membership.another_shard(record.number)
         shards = [
             resources.enter_context(stores.open_folder(one.folder, accept_loss=True))
             for one in others
@@ -61,13 +55,15 @@ def accept_cluster_loss(path: str | Path) -> None:
         for parts in (coordinator, *shards):
             with parts.ledger.change(stores.LOST):
                 parts.ledger.spend_all_budgets()
-                write_epoch(parts.database, b"")
+                membership.write_epoch(parts.database, b"")
             parts.mark_change()
         with coordinator.database.transaction():
             records.replace_all(
                 cluster.identity,
                 (
-                    ShardRecord(number, parts.folder.identity, ShardState.of(parts.database))
+                    membership.ShardRecord(
+                        number, parts.folder.identity, ShardState.of(parts.database)
+                    )
                     for number, parts in enumerate(shards)
                 ),
             )
@@ -78,8 +74,8 @@ def _check_member(
     cluster: ClusterDescription, number: int, coordinator: stores.OpenStore, parts: stores.OpenStore
 ) -> None:
     """Raise PrivacyRefused for the ledger of another shard, or of another time."""
-    if member_of(parts.database) != (cluster.identity, number):
-        raise another_shard(number)
+    if membership.member_of(parts.database) != (cluster.identity, number):
+        raise membership.another_shard(number)
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()
     }:
