@@ -28,21 +28,21 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3530,
+    "cli": 3540,
     "serving": 2440,
     "reports": 1560,
     "audit": 2470,
-    "distributed": 3660,
-    "store": 5640,
+    "distributed": 3700,
+    "store": 5665,
     "labelling, students": 3050,
     "baselines": 500,
     "predictors": 2210,
-    "planning": 2020,
+    "planning": 2030,
     "engine": 1580,
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4700,
-    "ledger": 3390,
+    "ledger": 3395,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_310,
+    "lines of src": 55_340,
     "code of src": 34_710,
-    "lines of tests": 40_900,
+    "lines of tests": 41_070,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,

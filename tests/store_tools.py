@@ -66,6 +66,11 @@ def files_with(folder: Path, needle: bytes) -> list[str]:
     return [path.name for path in found if needle in path.read_bytes()]
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return what is in all files below `folder`."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @contextmanager
 def broken_off(monkeypatch, target) -> Iterator[None]:
     """Interrupt the body where it calls `target`, as Ctrl-C would."""

@@ -122,6 +122,18 @@ def test_a_dry_run_refuses_what_the_command_refuses(folder):
         assert refused.stderr.splitlines()[-1] == run(*command, code=code).stderr.splitlines()[-1]
 
 
+def test_a_million_declared_records_need_no_yes(folder):
+    """Their store keeps delta, whatever number of records is planned with later."""
+    many = [each if each != 400 else 1_000_000 for each in init(folder, "many")]
+    priced = json.loads(run(*many, "--dry-run", "--json").stdout)
+    assert priced["plan"]["delta"] == pytest.approx(1e-7, rel=1e-12)
+    run(*many)
+    with Store.open(folder / "many") as store:
+        assert store.plans[0]["delta"] == store.guarantee().delta == priced["plan"]["delta"]
+    refused = run(*init(folder, "more"), "--records", 1_000_000, "--delta", 1e-5, code=3)
+    assert "--yes" in refused.stderr
+
+
 def test_a_private_number_of_records_is_not_looked_up(folder):
     command = [each for each in init(folder, "new") if each not in ("--records", 400)]
     shown = run(*command, "--dry-run").stdout

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from vicinal.distributed import (
 )
 from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.distributed._messages import Erase, Ping
 from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
@@ -30,8 +32,10 @@ from vicinal.errors import (
     ShardUnreachable,
     StorageFailed,
     StoreOutdated,
+    VicinalError,
 )
-from vicinal.store import Store
+from vicinal.ledger import Tables
+from vicinal.store import Store, open_folder
 from vicinal.testing import remaining_budgets
 
 REFUSED = (PrivacyRefused, StorageFailed)
@@ -311,6 +315,106 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
         shard_tools.local(broken)
     Coordinator.open(broken, local_transports, SOON, accept_loss=True).close()
     assert set(shard_tools.budgets(broken).values()) == {0}
+
+
+# ---------------------------------------------------------------- what only reads
+
+
+def reading(path):
+    """Look at everything in a cluster, and write nothing."""
+    with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
+        assert all(one.transport.shard._server.is_consistent for one in cluster._clients)
+        assert cluster.verify()
+        assert cluster.facts(curator=True)["shards"] == 2
+        assert cluster.guarantee()
+
+
+def erasing_shards(path):
+    """Break an erasure off on a shard."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        closing(shard_tools.ShardServer.open(path / "shard-0")) as one,
+        tools.broken_off(patch, "vicinal.store._erasure._cut"),
+    ):
+        one.do(Erase(10**6, tools.PEOPLE[:60]))
+
+
+def pending(path):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        shard_tools.local(path) as cluster,
+        tools.broken_off(patch, "vicinal.distributed._changes.ClusterChanges.finish"),
+    ):
+        cluster.erase(["person-4"])
+
+
+def votes_left(path):
+    """Kill a coordinator before shards hear that an answer is durable; nothing is broken off."""
+    with pytest.MonkeyPatch.context() as patch, shard_tools.local(path) as cluster:
+        patch.setattr(Coordinator, "_delete_votes", lambda _: None)
+        cluster.predict(tools.Q[10:12])
+        cluster.close()
+
+
+def half_written(path):
+    (path / "coordinator" / "staged").write_bytes(b"somebody's records")
+
+
+@pytest.mark.parametrize("broken", [None, votes_left, erasing_shards, pending, half_written])
+def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
+    """Fails if looking at a cluster draws an epoch, or finishes anything on any of its shards."""
+    if broken is not None:
+        broken(path)
+    before = tools.contents(path.parent)
+    if broken in (None, votes_left):
+        reading(path)
+    else:
+        with pytest.raises(PrivacyRefused, match="only reads finishes nothing"):
+            reading(path)
+    assert tools.contents(path.parent) == before
+    if broken is not erasing_shards:  # which no coordinator ordered
+        shard_tools.local(path).close()
+        reading(path)
+
+
+def test_a_shard_that_was_read_is_opened_again_to_write(path):
+    """Fails if a shard goes on without writing once its coordinator does more than read."""
+    with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
+        shard, message = cluster._clients[0].transport.shard, cluster._clients[0].message(Ping())
+        server = shard._server
+        shard.handle(message)
+        assert shard._server is server
+        shard.handle(dataclasses.replace(message, reading=False))
+        assert shard._server is not server
+
+
+@pytest.mark.parametrize("how", ["link", "copy"])
+@pytest.mark.parametrize("only_read", [True, False])
+def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, how, only_read):
+    """Fails if a shard is opened to write before it is known to be of this cluster."""
+    erasing_shards(path)
+    gift = tmp_path / "gifts" / "cluster"
+    gift.parent.mkdir()
+    shard_tools.clustered(gift.parent, 2)
+    mine = ShardFolder.read(path / "shard-0")
+    with open_folder(ShardFolder.read(gift / COORDINATOR).folder) as parts:
+        row = parts.database.rows(Tables.SHARDS, "number = ?", (0,))[0]
+        with parts.database.transaction():
+            parts.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
+        parts.mark()
+        cluster = parts.database.get("cluster")
+    shutil.rmtree(gift / "shard-0")
+    if how == "link":
+        (gift / "shard-0").symlink_to(path / "shard-0")
+    else:
+        shutil.copytree(path / "shard-0", gift / "shard-0")
+        dataclasses.replace(
+            mine, cluster=cluster, folder=dataclasses.replace(mine.folder, path=gift / "shard-0")
+        ).save()
+    before = tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))
+    with pytest.raises(VicinalError, match="is a link" if how == "link" else "another shard"):
+        Coordinator.open(gift, local_transports, SOON, reading=only_read)
+    assert (tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))) == before
 
 
 # ---------------------------------------------------------------- an absent shard

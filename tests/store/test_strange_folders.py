@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 import store_tools as tools
-from vicinal.errors import VicinalError
+from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import read_sealed, write_sealed
 from vicinal.serving import KeyFile
 from vicinal.store import Store
@@ -149,3 +149,72 @@ def test_a_key_is_added_through_no_link(store, mine):
     (store / "keys.json.new").symlink_to(mine)
     with pytest.raises(VicinalError, match=r"keys\.json"):
         KeyFile(store).add("anna", "analyst", "default")
+
+
+# ---------------------------------------------------------------- what only reads
+
+
+def killed_between_commit_and_witness(store):
+    before = store.with_name("store.witness").read_bytes()
+    with Store.open(store) as opened:
+        opened.predict(tools.Q[:3])
+    store.with_name("store.witness").write_bytes(before)
+
+
+def killed_in_an_erasure(store):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Store.open(store) as opened,
+        tools.broken_off(patch, "vicinal.store._erasure._cut"),
+    ):
+        opened.erase(tools.PEOPLE[:60])
+
+
+def killed_while_adding(store):
+    for name in ("features", "labels", "slots"):
+        with (store / "records" / name).open("ab") as file:
+            file.write(b"\1" * 8)
+
+
+HALF = [killed_between_commit_and_witness, killed_in_an_erasure, killed_while_adding]
+
+
+@pytest.mark.parametrize("broken", [None, *HALF])
+def test_what_only_reads_writes_no_byte(store, broken):
+    """Fails if looking at a store finishes, cuts or marks anything, whatever state it is in."""
+    if broken is not None:
+        broken(store)
+    before = tools.contents(store.parent)
+    if broken is None:
+        with Store.open(store, reading=True) as opened:
+            assert opened.verify()
+            assert opened.facts(curator=True)
+            assert opened.guarantee()
+    else:
+        with pytest.raises(PrivacyRefused, match="broken off here"):
+            Store.open(store, reading=True)
+    assert tools.contents(store.parent) == before
+    with Store.open(store) as opened:
+        opened.backup(store.with_name("later"))
+    with Store.open(store, reading=True) as opened:
+        assert opened.verify()
+
+
+def test_looking_at_a_copy_that_ran_elsewhere_moves_no_witness_of_the_original(store):
+    """Fails if the original is outdated for ever because somebody has looked at its copy."""
+    there = store.with_name("there")
+    shutil.copytree(store, there / "store")
+    shutil.copy(store.with_name("store.witness"), there)
+    with Store.open(there / "store") as opened:
+        opened.predict(tools.Q[:1])
+    shutil.copytree(there / "store", store.with_name("gift"))
+    with pytest.raises(PrivacyRefused, match="only reads"):
+        Store.open(store.with_name("gift"), reading=True)
+    Store.open(store).close()
+
+
+def test_a_store_is_opened_by_its_own_path(store):
+    """Fails if a link makes two paths of one store, each with a witness of its own beside it."""
+    store.with_name("link").symlink_to(store)
+    with pytest.raises(InvalidInput, match="is a link"):
+        Store.open(store.with_name("link"), accept_loss=True)

@@ -22,7 +22,7 @@ from vicinal import (
     students,
 )
 from vicinal import features as extractors
-from vicinal.cli._options import AcceptWeakPlan, Delta, DryRun, Json, grouped
+from vicinal.cli._options import AcceptWeakPlan, DryRun, Json, grouped
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -87,7 +87,10 @@ class LabellerOptions:
     epsilon: Annotated[float, Option(help="Bound on the privacy loss, of everything together.")] = (
         1.0
     )
-    delta: Delta = 1e-5
+    delta: Annotated[
+        float | None,
+        Option(help="Chance that the bound does not hold; 1e-5, or .1/records if that is less."),
+    ] = None
     records: Annotated[
         int | None, Option(help="Public number of records; else estimated, with noise.")
     ] = None
@@ -110,6 +113,11 @@ class LabellerOptions:
     yes: AcceptWeakPlan = False
 
     @property
+    def planned_delta(self) -> float:
+        """Delta as given, or by the public number of records."""
+        return planning.default_delta(self.records) if self.delta is None else self.delta
+
+    @property
     def release(self) -> str:
         """What leaves."""
         return "votes"
@@ -125,7 +133,7 @@ class LabellerOptions:
         _checks.choice("labeller", self.labeller, KINDS)
         _checks.real("epsilon", self.epsilon, above=0)
         if not self.yes:
-            planning.refuse_weak(self.epsilon, self.delta, self.records)
+            planning.refuse_weak(self.epsilon, self.planned_delta, self.records)
         # A share that is no option here, as in several rounds, is nobody's choice.
         options = {field.name for field in fields(self)}
         for name, kinds in _LABELLERS_OF.items():
@@ -149,7 +157,7 @@ class LabellerOptions:
             except ValueError:
                 share = self.model_share
             return labelling.IndKNNLabeller(
-                classes, labels, subjects, epsilon=self.epsilon, delta=self.delta,
+                classes, labels, subjects, epsilon=self.epsilon, delta=self.planned_delta,
                 release=self.release, n_records=self.records, model_share=share,
                 **_set_options(records_per_subject=self.records_per_subject),
             )  # fmt: skip
@@ -175,7 +183,7 @@ class LabellerOptions:
             "sigma_votes": labelling.noise_of(part, plan, sigma),
             "sigma_screen": self.sigma_screen,
             "threshold": self.threshold,
-            "delta": self.delta,
+            "delta": self.planned_delta,
             "release": self.release,
         }
         if self.labeller == PATE:

@@ -33,7 +33,7 @@ from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import place_by_hash
 from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, StoreDamaged
-from vicinal.ledger import Ledger, Turn, guarded, parse_json, replace_file, sync_folder
+from vicinal.ledger import Database, Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
@@ -43,7 +43,7 @@ ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 PENDING = "pending"
 """Where the coordinator's ledger keeps the clock of a change that shards have not all made."""
 
-_FILE = "change"
+_FILE, _STAGED = "change", "staged"
 AT_ONCE = 1 << 12
 """Subjects that shards are asked for at a time, between two blocks."""
 
@@ -120,6 +120,13 @@ class ClusterChange:
             return cls(**described, **{name: arrays[name] for name in _ARRAYS})
 
 
+def is_unfinished(database: Database, folder: Path) -> bool:
+    """Tell whether a change was decided that is not made, or a file of one is there."""
+    return int((database.get(PENDING) or "0").split()[0]) > 0 or any(
+        (folder / name).exists() for name in (_FILE, _STAGED)
+    )
+
+
 def wipe(path: Path) -> None:
     """Overwrite a file with zeros and remove it, if it is there; and one that was half written."""
     for one in (path, path.with_name(path.name + ".new")):
@@ -140,7 +147,7 @@ class StagedFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / "staged"
+        self._path = folder / _STAGED
         self._lock = Lock()
         self._token = b""
         self.wipe()

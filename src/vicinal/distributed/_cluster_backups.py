@@ -6,6 +6,7 @@ what was charged since, a cluster goes on with every budget spent.
 """
 
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from vicinal import _checks
@@ -36,19 +37,23 @@ def accept_cluster_loss(path: str | Path) -> None:
     cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
-        coordinator = resources.enter_context(stores.open_folder(folder.folder, accept_loss=True))
-        records = membership.ShardRecords.of(coordinator.database, cluster)
+        members = partial(membership.ShardRecords.of, cluster=cluster)
+        coordinator = resources.enter_context(
+            stores.open_folder(folder.folder, accept_loss=True, check=members)
+        )
+        records = members(coordinator.database)
         others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
                 raise membership.another_shard(record.number)
-        shards = [
-            resources.enter_context(stores.open_folder(one.folder, accept_loss=True))
-            for one in others
-        ]
+        shards = []
+        for number, one in enumerate(others):
+            member = partial(membership.check_member, cluster=cluster.identity, number=number)
+            parts = stores.open_folder(one.folder, accept_loss=True, check=member)
+            shards.append(resources.enter_context(parts))
         for number, parts in enumerate(shards):
-            _check_member(cluster, number, coordinator, parts)
+            _check_audiences(number, coordinator, parts)
         # The coordinator's clock passes all that shards know, so that no late block is charged.
         clocks = [VoteJournal(parts.database).clock for parts in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
@@ -70,12 +75,8 @@ def accept_cluster_loss(path: str | Path) -> None:
         coordinator.mark_change()
 
 
-def _check_member(
-    cluster: ClusterDescription, number: int, coordinator: stores.OpenStore, parts: stores.OpenStore
-) -> None:
-    """Raise PrivacyRefused for the ledger of another shard, or of another time."""
-    if membership.member_of(parts.database) != (cluster.identity, number):
-        raise membership.another_shard(number)
+def _check_audiences(number: int, coordinator: stores.OpenStore, parts: stores.OpenStore) -> None:
+    """Raise PrivacyRefused for the ledger of a shard of another time."""
     if {a.name: a.number for a in parts.ledger.audiences.values()} != {
         a.name: a.number for a in coordinator.ledger.audiences.values()
     }:

@@ -8,6 +8,7 @@ answer before it leaves here; then shards delete the votes.
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -63,10 +64,11 @@ class Coordinator(stores.BaseStore):
         records: ShardRecords,
         transports: Sequence[Transport],
         policy: MissingShardPolicy,
+        reading: bool,
     ) -> None:
-        self._cluster, self._policy = description, policy
+        self._cluster, self._policy, self._reading = description, policy, reading
         self._clients = [
-            ShardClient(transport, record, description.identity, self._clock)
+            ShardClient(transport, record, description.identity, self._clock, reading)
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
@@ -112,7 +114,8 @@ class Coordinator(stores.BaseStore):
             Go on although it is not known what was charged, if a part was lost or put back: every
             budget on every shard is spent. All parts must lie here.
         reading
-            Finish nothing: refuse a cluster whose change, training or split was broken off.
+            Write nothing, to no file of any part: refuse a cluster in which a command was broken
+            off.
 
         Raises
         ------
@@ -128,7 +131,7 @@ class Coordinator(stores.BaseStore):
             ShardDamaged, if one is damaged and the policy is not to answer without it.
         """
         place = Path(path)
-        if accept_loss and cls._lost(place):
+        if accept_loss and not reading and cls._lost(place):
             accept_cluster_loss(place)
         policy = policy or MissingShardPolicy()
         description = ready_cluster(place, reading=reading)
@@ -136,19 +139,21 @@ class Coordinator(stores.BaseStore):
         if shard_folder.cluster != description.identity:
             raise PrivacyRefused("The coordinator belongs to another cluster.")
         with ExitStack() as resources:
+            members = partial(ShardRecords.of, cluster=description)
             parts = resources.enter_context(
-                stores.open_folder(shard_folder.folder, reading=reading)
+                stores.open_folder(shard_folder.folder, reading=reading, check=members)
             )
-            pending = parts.database.get(changes.PENDING) or "0"
-            if reading and (pending != "0" or training.begun(parts.ledger)):
-                raise stores.unfinished("A change, or a training,")
-            records = ShardRecords.of(parts.database, description)
+            begun = training.begun(parts.ledger)
+            if reading and (begun or changes.is_unfinished(parts.database, parts.folder.path)):
+                raise stores.unfinished()
+            records = members(parts.database)
             transports = connect(shard_paths(place, description.shards))
             for transport in transports:
                 resources.callback(transport.close)
-            records.open()
-            parts.mark()
-            coordinator = cls(parts, description, records, transports, policy)
+            if not reading:
+                records.open()
+                parts.mark()
+            coordinator = cls(parts, description, records, transports, policy, reading)
             with coordinator._exclusive():
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
@@ -426,7 +431,7 @@ class Coordinator(stores.BaseStore):
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
-        for client in self._clients:
+        for client in () if self._reading else self._clients:
             client.send(tasks.DeleteVotes(self._ledger.clock))
 
     def _state(self, name: str) -> stores.AudienceState:

@@ -50,19 +50,22 @@ class ShardClient:
     - `record`: what is known of it.
     - `cluster`: the cluster's id.
     - `clock`: returns the coordinator's clock.
+    - `reading`: whether the coordinator only reads.
     """
 
     transport: Transport
     record: ShardRecord
     cluster: str
     clock: Callable[[], int]
+    reading: bool = False
 
     def message(self, task: Task) -> Message:
         """Return a task in a message for this shard as it was seen last."""
         one = self.record
         return Message(
-            task, self.cluster, one.identity, one.number, self.clock(), one.epochs, one.state
-        )
+            task, self.cluster, one.identity, one.number, self.clock(), one.epochs, one.state,
+            self.reading,
+        )  # fmt: skip
 
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task, without waiting; what is returned waits for what comes of it.

@@ -17,7 +17,7 @@ from typing import Self, get_type_hints
 
 from vicinal.ledger import read_sealed, replace_file, write_sealed
 from vicinal.mechanisms import fresh_key
-from vicinal.store import KEY, Folder, private_folder
+from vicinal.store import KEY, Folder, private_folder, refuse_links
 
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"
@@ -81,6 +81,7 @@ class ClusterDescription:
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the cluster that lies at `path`, or raise InvalidInput."""
+        refuse_links(path)
         missing = f"There is no cluster at {path}."
         return cls(**read_sealed(path / _CLUSTER, FORMAT, get_type_hints(cls), missing))
 

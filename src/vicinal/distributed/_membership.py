@@ -33,6 +33,12 @@ def member_of(database: Database) -> tuple[str, int] | None:
     return None if cluster is None or number is None else (cluster, int(number))
 
 
+def check_member(database: Database, cluster: str, number: int) -> None:
+    """Raise StoreOutdated unless a ledger is that of a shard of a cluster."""
+    if member_of(database) != (cluster, number):
+        raise another_shard(number)
+
+
 def known_epoch(database: Database) -> bytes | None:
     """Return the coordinator's epoch that a shard knows, or None."""
     epoch = database.get(_LAST_EPOCH)

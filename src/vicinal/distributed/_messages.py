@@ -333,6 +333,7 @@ class Message:
     - `clock`: the coordinator's clock.
     - `epochs`: the coordinator's epochs since the shard last answered, this opening's last.
     - `known`: where the coordinator saw the shard last.
+    - `reading`: whether the coordinator only reads; then the shard writes nothing either.
     """
 
     task: Task
@@ -342,6 +343,7 @@ class Message:
     clock: int
     epochs: tuple[bytes, ...]
     known: ShardState
+    reading: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
@@ -19,7 +19,7 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed._folders import ShardFolder
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock, Turn, write_parts
+from vicinal.ledger import Audience, Database, ForkSafeLock, Turn, write_parts
 from vicinal.linear import LocalGradients
 
 _CHANGED = "changed"
@@ -51,8 +51,14 @@ class ShardServer:
         self._audience_states = {one.name: self._opened(one) for one in stores.answering(parts)}
 
     @classmethod
-    def open(cls, path: str | Path) -> Self:
-        """Open the shard that lies in a folder.
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        check: Callable[[Database], object] = lambda _: None,
+        reading: bool = False,
+    ) -> Self:
+        """Open the shard that lies in a folder; `check` and `reading` as of :func:`open_folder`.
 
         Raises
         ------
@@ -63,7 +69,8 @@ class ShardServer:
         StorageFailed
             If a file or the database is damaged.
         """
-        parts = stores.open_folder(ShardFolder.read(Path(path)).folder)
+        folder = ShardFolder.read(Path(path)).folder
+        parts = stores.open_folder(folder, check=check, reading=reading)
         try:
             return cls(parts)
         except BaseException:
@@ -146,8 +153,8 @@ class ShardServer:
     def _check(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        mine = (membership.member_of(database), self._parts.folder.identity)
-        if mine != ((message.cluster, number), message.shard):
+        membership.check_member(database, message.cluster, number)
+        if self._parts.folder.identity != message.shard:
             raise membership.another_shard(number)
         if membership.links_after(database, message.known) is None:
             raise StoreOutdated(
@@ -156,14 +163,14 @@ class ShardServer:
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
-        epoch = membership.known_epoch(database) or message.epochs[0]
-        if message.clock < self._journal.clock or epoch not in message.epochs:
+        epoch = membership.known_epoch(database)
+        if message.clock < self._journal.clock or epoch not in (None, *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
                 "accept the loss, which spends every budget for good."
             )
-        if membership.known_epoch(database) != message.epochs[-1]:
+        if not message.reading and epoch != message.epochs[-1]:
             with self._durable():
                 membership.write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()

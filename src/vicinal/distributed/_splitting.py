@@ -128,7 +128,7 @@ def ready_cluster(
     if cluster.state == layout.READY:
         return cluster
     if reading:
-        raise stores.unfinished("The split that makes this cluster")
+        raise stores.unfinished()
     part, store = (
         layout.ShardFolder.read(path / layout.COORDINATOR).folder,
         stores.Folder.read(Path(cluster.source)),

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from threading import RLock
 from typing import Protocol
 
 from vicinal import errors
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._membership import another_shard
+from vicinal.distributed._membership import another_shard, check_member
 from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer
 from vicinal.distributed._shard_server import ShardServer
 
@@ -38,6 +39,7 @@ class ReopeningShard:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._server: ShardServer | None = None
+        self._reading = False
         self._lock = RLock()
 
     def handle(self, message: Message) -> ShardAnswer:
@@ -49,7 +51,8 @@ class ReopeningShard:
         the shard's own, and comes as it is.
         """
         with self._lock:
-            if self._server is not None and not self._server.is_consistent:
+            ready = self._server is not None and self._server.is_consistent
+            if not ready or (self._reading and not message.reading):
                 self.close()
             try:
                 if self._server is None:
@@ -64,10 +67,12 @@ class ReopeningShard:
 
     def _opened(self, message: Message) -> ShardServer:
         """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
+        self._reading = message.reading
+        member = partial(check_member, cluster=message.cluster, number=message.number)
         try:
             if ShardFolder.read(self._path).folder.identity != message.shard:
                 raise another_shard(message.number)
-            return ShardServer.open(self._path)
+            return ShardServer.open(self._path, check=member, reading=message.reading)
         except errors.InvalidInput as error:
             raise errors.StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
 

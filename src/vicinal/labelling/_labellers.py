@@ -151,7 +151,8 @@ class IndKNNLabeller(Labeller):
     subjects : array (n,), optional
         Whose records they are.
     epsilon, delta : float
-        The guarantee over all rounds.
+        The guarantee over all rounds; delta "auto" as for
+        :class:`~vicinal.predictors.IndKNNClassifier`.
     release : {"votes", "label"}
         What leaves. Labels alone cost less, and come without margins to choose by.
     n_records : int, optional
@@ -181,7 +182,7 @@ class IndKNNLabeller(Labeller):
         subjects: npt.ArrayLike | None = None,
         *,
         epsilon: float = 1.0,
-        delta: float = 1e-5,
+        delta: float | str = AUTO,
         release: str = "votes",
         n_records: int | None = None,
         records_per_subject: float = 1.0,

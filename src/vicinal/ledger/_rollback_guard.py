@@ -214,7 +214,8 @@ class RollbackGuard:
                 f"The store was opened elsewhere since, with the same witness {self._path}. This "
                 "one answers no more."
             )
-        self._write(replace(self.state, clock=clock, head=head))
+        if (clock, head) != (self.state.clock, self.state.head):
+            self._write(replace(self.state, clock=clock, head=head))
 
     def sync(self) -> None:
         """Flush to the disk."""

@@ -17,7 +17,7 @@ from vicinal.accounting import (
 from vicinal.accounting import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import SLACK_SHARE
-from vicinal.planning._plan import IndKNNPlan
+from vicinal.planning._plan import IndKNNPlan, default_delta
 
 _METHODS = {
     "gdp": "individual filter in Gaussian DP (Koskela, Tobaben and Honkela 2023; Smith and "
@@ -83,6 +83,8 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         if settings.n_records is None
         else "the number of records as declared"
     )
+    if settings.delta == default_delta(settings.n_records) < default_delta(None):
+        size += ", a tenth of whose inverse is delta"
     return Guarantee(
         epsilon=float("inf") if void else settings.epsilon,
         delta=1.0 if void else settings.delta,

@@ -168,11 +168,12 @@ class IndKNNParameters:
         doc="""Bound on the privacy loss. The guarantee is for a subject over all answers since
         ``fit``; add/remove-one-subject.""",
     )
-    delta: float = parameter(
-        Real(above=0, below=1),
-        default=1e-5,
+    delta: Given[float | str, float] = parameter(
+        Unless(AUTO, Real(above=0, below=1)),
+        default=AUTO,
         kw_only=False,
-        doc="Chance that the bound does not hold.",
+        doc="""Chance that the bound does not hold. "auto": 1e-5, or a tenth of 1 / `n_records` if
+        that is less.""",
     )
     n_queries: int = parameter(
         Integer(least=1),

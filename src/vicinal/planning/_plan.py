@@ -45,6 +45,14 @@ _ROUNDED = 0.001
 """How far declared shares of classes may be from adding up to 1."""
 
 
+def default_delta(n_records: int | None) -> float:
+    """Return delta where none is given, by the declared number of records; public.
+
+    A tenth of 1 / n: publishing one record chosen at random would keep a delta of 1 / n.
+    """
+    return min(1e-5, 0.1 / (n_records or 1))
+
+
 class IndKNNPlan(Settings, VotingParameters):
     """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
 
@@ -92,6 +100,8 @@ class IndKNNPlan(Settings, VotingParameters):
         return self.changed(n_public=len(reference.points)).replanned()
 
     def check_together(self) -> None:
+        if self.delta is None:  # settled once, before a number of records is estimated
+            vars(self).update(delta=default_delta(self.n_records))
         if self.reuse_predictions == NEIGHBORS and not self.private_count:
             raise InvalidInput(
                 "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="

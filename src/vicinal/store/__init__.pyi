@@ -33,6 +33,7 @@ from vicinal.store._folder import check_new as check_new
 from vicinal.store._folder import copy_file as copy_file
 from vicinal.store._folder import private_folder as private_folder
 from vicinal.store._folder import read_config as read_config
+from vicinal.store._folder import refuse_links as refuse_links
 from vicinal.store._folder import write_config as write_config
 from vicinal.store._opening import LOST as LOST
 from vicinal.store._opening import RETIRED as RETIRED

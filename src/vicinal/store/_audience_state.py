@@ -359,9 +359,10 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     if settings.reuse_predictions == NEIGHBORS:
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     rehearse(settings, schema.n_features, schema.public)
-    # What is written says so where the rule decides.
+    # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     share = {"model_share": AUTO} if schema.target.voted else {}
-    return json.dumps({"asked": {**share, **parameters}, "pinned": {}})
+    asked = {**share, **parameters, "delta": settings.delta}
+    return json.dumps({"asked": asked, "pinned": {}})
 
 
 def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:

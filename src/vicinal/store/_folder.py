@@ -128,18 +128,19 @@ def private_folder(path: Path) -> None:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raise InvalidInput if anything in the folder of a store is a link, or no plain file.
+    """Raise InvalidInput if the folder of a store or a cluster, or anything in it, is a link.
 
     Whoever made the folder could have a file of this user read, copied, cut or written that way.
     """
     for place in (folder, folder / RECORDS):
         with guarded(place):
-            for one in place.iterdir() if place.is_dir() else ():
+            for one in (place, *(place.iterdir() if place.is_dir() else ())):
                 listens = one == folder / SOCKET and one.is_socket()
-                if one.is_symlink() or not (one.is_file() or one.is_dir() or listens):
+                plain = one.is_file() or one.is_dir() or not one.exists()
+                if one.is_symlink() or not (plain or listens):
                     raise InvalidInput(
                         f"{one} is a link, or no plain file. All that a store has lies in its "
-                        "folder. If the store is yours, put the file itself there."
+                        "folder. If the store is yours, put what it leads to there, or name that."
                     )
 
 

@@ -13,10 +13,10 @@ is retired             its budgets are a cluster's: only that cluster opens it, 
 anything else          refused, until the loss is accepted
 =====================  ===========================================================================
 
-What is opened to read is not finished, but refused.
+What is opened to read is not finished, but refused: then nothing is written, to no file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -102,43 +102,59 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
         record_files = _record_files(folder, schema, resources, create=True)
         index = first_index(schema.index)
         witness = _new_witness(folder, resources)
+        _finish(ledger, record_files, witness)
         return _loaded(folder, witness, schema, ledger, record_files, index, resources)
 
 
 def open_folder(
-    folder: Folder, *, accept_loss: bool = False, reading: bool = False, cluster: str | None = None
+    folder: Folder,
+    *,
+    accept_loss: bool = False,
+    reading: bool = False,
+    cluster: str | None = None,
+    check: Callable[[Database], object] = lambda _: None,
 ) -> OpenStore:
     """Return the parts that lie in a known folder.
 
     First everything is checked, and nothing written: what is refused stays as it was, every byte.
 
-    `reading`: refuse what a command was broken off in, and finish nothing. `cluster`: whose split
-    may open a store that has retired.
+    `reading`: refuse what a command was broken off in, and write nothing; no loss is accepted then.
+    `cluster`: whose split may open a store that has retired. `check`: raises what else is wrong
+    with the ledger.
 
     Raises PrivacyRefused if another process has it open; if it is behind its witness and
     `accept_loss` is False. Raises StorageFailed if a file or the database is damaged.
     """
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
+        accept_loss = accept_loss and not reading
         witness = _witness(folder, resources, accept_loss=accept_loss)
         ledger = _checked(folder, database)
+        check(database)
         if database.get(RETIRED) not in (None, cluster):
             raise StoreOutdated(
                 "The store was split: its budgets are its cluster's, which answers. Delete this "
                 "folder once the cluster is backed up."
             )
-        known = witness is not None and _is_known(
-            database, witness.state, accept_loss=accept_loss, reading=reading
-        )
+        known = witness is not None and _is_known(database, witness.state, accept_loss=accept_loss)
         schema = StoreSchema.load(database.get("schema") or "", folder.path)
         record_files = _record_files(folder, schema, resources)
-        if database.get(_erasure.PENDING) is None:
+        erasing = database.get(_erasure.PENDING) is not None
+        if not erasing:
             _check_records(database, record_files, longer=True)
         index = index_of(schema.index, folder.path)
-        database.recover()
-        witness = witness or _new_witness(folder, resources)
-        if not known:
-            _accept_loss(ledger, record_files, witness)
+        if witness is None or not reading:
+            database.recover()
+            witness = witness or _new_witness(folder, resources)
+            if not known:
+                _accept_loss(ledger, record_files, witness)
+            _finish(ledger, record_files, witness)
+        elif (
+            erasing
+            or ledger.last_commit != (witness.state.clock, witness.state.head)
+            or record_files.reach_beyond(database.number("records"))
+        ):
+            raise unfinished()
         return _loaded(folder, witness, schema, ledger, record_files, index, resources)
 
 
@@ -222,28 +238,24 @@ def _new_witness(folder: Folder, resources: ExitStack) -> RollbackGuard:
     return witness
 
 
-def _is_known(database: Database, state: WitnessState, *, accept_loss: bool, reading: bool) -> bool:
+def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> bool:
     """Tell whether a ledger has been where its witness saw it last, or has accepted that loss.
 
-    Raises StoreOutdated if it has not, unless that is accepted; PrivacyRefused if it is only read,
-    and an erasure or an accepted loss was broken off.
+    Raises StoreOutdated if it has not, unless that is accepted.
     """
-    seen = descends(database, state.clock, state.head)
-    known = seen or database.get(LOST) == state.head.hex()
+    known = descends(database, state.clock, state.head) or database.get(LOST) == state.head.hex()
     if not known and not accept_loss:
         behind = database.number("clock") < state.clock
         way = "more was charged than it knows of" if behind else "it went another way"
         raise _outdated(f"It is an old copy, or a copy that ran elsewhere: {way}.")
-    if reading and (database.get(_erasure.PENDING) is not None or not seen):
-        raise unfinished("An erasure, or a loss that was accepted,")
     return known
 
 
-def unfinished(what: str) -> PrivacyRefused:
+def unfinished() -> PrivacyRefused:
     """Return the refusal of what only reads."""
     return PrivacyRefused(
-        f"{what} was broken off, and what only reads finishes nothing. Repeat the command; or make "
-        "a backup, which finishes it, too."
+        "A command was broken off here, and what only reads finishes nothing. Repeat that command; "
+        "or make a backup, which finishes it, too."
     )
 
 
@@ -252,6 +264,20 @@ def _outdated(reason: str) -> StoreOutdated:
         f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; or "
         "accept the loss, which spends every budget that is not known, for good."
     )
+
+
+def _finish(ledger: Ledger, record_files: RecordFiles, witness: RollbackGuard) -> None:
+    """Finish what a crash has left."""
+    database = ledger.database
+    witness.begin(*ledger.last_commit)
+    erasing = database.get(_erasure.PENDING) is not None
+    _erasure.finish(database, record_files, witness)
+    record_files.cut(database.number("records"))
+    if erasing:
+        _check_records(database, record_files)
+    witness.add_audiences(ledger.audiences, ledger.clock)
+    witness.advance(*ledger.last_commit)
+    witness.sync()
 
 
 def _loaded(
@@ -263,24 +289,14 @@ def _loaded(
     index: IndexFactory,
     resources: ExitStack,
 ) -> OpenStore:
-    """Finish what a crash has left, then read everything into memory."""
-    database = ledger.database
-    witness.begin(*ledger.last_commit)
-    erasing = database.get(_erasure.PENDING) is not None
-    _erasure.finish(database, record_files, witness)
-    size = database.number("records")
-    record_files.cut(size)
-    if erasing:
-        _check_records(database, record_files)
+    """Read everything into memory."""
+    database, size = ledger.database, ledger.database.number("records")
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),
         schema.target.of_rows(record_files.labels.rows(size)),
         record_files.column("slots", size),
     )
-    witness.add_audiences(ledger.audiences, ledger.clock)
-    witness.advance(*ledger.last_commit)
-    witness.sync()
     return OpenStore(
         folder, database, witness, schema, ledger, record_files, shard, resources.pop_all()
     )

@@ -229,6 +229,10 @@ class RecordFiles:
                 if column.size() > size * column.bytes:
                     column.cut(size)
 
+    def reach_beyond(self, size: int) -> bool:
+        """Tell whether anything was written beyond the first `size` records."""
+        return any(column.size() > size * column.bytes for column in self.parts.values())
+
     def features_in_parts(self, size: int) -> Iterator[AnyArray]:
         """Yield the features of the first `size` records, a good many at a time."""
         step = max(1, _PART // self.features.bytes)

@@ -199,7 +199,7 @@ class Store(BaseStore):
             Go on although it is not known what was charged: every budget is spent, for good, and
             newcomers get none from the audiences that there are.
         reading
-            Finish nothing: refuse a store in which an erasure or an accepted loss was broken off.
+            Write nothing, to no file: refuse a store in which a command was broken off.
 
         Raises
         ------
