@@ -201,8 +201,8 @@ class ShardServer:
             votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
             # Some may have paid already: what they paid stays paid, and nothing leaves for it.
+            ledger.keep_charges([state.audience])
             state.drop_answers()
-            ledger.keep_charges(state.audience, state.audience.slack)
             raise
         with self._durable():
             ledger.write_charges(state.audience, 0)

@@ -88,6 +88,12 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     shards = _checks.integer("shards", shards, least=1, most=layout.MOST_SHARDS)
     target = Path(path)
     stores.check_new(target)
+    witnesses = layout.witness_of(target, layout.COORDINATOR).parent
+    if witnesses.exists() and any(witnesses.iterdir()):
+        raise InvalidInput(
+            f"{witnesses} holds the witnesses of another cluster, wherever that lies now. Choose "
+            "another name; or, if they are of a split that was broken off, delete that folder."
+        )
     with stores.open_folder(stores.Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
         if ledger.total is not None:
