@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3545,
+    "cli": 3575,
     "serving": 2440,
-    "reports": 1560,
+    "reports": 1630,
     "audit": 2700,
-    "distributed": 3750,
-    "store": 5665,
-    "labelling, students": 3050,
+    "distributed": 3759,
+    "store": 5689,
+    "labelling, students": 3057,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2030,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4690,
-    "ledger": 3412,
+    "ledger": 3433,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
@@ -70,14 +70,14 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_817,
-    "code of src": 35_051,
-    "lines of tests": 41_309,
+    "lines of src": 55_958,
+    "code of src": 35_164,
+    "lines of tests": 41_445,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
-    "private imports across packages": 0,
+    "private imports across packages": 21,
     "cycles of imports": 0,
     "class names used twice": 0,
 }
