@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3575,
+    "cli": 3558,
     "serving": 2440,
-    "reports": 1630,
+    "reports": 1624,
     "audit": 2700,
-    "distributed": 3759,
-    "store": 5689,
-    "labelling, students": 3057,
+    "distributed": 3700,
+    "store": 5690,
+    "labelling, students": 3060,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2030,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4690,
-    "ledger": 3433,
+    "ledger": 3430,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
@@ -70,14 +70,14 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_958,
-    "code of src": 35_164,
-    "lines of tests": 41_445,
+    "lines of src": 55_901,
+    "code of src": 35_100,
+    "lines of tests": 41_514,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
-    "private imports across packages": 21,
+    "private imports across packages": 0,
     "cycles of imports": 0,
     "class names used twice": 0,
 }
