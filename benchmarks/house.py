@@ -28,9 +28,9 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3545,
+    "cli": 3558,
     "serving": 2440,
-    "reports": 1560,
+    "reports": 1624,
     "audit": 2700,
     "distributed": 3700,
     "store": 5690,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_817,
-    "code of src": 35_051,
-    "lines of tests": 41_380,
+    "lines of src": 55_901,
+    "code of src": 35_100,
+    "lines of tests": 41_514,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
