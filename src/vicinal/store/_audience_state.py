@@ -322,8 +322,7 @@ class AudienceState:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
-        pinned: dict[str, Any] = parse_json(self.audience.plan)["pinned"]
-        settings = self.settings
+        written, settings = parse_json(self.audience.plan), self.settings
         return {
             "epsilon": settings.epsilon,
             "delta": settings.delta,
@@ -332,7 +331,9 @@ class AudienceState:
             "release": "label" if settings.label_only else "votes",
             "reuse_predictions": settings.reuse_predictions,
             "neighbor_count": settings.neighbor_count,
-            **pinned,
+            "model_refreshes": settings.model_refreshes,
+            "size_estimated": "n_records" not in written["asked"],
+            **written["pinned"],
         }
 
 
