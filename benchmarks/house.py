@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 55_817,
     "code of src": 35_051,
-    "lines of tests": 41_380,
+    "lines of tests": 41_500,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,
