@@ -19,6 +19,7 @@ from vicinal.cli._options import (
     Audience,
     Data,
     DryRun,
+    IdsDiffer,
     Json,
     Label,
     Ledger,
@@ -57,10 +58,6 @@ MODEL_STAYS = (
     "A private model was trained before: its weights stay as they are, like answers given, within "
     "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
 )
-IdsDiffer = Annotated[
-    bool,
-    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
-]
 FORMATS = (".csv", ".parquet", ".npy")
 _SHOWN = 5
 _FIGURE_NAMES = {
