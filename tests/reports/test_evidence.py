@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
-    "total": {"epsilon": 1, "capped": True, "text": "epsilon 1"},
+    "total": {"epsilon": 1, "delta": 1e-5, "capped": True, "text": "epsilon 1"},
 }  # fmt: skip
 
 
@@ -136,7 +136,8 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
         facts = store.facts()
     (plain,) = deployment_certificate(facts, "0", "now")["audiences"]
     assert plain["membership_guess"]["measured"] is None
-    report = {**REPORT, "audience": "default", "claims": [{**CLAIM, "lower": 0.26}]}
+    claims = [{**CLAIM, "lower": 0.26}, {**CLAIM, "attack": "total", "lower": 0.5}]
+    report = {**REPORT, "audience": "default", "claims": claims}
     found = deployment_certificate(facts, "0", "now", audits=[report])
     guess = found["audiences"][0]["membership_guess"]
     assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
@@ -147,6 +148,22 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
     assert "restart (default)" in certificate_page(found)
     elsewhere = deployment_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
     assert "votes (default)" in elsewhere["not_audited"]
+
+
+@pytest.mark.parametrize(
+    ("capped", "names", "epsilon", "gaussian"),
+    [(False, "a", 1.0, True), (True, "a", 2.0, True), (False, "ab", 2.0, False)],
+)
+def test_the_worst_guess_is_that_of_all_audiences_there_may_be(
+    folder, capped, names, epsilon, gaussian
+):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    states = dict.fromkeys(names, facts["audiences"]["default"])
+    total = {"epsilon": 2.0, "delta": 1e-5, "capped": capped, "text": ""}
+    found = deployment_certificate({**facts, "audiences": states, "total": total}, "0", "now")
+    worst = membership_success(epsilon, 1e-5, gaussian=gaussian)
+    assert found["total"]["membership_guess_at_most"] == worst
 
 
 @pytest.mark.parametrize(

@@ -67,13 +67,12 @@ def deployment_certificate(
         _audience(name, state, audited.get(name, {})) for name, state in facts["audiences"].items()
     ]
     total, stated = facts["total"], retention or NOT_STATED
-    guesses = [state["membership_guess"]["to_at_most"] for state in audiences]
-    if len(audiences) > 1:  # which may tell each other
-        sure = total["epsilon"] is None
-        guesses = [
-            1.0 if sure else membership_success(total["epsilon"], total["delta"], gaussian=False)
-        ]
-    worst = max(guesses, default=0.5)
+    worst = max([state["membership_guess"]["to_at_most"] for state in audiences], default=0.5)
+    if total["capped"] or len(audiences) > 1:  # which may tell each other, or come yet
+        worst = 1.0
+        if total["epsilon"] is not None:
+            whole = total["epsilon"], total["delta"]
+            worst = membership_success(*whole, gaussian=total["capped"])
     lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     lists["registry"]["tier_1"].update(
         data_curators=controller or NOT_STATED,
@@ -163,6 +162,7 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
     gaussian = plan["release"] == "votes" and "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
+    own = [shift for attack, shift in proved.items() if attack != "total"]
     wear, spendable = state.get("wear"), budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     return {
         "name": name,
@@ -187,7 +187,7 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
             if wear and gaussian
             else None,
             "to_at_most": success if holds else 1.0,
-            "measured": _guess(max(proved.values())) if proved else None,
+            "measured": _guess(max(own)) if own else None,
         },
     }
 
