@@ -222,6 +222,7 @@ def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
 
 def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
     """Fails if two stores that are made at one time get one witness, or the second removes it."""
+
     def late(*args):
         (place / "store.witness").rename(place / "shared")
         return create_store(*args)
