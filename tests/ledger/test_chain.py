@@ -22,7 +22,7 @@ from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import TABLES, Tables
-from vicinal.store import RequestBatch, Store, _store
+from vicinal.store import RequestBatch, Store, create_store
 from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
@@ -222,13 +222,12 @@ def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
 
 def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
     """Fails if two stores that are made at one time get one witness, or the second removes it."""
-    init = _store.create_store
 
     def late(*args):
         (place / "store.witness").rename(place / "shared")
-        return init(*args)
+        return create_store(*args)
 
-    monkeypatch.setattr(_store, "create_store", late)
+    monkeypatch.setattr("vicinal.store._store.create_store", late)
     before = (place / "store.witness").read_bytes()
     with pytest.raises(InvalidInput, match="Move it away"):
         make(place / "second", witness=place / "shared")
