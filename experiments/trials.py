@@ -18,8 +18,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from vicinal import IndKNNClassifier
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
-from vicinal.features import HOGFeatures, PublicMap
-from vicinal.reports import Begin, Outcome, Trial
+from vicinal.features import PublicMap
+from vicinal.reports import Outcome, Trial
 
 Array = npt.NDArray[Any]
 
@@ -72,14 +72,6 @@ class Benchmark:
             fitted.transform(self.test[parts.queries]),
             self.test_labels[parts.queries],
         )
-
-
-def image_benchmark(dataset: Dataset, classes: Sequence[Any], begin: Begin) -> Benchmark:
-    """Return histograms of oriented gradients of a training and a test part."""
-    records, test = dataset.split()
-    step, extractor = begin("HOG features", len(records) + len(test)), HOGFeatures(n_jobs=-1)
-    first, second = (extractor.transform(np.asarray(p.features), step) for p in (records, test))
-    return Benchmark(classes, first, labels_of(records), second, labels_of(test))
 
 
 def labels_of(dataset: Dataset) -> Array:

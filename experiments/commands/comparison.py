@@ -72,12 +72,12 @@ def indknn_agnews(
 
 def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
     from experiments.accuracy import recipes
-    from experiments.trials import image_benchmark
+    from experiments.planning.feature_maps import HOG
 
     dataset = images(data)
     _reproduce(
         name,
-        lambda begin: image_benchmark(dataset, range(10), begin),
+        lambda begin: HOG.benchmark(dataset, range(10), begin),
         recipes.images(runs),
         json=json,
         out=out,

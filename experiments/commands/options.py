@@ -42,9 +42,9 @@ def images(data: Path | None) -> Dataset:
 
 def benchmark(data: Path | None, begin: Begin) -> Benchmark:
     """Return HOG features of those images, of ten classes."""
-    from experiments.trials import image_benchmark
+    from experiments.planning.feature_maps import HOG
 
-    return image_benchmark(images(data), range(10), begin)
+    return HOG.benchmark(images(data), range(10), begin)
 
 
 def texts(train: Path | None, test: Path | None) -> tuple[Path, Path] | None:
