@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 55_950,
     "code of src": 35_140,
-    "lines of tests": 41_670,
+    "lines of tests": 41_700,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
