@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3545,
+    "cli": 3580,
     "serving": 2440,
     "reports": 1560,
     "audit": 2700,
-    "distributed": 3750,
-    "store": 5665,
-    "labelling, students": 3050,
+    "distributed": 3700,
+    "store": 5700,
+    "labelling, students": 3060,
     "baselines": 500,
     "predictors": 2210,
     "planning": 2030,
@@ -42,11 +42,11 @@ ROOMS = {
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4690,
-    "ledger": 3412,
+    "ledger": 3450,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 3630,
+    "accounting": 4050,
     "noise, testing, ground": 2430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_817,
-    "code of src": 35_051,
-    "lines of tests": 41_309,
-    "lines of experiments and benchmarks": 9600,
+    "lines of src": 56_320,
+    "code of src": 35_380,
+    "lines of tests": 41_900,
+    "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

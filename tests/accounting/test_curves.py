@@ -101,7 +101,7 @@ class RandomisedResponse:
     """The pair of one bit that is told truly with chance e^epsilon / (1 + e^epsilon)."""
 
     epsilon: float
-    symmetric = True
+    symmetric, missing = True, (0.0, 0.0)
 
     def gaussian(self):
         """Return None."""
@@ -198,7 +198,7 @@ def test_gaussians_merge_exactly_in_the_pld():
 class Mirrored:
     """The pair of another with the two laws exchanged."""
 
-    symmetric = False
+    symmetric, missing = False, (0.0, 0.0)
 
     def __init__(self, pair):
         self.pair = pair
