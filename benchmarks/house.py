@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3580,
     "serving": 2440,
-    "reports": 1624,
+    "reports": 1560,
     "audit": 2700,
     "distributed": 3700,
     "store": 5700,
@@ -72,8 +72,8 @@ WANTED = {
 ALL = {
     "lines of src": 55_950,
     "code of src": 35_140,
-    "lines of tests": 41_670,
-    "lines of experiments and benchmarks": 9600,
+    "lines of tests": 41_700,
+    "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
