@@ -384,6 +384,12 @@ def audience_state(states: Mapping[str, AudienceState], audience: object) -> Aud
     return state
 
 
+_WAYS_ON = (
+    " To go on, open another audience for people who share no answers with this one, whose epsilon "
+    "comes on top, or publish a student, which answers without limit."
+)
+
+
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
     audience, plan = state.audience, state.settings.n_queries
     entry = audience.analysts.get(analyst, Analyst(None, 0))
@@ -395,4 +401,5 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
             raise PrivacyRefused(
                 f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
                 "asked for. Queries answered since the data last changed still cost nothing."
+                f"{'' if who == 'analyst' else _WAYS_ON}"
             )
