@@ -13,6 +13,10 @@ class InvalidInput(VicinalError, ValueError):
     """An argument is unusable; nothing was changed and nothing was spent."""
 
 
+class UnusableRows(InvalidInput):
+    """Rows of a table are not what its schema says; columns are named, and no value is repeated."""
+
+
 class OtherFormat(InvalidInput):
     """A file has another format than the one that this version reads."""
 

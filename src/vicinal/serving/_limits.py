@@ -25,6 +25,7 @@ from vicinal.errors import (
     ShardMissing,
     StorageFailed,
     StoreOutdated,
+    UnusableRows,
     VicinalError,
 )
 from vicinal.serving._settings import ServiceSettings
@@ -117,6 +118,9 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
             "is a person of its own. The store has to be made anew from records with ids."
         )
         return Problem(409, "no-ids", detail)
+    if isinstance(error, UnusableRows):
+        detail = f"{error} GET /v1/status says which columns this store takes."
+        return Problem(422, "unusable", detail)
     noun = "records, labels or subjects" if adding else "queries"
     detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
     return Problem(422, "unusable", detail)

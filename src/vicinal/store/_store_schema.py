@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vicinal import _checks, features
 from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
-from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged
+from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged, UnusableRows
 from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
@@ -355,7 +355,12 @@ class StoreSchema:
         """
         if isinstance(raw, ExtractedRows):
             return raw.features
-        rows = self.extractor.transform(raw)
+        try:
+            rows = self.extractor.transform(raw)
+        except InvalidInput as error:
+            if self.extractor.kind != "table":
+                raise
+            raise UnusableRows(str(error)) from None
         if _plain(rows) and rows.shape[1] == self.n_features:
             return rows  # type: ignore[no-any-return]
         try:
