@@ -1,6 +1,7 @@
 """Plans beside a private model, played through on labelled public points."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -93,7 +94,9 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     blind, real = (json.loads(each.stdout)["plan"] for each in found)
     assert blind["outlook"] is None
     assert real["outlook"]["accuracy"] > 0.85
-    assert real["noise_multiplier"] == pytest.approx(blind["noise_multiplier"], rel=0.1)
+    # What training is not expected to take of its .7 pays for votes.
+    least = blind["noise_multiplier"] * math.sqrt(0.3)
+    assert least < real["noise_multiplier"] <= blind["noise_multiplier"]
 
 
 def test_a_plan_has_the_rule_that_fit_has(monkeypatch):

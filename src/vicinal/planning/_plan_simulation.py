@@ -30,7 +30,6 @@ from vicinal.engine import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
-    CLIP,
     ModelFeatures,
     PrivateModel,
     follow,
@@ -105,12 +104,13 @@ def _trained(
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: trained once, by gradients in floats."""
-    training = replace(plan.training, trainings=1, subject_use=1.0)
+    training = replace(plan.training, subject_use=1.0)
     rows, sigma = features.rows(X).astype(np.float64) / features.unit, training.step_noise
-    noise = sigma * CLIP / training.n_records
+    clip = training.clip(features.width)
+    noise = sigma * clip / training.n_records
 
     def published(weights: Floats) -> tuple[Floats, float]:
-        gradient = _mean_gradient(rows, labels, weights, CLIP)
+        gradient = _mean_gradient(rows, labels, weights, clip)
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
     return follow(training, features, others, published)
