@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3530,
+    "cli": 3545,
     "serving": 2440,
     "reports": 1560,
-    "audit": 2470,
-    "distributed": 3750,
-    "store": 5665,
-    "labelling, students": 3050,
+    "audit": 2700,
+    "distributed": 3700,
+    "store": 5690,
+    "labelling, students": 3060,
     "baselines": 500,
     "predictors": 2210,
-    "planning": 2020,
+    "planning": 2030,
     "engine": 1580,
     "linear": 810,
     "targets": 1480,
-    "features, datasets": 4700,
-    "ledger": 3395,
+    "features, datasets": 4690,
+    "ledger": 3430,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
     "accounting": 3630,
-    "noise, testing, ground": 2250,
+    "noise, testing, ground": 2430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_310,
-    "code of src": 34_710,
-    "lines of tests": 40_900,
+    "lines of src": 55_817,
+    "code of src": 35_051,
+    "lines of tests": 41_380,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,

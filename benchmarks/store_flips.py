@@ -54,7 +54,7 @@ def reading(path: Path) -> Reading:
             "features": np.asarray(records.features.rows(size)).tobytes(),
             "labels": records.column("labels", size).tolist(),
             "slots": records.column("slots", size).tolist(),
-            "erased": store._parts.witness.state.erased_since(-1),
+            "erased": store._parts.witness.state.erased,
             "answers": [_answer(store, str(key)) for key in range(KEYS)],
             "replay": store.predict(Q[12:14]).to_dict(),
         }

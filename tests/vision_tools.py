@@ -1,16 +1,6 @@
-"""What the tests of image extractors share: images, and what is none."""
+"""Images that tests share."""
 
 import numpy as np
-
-NOT_IMAGES = [
-    (np.zeros((28, 28)), "Got 2 dimensions"),
-    (np.zeros((1, 28, 28, 4)), r"\(n, h, w, 3\)"),
-    (np.zeros((0, 28, 28)), "at least one"),
-    (np.zeros((1, 28, 7)), "at least 8 pixels"),
-    (np.full((1, 28, 28), "secret"), "integers or floats"),
-    ([np.zeros((28, 28)), np.zeros((28, 27))], "same height and width"),
-]
-"""What every extractor that needs eight pixels refuses, with words of the refusal."""
 
 
 def pictures(count, seed=0, shape=(24, 32, 3)):

@@ -44,7 +44,7 @@ def table1_mnist(
     vectors: Annotated[
         Path | None, typer.Option(help="An .npz of features, for records and students, as images.")
     ] = None,
-    augmentation: Annotated[str, typer.Option(help="digits, clothes or objects.")] = "digits",
+    augmentation: Annotated[str, typer.Option(help="digits or clothes.")] = "digits",
     overlapping: Overlapping = False,
     out: Annotated[Path, typer.Option(help="Folder for the table.")] = OUT,
     json: Json = False,

@@ -18,19 +18,30 @@ True
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from vicinal._arrays import AnyArray, Ints
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput
-from vicinal.mechanisms import NoiseSource, randomness
+from vicinal.ledger import TotalFilter
+from vicinal.mechanisms import (
+    BernoulliSource,
+    BlockRelease,
+    GradientRelease,
+    NoiseSource,
+    NoisyCount,
+    NoisyTally,
+    ReleaseCounter,
+    SubjectTable,
+    noisy_size,
+    randomness,
+)
 from vicinal.store import DEFAULT, Store
 
 
@@ -151,6 +162,21 @@ def noise_from(source: NoiseSource) -> Iterator[None]:
 
 
 @contextmanager
+def coins_from(source: BernoulliSource) -> Iterator[None]:
+    """Let everything that is planned inside toss its coins by `source`, as :func:`noise_from`.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> from vicinal.mechanisms import SimulatedBernoulli
+    >>> with testing.coins_from(SimulatedBernoulli(0)):
+    ...     pass  # what is fitted here samples alike every time
+    """
+    with _replaced("bernoulli_source", lambda _=None: source, ("vicinal.mechanisms",)):
+        yield
+
+
+@contextmanager
 def threads(number: int) -> Iterator[None]:
     """Let searches and charges inside run on `number` threads: it must not change an answer.
 
@@ -232,26 +258,97 @@ class World:
         return World(self.X[own], self.y[own], np.asarray(self.subjects)[own])
 
 
-@dataclass(frozen=True)
-class ChargedBlock:
-    """A block of queries before noise: its release, and the sums it charged for. Private.
+class Transcript(NoiseSource):
+    """Noise, and in `released` every private sum that it was put on: (sums, scale, what left).
+
+    Everything that the individual filter pays for goes this way: votes, vectors, gradients, counts,
+    sizes and evaluations. With `follows`, what leaves is what left there, whatever the sums are:
+    then two worlds go through one course of an interaction, and what they differ in is one
+    subject's. A course that depends on the subject shows: `strayed` is True. Private.
 
     Examples
     --------
-    >>> from vicinal.testing import ChargedBlock
-    >>> ChargedBlock(release=None, sums=None).release is None
-    True
+    >>> import numpy as np
+    >>> from vicinal import testing
+    >>> one = testing.Transcript(testing.no_noise())
+    >>> other = testing.Transcript(follows=one)
+    >>> one.add_to(np.array([3]), scale=8), other.add_to(np.array([5]), scale=8)
+    (array([3]), array([3]))
+    >>> [int(sums[0]) for sums, _, _ in other.released], other.strayed
+    ([5], False)
     """
 
-    release: Any
-    sums: Ints
+    exact = False
+
+    def __init__(self, noise: NoiseSource | None = None, follows: Transcript | None = None) -> None:
+        self._noise = noise or randomness()
+        self._follows = None if follows is None else follows.released
+        self.released: list[tuple[Ints, int, Ints]] = []
+        self._off_course = False
+
+    @property
+    def strayed(self) -> bool:
+        """Whether anything but the same scales and sizes came up, or not as much of it."""
+        missing = self._follows is not None and len(self._follows) != len(self.released)
+        return self._off_course or missing
+
+    def discrete_gaussian(self, scale: int, size: int) -> Ints:
+        """Return draws of the noise, as they are."""
+        return self._noise.discrete_gaussian(scale, size)
+
+    def add_to(self, sums: Ints, scale: int) -> Ints:
+        """Return what leaves of private sums, and keep both."""
+        number, private = len(self.released), sums.copy()
+        noisy = self._noise.add_to(sums, scale)
+        if self._follows is not None and number < len(self._follows):
+            before, known, left = self._follows[number]
+            self._off_course |= before.shape != sums.shape or known != scale
+            noisy = noisy if self._off_course else left.copy()
+        self.released.append((private, scale, noisy.copy()))
+        return noisy
 
 
-def charged_block(owner: Any, queries: npt.ArrayLike) -> ChargedBlock:
-    """Charge for queries as a fitted estimator does, and return what noise would go on. Private.
+Charge = Callable[[Ints, Ints], Ints]
 
-    Noise drawn by ``release.publish(sums)`` may be drawn again and again: contributions and
-    charges do not depend on it.
+
+def _everything(before: Ints) -> Ints:
+    return np.full(len(before), UNITS, dtype=np.int64)
+
+
+def _to_the_last(before: Ints, spent: Ints) -> Ints:
+    """Let the last subject pay for all."""
+    after = before.copy()
+    after[-1] = max(0, int(before[-1]) - int(spent.sum()))
+    return after
+
+
+def _kept(before: Ints, spent: Ints) -> Ints:
+    return np.asarray(np.maximum(before - spent, 0))
+
+
+CHARGE_FAULTS: dict[str, tuple[Callable[[Ints], Ints], Charge]] = {
+    "uncharged": (np.copy, lambda before, _: before),
+    "charged half": (np.copy, lambda before, spent: before - spent // 2),
+    "charged to somebody else": (np.copy, _to_the_last),
+    "not stopped": (_everything, _kept),
+    "stopped late": (lambda before: np.where(before > 0, UNITS, 0), _kept),
+    "neither charged nor stopped": (_everything, lambda before, _: before),
+}
+"""By what is wrong: the units that a release finds, and those it leaves, of what it has spent."""
+
+MEMORY_FAULT = "memory not cleaned"
+"""What was summed for one query stays, uncharged, in the sums of the next."""
+
+CHARGED = ("votes", "counts", "training", "size", "evaluation")
+"""What subjects pay for; and "total", by which audiences pay into one account."""
+
+
+@contextmanager
+def charges_broken(fault: str, where: Sequence[str] = CHARGED) -> Iterator[None]:
+    """Break what releases charge inside, for audits to catch; for one thread.
+
+    `fault`: one of :data:`CHARGE_FAULTS`, or :data:`MEMORY_FAULT`. `where`: releases of which kinds
+    are broken, of :data:`CHARGED`; a "total" is never charged then, whatever the fault.
 
     Examples
     --------
@@ -260,16 +357,83 @@ def charged_block(owner: Any, queries: npt.ArrayLike) -> ChargedBlock:
     >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
     >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
-    >>> block = testing.charged_block(clf, X[:2])
-    >>> block.release.publish(block.sums).shape
-    (2, 2)
+    >>> with testing.charges_broken("uncharged"):
+    ...     labels = clf.predict(X[:3])
+    >>> set(testing.remaining_budgets(clf).values())
+    {1.0}
     """
-    engine = owner._engine
-    integers = owner._encoded(np.asarray(queries))
-    noise = engine.schedule.multiplier * np.sqrt(engine.radius.expected(integers))
-    release = engine.votes.release(noise)
-    sums = engine.shard.charge_and_sum(release, integers, engine.radius.thresholds(integers))
-    return ChargedBlock(release, sums)
+    places = {
+        "votes": (BlockRelease, "contribute_and_charge"),
+        "counts": (NoisyCount, "contribute_and_charge"),
+        "training": (GradientRelease, "collect"),
+        "evaluation": (NoisyTally, "collect"),
+    }
+    with ExitStack() as stack:
+        for kind in where:
+            if kind == "total":
+                stack.callback(setattr, TotalFilter, "price", TotalFilter.price)
+                TotalFilter.price = lambda *args: 0 * args[-1]  # type: ignore[method-assign]
+                continue
+            if kind == "size":
+                stack.enter_context(_replaced("noisy_size", _broken(noisy_size, fault)))
+                continue
+            owner, name = places[kind]
+            honest = getattr(owner, name)
+            stack.callback(setattr, owner, name, honest)
+            setattr(owner, name, _broken(honest, fault))
+        yield
+
+
+def _broken(honest: Callable[..., Any], fault: str) -> Callable[..., Any]:
+    if fault == MEMORY_FAULT:
+
+        def unclean(*args: Any) -> Any:
+            result = honest(*args)
+            if isinstance(args[0], BlockRelease):
+                result[0][1:] += result[0][:-1].copy()
+            return result
+
+        return unclean
+    offer, settle = CHARGE_FAULTS[fault]
+
+    def broken(*args: Any) -> Any:
+        tables = [each.remaining for each in args if isinstance(each, SubjectTable)]
+        remaining = tables[0] if tables else args[-1]
+        before = remaining.copy()
+        offered = offer(before)
+        remaining[:] = offered
+        result = honest(*args)
+        remaining[:] = settle(before, offered - remaining)
+        if not isinstance(result, tuple):
+            return result
+        # The total goes along: a ledger compares it with what budgets have lost.
+        return *result[:-1], int((before - remaining).sum())
+
+    return broken
+
+
+@contextmanager
+def plans_broken(factor: int = 2) -> Iterator[None]:
+    """Let what is planned inside make `factor` times the releases that it was priced for.
+
+    Of Private-kNN, PATE and NoisySGD, whose every release is counted and not charged.
+
+    Examples
+    --------
+    >>> from vicinal import testing
+    >>> with testing.plans_broken():
+    ...     pass  # what is fitted here answers twice as many queries as its plan says
+    """
+    honest = ReleaseCounter.__init__
+
+    def generous(self: ReleaseCounter, planned: int, noun: str) -> None:
+        honest(self, factor * planned, noun)
+
+    ReleaseCounter.__init__ = generous  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        ReleaseCounter.__init__ = honest  # type: ignore[method-assign]
 
 
 def refill(owner: Any, audience: str = DEFAULT) -> None:
@@ -282,17 +446,19 @@ def refill(owner: Any, audience: str = DEFAULT) -> None:
     >>> X, who = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60)
     >>> clf = IndKNNClassifier(range(2), n_queries=5, n_records=60, model_share=0)
     >>> clf = clf.fit(X, who % 2, who, public=X[:40] + 1)
-    >>> block = testing.charged_block(clf, X[:5])
+    >>> labels = clf.predict(X[:5])
     >>> testing.refill(clf)
     >>> set(testing.remaining_budgets(clf).values())
     {1.0}
     """
     _, units = _places_and_units(owner, audience)
     units[:] = UNITS
+    if isinstance(owner, Store):  # as if it had been read so: else the next charges do not add up
+        owner._parts.ledger.audiences[audience].account.durable[:] = UNITS
 
 
 def forget_departed(owner: Any) -> None:
-    """Break the ledger of an estimator: who left is forgotten, and comes back with all of it.
+    """Break the ledger of an estimator or store: who left comes back with a whole budget.
 
     Examples
     --------
@@ -305,4 +471,7 @@ def forget_departed(owner: Any) -> None:
     1
     >>> testing.forget_departed(clf)  # 17 would come back with a full budget
     """
-    owner._engine.shard.ledger._departed.clear()
+    if isinstance(owner, Store):
+        owner._parts.ledger._departed = lambda *_: {}  # type: ignore[method-assign]
+    else:
+        owner._engine.shard.ledger._departed.clear()

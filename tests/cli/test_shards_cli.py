@@ -77,6 +77,10 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
     run("allow", tmp_path / "store", "anna", 5)  # it is as it was, and goes on
     run("predict", tmp_path / "cluster", "--data", queries, code=3)
     shutil.rmtree(tmp_path / "cluster")
+    assert "delete that folder" in run(
+        "shard", "--yes", tmp_path / "store", "--out", tmp_path / "cluster", code=2
+    )
+    shutil.rmtree(tmp_path / "cluster.witnesses")
     with (
         tools.broken_off(monkeypatch, "vicinal.store._erasure._cut"),
         Store.open(tmp_path / "store") as store,

@@ -41,9 +41,13 @@ def asked(make, world):
     """Return the sums of two rounds of the same queries, and what each subject has left."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
-        fitted = make().fit(*world, public=PUBLIC)
-        rounds = [testing.charged_block(fitted, QUERIES).sums for _ in range(2)]
-    return np.stack(rounds), testing.remaining_budgets(fitted)
+        seen = testing.Transcript(testing.no_noise())
+        with testing.noise_from(seen):
+            fitted = make().fit(*world, public=PUBLIC)
+        for _ in range(2):
+            fitted.query(QUERIES)
+    sums = np.concatenate([private for private, _, _ in seen.released])
+    return sums, testing.remaining_budgets(fitted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -69,7 +73,7 @@ def test_without_a_subject_nothing_of_others_moves():
 def test_a_refilled_budget_is_seen():
     make, carried = KINDS["classes"]
     fitted = make().fit(X, carried, WHO, public=PUBLIC)
-    testing.charged_block(fitted, QUERIES)
+    fitted.query(QUERIES[:5])
     assert min(testing.remaining_budgets(fitted).values()) < 1
     testing.refill(fitted)
     assert set(testing.remaining_budgets(fitted).values()) == {1.0}

@@ -266,6 +266,8 @@ def repeated(at, case):
             at.database("other" if case.command == "restore" else "case")
         elif "Move it away" in way:
             (at.place / "store.witness").unlink()
+        elif "delete that folder" in way:
+            shutil.rmtree(at.place / "cluster.witnesses")
         elif "Delete this cluster" in way or ("then delete it" in way and half):
             shutil.rmtree(target)
         else:

@@ -4,8 +4,13 @@ import sys
 import tracemalloc
 
 import numpy as np
+import pytest
 
+import shard_tools
+import store_tools as tools
+from vicinal.distributed import split
 from vicinal.distributed._splitting import PlacedSubjects
+from vicinal.errors import InvalidInput
 from vicinal.ledger import framed, unframed
 
 PEOPLE = 20_000
@@ -47,6 +52,19 @@ def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
         np.testing.assert_array_equal(subjects.new_slots[slots], np.arange(len(slots)))
         seen.update(ids)
     assert len(seen) == 5_000
+
+
+def test_a_split_replaces_the_witnesses_of_no_cluster(tmp_path):
+    """Fails if a cluster that was moved is outdated for ever by another one under its old name."""
+    path = shard_tools.clustered(tmp_path, 2)
+    path.rename(tmp_path / "moved")
+    tools.make(tmp_path / "other").close()
+    before = tools.contents(tmp_path)
+    with pytest.raises(InvalidInput, match="witnesses of another cluster"):
+        split(tmp_path / "other", path, 2)
+    assert tools.contents(tmp_path) == before
+    with shard_tools.local(tmp_path / "moved") as cluster:
+        assert cluster.predict(tools.Q[:2]).charged == 2
 
 
 def kept_objects(work):

@@ -5,12 +5,9 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
-from vicinal.errors import InvalidInput
 from vicinal.features import ScatteringFeatures, _scattering
 from vicinal.features._scattering import FLOORS
-from vision_tools import NOT_IMAGES
 
 SHAPE = (32, 32)
 
@@ -18,11 +15,6 @@ SHAPE = (32, 32)
 @pytest.fixture(scope="module")
 def images() -> np.ndarray:
     return np.random.default_rng(1).integers(0, 256, (150, 28, 28), dtype=np.uint8)
-
-
-@pytest.fixture(scope="module")
-def together(images: np.ndarray) -> np.ndarray:
-    return ScatteringFeatures().transform(images)
 
 
 def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
@@ -74,27 +66,6 @@ def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> Non
         assert_allclose(mine[0], theirs, rtol=0.02, atol=tolerance)
 
 
-@pytest.mark.parametrize(
-    ("shape", "settings", "width"),
-    [
-        ((28, 28), {}, 49 * 49),
-        ((32, 20), {"orientations": 4}, 8 * 5 * 25),
-        ((33, 21), {"orientations": 4}, 8 * 5 * 25),
-        ((17, 30), {"scales": 3, "orientations": 2}, 2 * 3 * (1 + 3 * 2 + 3 * 4)),
-        ((9, 5, 3), {"scales": 1, "orientations": 3}, 3 * 4 * 2 * 4),
-    ],
-)
-def test_the_number_of_features_is_the_documented_one(
-    shape: tuple[int, ...], settings: dict[str, int], width: int
-) -> None:
-    image = np.random.default_rng(2).random((1, *shape))
-    features = ScatteringFeatures(white=1.0, **settings).transform(image)
-    assert features.shape == (1, width)
-    assert features.dtype == np.float32
-    assert np.isfinite(features).all()
-    assert features.min() >= 0
-
-
 def test_colours_are_scattered_one_by_one() -> None:
     colour = np.random.default_rng(3).random((2, 16, 16, 3))
     features = ScatteringFeatures(white=1.0)
@@ -103,29 +74,6 @@ def test_colours_are_scattered_one_by_one() -> None:
 
 
 # ------------------------------------------------------------------ company
-
-
-def test_an_image_has_the_same_features_in_any_company(
-    images: np.ndarray, together: np.ndarray
-) -> None:
-    features = ScatteringFeatures()
-    for i in (0, 7, 149):
-        assert_array_equal(features.transform(images[i : i + 1])[0], together[i])
-    assert_array_equal(features.transform(images[::-3]), together[::-3])
-
-
-def test_the_layout_in_memory_changes_no_bit(images: np.ndarray, together: np.ndarray) -> None:
-    features = ScatteringFeatures()
-    assert_array_equal(features.transform(np.asfortranarray(images[:9])), together[:9])
-    wide = np.repeat(images[:9].astype(np.float64), 2, axis=2)[:, :, ::2]
-    assert_array_equal(features.transform(wide), together[:9])
-
-
-def test_the_number_of_threads_changes_nothing(images: np.ndarray, together: np.ndarray) -> None:
-    finished: list[int] = []
-    parallel = ScatteringFeatures(n_jobs=2).transform(images, progress=finished.append)
-    assert_array_equal(parallel, together)
-    assert finished == [128, 22]
 
 
 @pytest.mark.parametrize("place", [1, 5, 15])
@@ -171,37 +119,3 @@ def test_averages_add_up_in_one_order_bit_for_bit(
 
 
 # ----------------------------------------------------------------- refusals
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        *NOT_IMAGES,
-        (np.full((1, 28, 28), np.nan), "from 0 to 'white'"),
-        (np.full((1, 28, 28), np.inf), "from 0 to 'white'"),
-        (np.full((1, 28, 28), -1.0), "from 0 to 'white'"),
-        (np.full((1, 28, 28), 256), "which is 255"),
-    ],
-)
-def test_unusable_images_are_refused(wrong: object, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message) as caught:
-        ScatteringFeatures().transform(wrong)
-    assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["white", "scales", "orientations"])
-@pytest.mark.parametrize("value", [0, -1, "2", True, None, math.nan, math.inf])
-def test_unusable_parameters_are_refused(name: str, value: object) -> None:
-    with pytest.raises(InvalidInput, match=name):
-        ScatteringFeatures(**{name: value}).transform(np.zeros((1, 28, 28)))
-
-
-def test_it_is_a_plain_scikit_learn_transformer() -> None:
-    features = ScatteringFeatures(orientations=4)
-    assert clone(features).get_params() == {
-        "white": 255.0,
-        "scales": 2,
-        "orientations": 4,
-        "n_jobs": None,
-    }
-    assert features.fit() is features

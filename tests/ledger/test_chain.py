@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_tools import PLAN, Q, broken_off, make
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreInUse
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
 from vicinal.ledger._tables import Tables
-from vicinal.store import RequestBatch, Store
+from vicinal.store import RequestBatch, Store, _store
 from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
@@ -218,6 +218,45 @@ def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
         monkeypatch.setattr(os, "pwrite", written)
         guard.add_erased([bytes(32)] * 9, 1)
     assert lost.exists()
+
+
+def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
+    """Fails if two stores that are made at one time get one witness, or the second removes it."""
+    init = _store.create_store
+
+    def late(*args):
+        (place / "store.witness").rename(place / "shared")
+        return init(*args)
+
+    monkeypatch.setattr(_store, "create_store", late)
+    before = (place / "store.witness").read_bytes()
+    with pytest.raises(InvalidInput, match="Move it away"):
+        make(place / "second", witness=place / "shared")
+    assert (place / "shared").read_bytes() == before
+
+
+def test_a_restore_beside_the_open_store_makes_nothing(place):
+    """Fails if it is refused only once the folder is there: then that lies there as a half one."""
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+        with pytest.raises(StoreInUse, match="witness"):
+            Store.restore(
+                place / "backup", place / "new", witness=place / "store.witness", accept_loss=True
+            )
+    assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("inside", ["new/witness", "new/records/witness", "there/witness", "new"])
+def test_a_witness_lies_outside_its_folder(place, inside):
+    """Fails if whoever puts the folder back puts the witness back with it."""
+    with Store.open(place / "store") as store:
+        store.backup(place / "backup")
+    (place / "there").symlink_to(place / "new")
+    with pytest.raises(InvalidInput, match="outside the store's folder"):
+        make(place / "new", witness=place / inside)
+    with pytest.raises(InvalidInput, match="outside the store's folder"):
+        Store.restore(place / "backup", place / "new", witness=place / inside, accept_loss=True)
+    assert not (place / "new").exists()
 
 
 def test_a_witness_is_read_as_far_as_its_head_counts(tmp_path):

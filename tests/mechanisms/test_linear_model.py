@@ -10,7 +10,7 @@ import pytest
 from made_up import NoNoise
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.mechanisms import DeltaSlackAccountant, _linear_model, randomness
+from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, _linear_model, randomness
 from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
 from vicinal.mechanisms._linear_model import IndividualGradient, _whole
 from vicinal.neighbours import FLOAT32, unit_vectors
@@ -224,7 +224,7 @@ def test_noise_has_the_scale_that_is_paid_for():
     assert abs(draws.std() / release.noise - 1) < 0.04
 
 
-class GivenNoise:
+class GivenNoise(NoiseSource):
     """Noise that is the same on every grid, but for its rounding."""
 
     def __init__(self):

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 import subprocess
 import sys
 import time
@@ -153,13 +154,9 @@ def test_a_compiled_engine_reads_nothing_beyond_its_records(name, queries):
         with pytest.raises(InvalidInput, match="'records'"):
             worker.scan(block, bad, HitBudget(10**6))
     for chosen in ([50], [-1, 3]):
+        some = np.array(chosen, dtype=np.int32)
         with pytest.raises(InvalidInput, match="'records'"):
-            worker.scan_some(
-                block,
-                ScanRecords(x, offsets, names),
-                np.array(chosen, dtype=np.int32),
-                HitBudget(10**6),
-            )
+            worker.scan_some(block, ScanRecords(x, offsets, names), some, HitBudget(10**6))
 
 
 @engines
@@ -195,12 +192,12 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
 # ---------------------------------------------------------------- the choice
 
 
-class Faulty(ScanEngine):
-    """The float32 engine with one fault."""
+class Altered(ScanEngine):
+    """The float32 engine, with something done to its hits."""
 
-    def __init__(self, fault):
+    def __init__(self, alter):
         self._engine = ENGINES["float32"]()
-        self._fault = fault
+        self._alter = alter
 
     def prepare(self, queries, floors, factor):
         return self._engine.prepare(queries, floors, factor)
@@ -209,7 +206,7 @@ class Faulty(ScanEngine):
         return self._engine.pick(block, chosen)
 
     def scan(self, block, records, room):
-        return self._fault(*self._engine.scan(block, records, room))
+        return self._alter(*self._engine.scan(block, records, room))
 
 
 FAULTS = {
@@ -223,9 +220,9 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
     """Fails if the self-check lets an engine pass that returns anything else."""
-    assert not _choice.is_exact(Faulty(fault))
-    assert _choice.is_exact(Faulty(lambda *hits: hits))
-    monkeypatch.setitem(ENGINES, "vnni", lambda: Faulty(fault))
+    assert not _choice.is_exact(Altered(fault))
+    assert _choice.is_exact(Altered(lambda *hits: hits))
+    monkeypatch.setitem(ENGINES, "vnni", lambda: Altered(fault))
     _choice._proven.cache_clear()
     try:
         assert _choice._proven("vnni") is None
@@ -267,7 +264,7 @@ def test_torch_keeps_the_users_number_of_threads():
     """Fails if a search changes torch's threads for the caller or for threads to come."""
     engine("torch")
     run = subprocess.run(
-        [sys.executable, "-c", TORCH_THREADS], env={**_environment(), "OMP_NUM_THREADS": "2"},
+        [sys.executable, "-c", TORCH_THREADS], env={**os.environ, "OMP_NUM_THREADS": "2"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
@@ -284,39 +281,22 @@ def test_torch_is_not_imported_where_it_is_not_needed():
         "assert 'torch' not in sys.modules\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code], env=_environment(),
+        [sys.executable, "-c", code], env=dict(os.environ),
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
 
 
-def _environment():
-    import os
-
-    return dict(os.environ)
-
-
-class Slow(ScanEngine):
-    """The float32 engine, waited for."""
-
-    def __init__(self, delay):
-        self._engine, self._delay = ENGINES["float32"](), delay
-
-    def prepare(self, queries, floors, factor):
-        return self._engine.prepare(queries, floors, factor)
-
-    def pick(self, block, chosen):
-        return self._engine.pick(block, chosen)
-
-    def scan(self, block, records, room):
-        time.sleep(self._delay)
-        return self._engine.scan(block, records, room)
+def waited(*hits):
+    time.sleep(0.2)
+    return hits
 
 
 @pytest.mark.parametrize("slow", _choice.COMPILED)
 def test_the_faster_of_two_compiled_engines_is_taken(slow, monkeypatch):
     """Fails if the order of the list decides, whatever the processor does with either."""
-    workers = {name: Slow(0.2 * (name == slow)) for name in _choice.COMPILED}
+    workers = {name: ENGINES["float32"]() for name in _choice.COMPILED}
+    workers[slow] = Altered(waited)
     monkeypatch.setattr(_choice, "_proven", workers.get)
     taken = _choice._fastest.__wrapped__(0)
     assert taken is next(workers[name] for name in workers if name != slow)

@@ -103,9 +103,10 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     """With many features: components of a kernel."""
     components_for_few(monkeypatch)
     setup = stage()
-    share = WISH.on(setup.reference).replanned(model_share=0).model_by_rule
+    known = WISH.changed(n_public=len(R))
+    share = known.replanned(model_share=0).model_by_rule
     assert share == SHARE
-    wish = WISH.on(setup.reference).replanned(model_share=share)
+    wish = known.replanned(model_share=share)
     beside = setup.beside_model(wish, 0)
     fitted = IndKNNClassifier(
         range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,

@@ -279,7 +279,7 @@ def test_answers_stop_before_the_grid_uses_up_its_share_of_delta():
 
 def test_threads_do_not_lose_charges():
     classifier = fitted(n_queries=10_000)
-    threads = [threading.Thread(target=classifier.predict, args=(Q,)) for _ in range(8)]
+    threads = [threading.Thread(target=classifier.query, args=(Q,)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,16 +1,29 @@
 """scikit-learn's own checks of the estimators, every exception with its reason."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn import config_context
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.frozen import FrozenEstimator
+from sklearn.inspection import partial_dependence, permutation_importance
+from sklearn.metrics import RocCurveDisplay
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
     TunedThresholdClassifierCV,
+    cross_val_predict,
     cross_val_score,
+    cross_validate,
+    learning_curve,
+    permutation_test_score,
+    validation_curve,
 )
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from vicinal import (
@@ -20,9 +33,10 @@ from vicinal import (
     PATEClassifier,
     PrivateKNNClassifier,
 )
-from vicinal.errors import PrivacyRefused
+from vicinal.errors import PrivacyRefused, PrivacyWarning
+from vicinal.testing import remaining_budgets
 
-NOISE = "answers carry fresh noise, so two calls or two fits never agree exactly"
+NOISE = "answers carry fresh noise, so calls with other rows, or two fits, never agree exactly"
 COPIES = "a fitted estimator refuses to be copied: every copy could spend the same budgets again"
 COUNTS = "predict counts its answers, since it spends what was planned for them"
 ASKING = {
@@ -32,12 +46,10 @@ ASKING = {
     "check_methods_subset_invariance": NOISE,
 }
 ASKING_TWICE = {**ASKING, "check_classifiers_train": NOISE}
+SCALES = "where counts are private, noise and so probabilities of one lead differ between queries"
 EXCEPTIONS = {
-    "IndKNNClassifier": {
-        **ASKING_TWICE,
-        "check_decision_proba_consistency": NOISE,
-    },
-    "IndKNNRegressor": {**ASKING, "check_pipeline_consistency": NOISE},
+    "IndKNNClassifier": {**ASKING, "check_decision_proba_consistency": SCALES},
+    "IndKNNRegressor": ASKING,
     "PrivateKNNClassifier": ASKING_TWICE,
     "PATEClassifier": ASKING_TWICE,
     "NoisySGDClassifier": {},
@@ -153,42 +165,80 @@ def scores(model, X, y, public):
     return cross_val_score(model, X, y, cv=3, scoring="roc_auc", params={"public": public})
 
 
+def several(tool, **more):
+    """Return what fits a tool around a model, and how right it is."""
+    return lambda model, X, y, public: (
+        tool(model, **more).fit(X, y, public=public).score(X[:60], y[:60])
+    )
+
+
+def fitted(look):
+    """Return what looks at a model that was fitted once."""
+    return lambda model, X, y, public: look(model.fit(X, y, public=public), X[:60], y[:60])
+
+
+CURVES = {"cv": 3, "scoring": "roc_auc"}
 TOOLS = {
     "cross_val_score, roc_auc": scores,
-    "GridSearchCV": lambda model, X, y, public: (
-        GridSearchCV(model, {"epsilon": [100.0, 200.0]}, cv=3).fit(X, y, public=public)
-    ).score(X, y),
-    "CalibratedClassifierCV": lambda model, X, y, public: (
-        CalibratedClassifierCV(model, cv=3).fit(X, y, public=public).score(X, y)
+    "cross_validate, several scorers": lambda model, X, y, public: cross_validate(
+        model, X, y, cv=3, scoring=["roc_auc", "neg_log_loss"], params={"public": public}
+    )["test_roc_auc"],
+    "cross_val_predict": lambda model, X, y, public: np.mean(
+        cross_val_predict(model, X, y, cv=3, method="predict_proba", params={"public": public})[
+            np.arange(len(y)), y
+        ]
     ),
-    "CalibratedClassifierCV, one model": lambda model, X, y, public: (
-        CalibratedClassifierCV(model, cv=3, ensemble=False).fit(X, y, public=public).score(X, y)
+    "learning_curve": lambda model, X, y, public: learning_curve(
+        model, X, y, params={"public": public}, train_sizes=[0.5, 1.0], **CURVES
+    )[2],
+    "permutation_test_score": lambda model, X, y, public: permutation_test_score(
+        model, X, y, params={"public": public}, n_permutations=2, **CURVES
+    )[0],
+    "GridSearchCV": several(GridSearchCV, param_grid={"epsilon": [100.0, 200.0]}, cv=3),
+    "CalibratedClassifierCV": several(CalibratedClassifierCV, cv=3),
+    "CalibratedClassifierCV, one model": several(CalibratedClassifierCV, cv=3, ensemble=False),
+    "CalibratedClassifierCV, temperature": several(
+        CalibratedClassifierCV, cv=3, method="temperature"
     ),
-    "TunedThresholdClassifierCV": lambda model, X, y, public: (
-        TunedThresholdClassifierCV(model, cv=3, response_method="decision_function")
-        .fit(X, y, public=public)
-        .score(X, y)
-    ),
-    "FixedThresholdClassifier": lambda model, X, y, public: (
-        FixedThresholdClassifier(model, threshold=0.0, response_method="decision_function")
-        .fit(X, y, public=public)
-        .score(X, y)
+    "TunedThresholdClassifierCV": several(TunedThresholdClassifierCV, cv=3),
+    "TunedThresholdClassifierCV, lead": several(
+        TunedThresholdClassifierCV, cv=3, response_method="decision_function"
     ),
 }
+ONE_FIT = {
+    "FixedThresholdClassifier": several(
+        FixedThresholdClassifier, threshold=0.0, response_method="decision_function"
+    ),
+    "Pipeline": several(lambda model: make_pipeline(StandardScaler(), model)),
+    "OneVsRestClassifier": several(OneVsRestClassifier),
+    "CalibratedClassifierCV, frozen": fitted(
+        lambda model, X, y: CalibratedClassifierCV(FrozenEstimator(model)).fit(X, y).score(X, y)
+    ),
+    "permutation_importance": fitted(
+        lambda model, X, y: 1 - np.abs(permutation_importance(model, X, y).importances_mean).min()
+    ),
+    "partial_dependence": fitted(
+        lambda model, X, _: (
+            1 - np.ptp(partial_dependence(model, X, [0], grid_resolution=3)["average"]) / 10
+        )
+    ),
+    "displays": fitted(lambda model, X, y: RocCurveDisplay.from_estimator(model, X, y).roc_auc),
+}
+"""What fits a model once: it works with real noise, and every new row that it asks is paid for."""
 
 
 @pytest.mark.usefixtures("_routing")
-@pytest.mark.filterwarnings("ignore::vicinal.errors.PrivacyWarning")
-@pytest.mark.parametrize("name", TOOLS)
+@pytest.mark.filterwarnings("ignore::vicinal.errors.PrivacyWarning", "ignore:The queries do not")
+@pytest.mark.parametrize("name", [*TOOLS, *ONE_FIT])
 @pytest.mark.parametrize("open_records", [{"simulation_seed": 3}, {"interactions": "public"}])
 def test_tools_work_where_nothing_is_protected(name, open_records):
     model, X, y, public = trial(**open_records)
     model.set_fit_request(public=True)
-    assert np.min(TOOLS[name](model, X, y, public)) > 0.9
+    assert np.min((TOOLS | ONE_FIT)[name](model, X, y, public)) > 0.9
 
 
 @pytest.mark.usefixtures("_routing")
-@pytest.mark.parametrize("name", [name for name in TOOLS if name != "FixedThresholdClassifier"])
+@pytest.mark.parametrize("name", TOOLS)
 def test_tools_are_refused_loudly_with_real_noise(name):
     """Not a single fold is answered, and no score is NaN."""
     model, X, y, public = trial()
@@ -200,10 +250,48 @@ def test_tools_are_refused_loudly_with_real_noise(name):
 
 
 @pytest.mark.usefixtures("_routing")
-def test_one_fit_with_real_noise_passes():
+def test_a_validation_curve_says_why_it_has_no_scores():
+    """Of all tools this one shows refused fits as NaN, and says nothing."""
     model, X, y, public = trial()
     model.set_fit_request(public=True)
-    assert TOOLS["FixedThresholdClassifier"](model, X, y, public) > 0.9
+    given = {"param_name": "epsilon", "param_range": [100.0, 200.0], "params": {"public": public}}
+    with warnings.catch_warnings(record=True, action="always") as told:
+        train, test = validation_curve(model, X, y, **given, **CURVES)
+    assert np.isnan([train, test]).all()
+    assert {each.category for each in told} >= {PrivacyWarning}
+    model.set_params(interactions="public")
+    assert np.min(validation_curve(model, X, y, **given, **CURVES)) > 0.9
+
+
+@pytest.mark.usefixtures("_routing")
+@pytest.mark.filterwarnings("ignore::vicinal.errors.PrivacyWarning", "ignore:The queries do not")
+@pytest.mark.parametrize("name", ONE_FIT)
+def test_one_fit_with_real_noise_passes(name):
+    model, X, y, public = trial()
+    model.set_fit_request(public=True)
+    X = X + 1e-3 * (1 + list(ONE_FIT).index(name))  # records that no other test has claimed
+    assert ONE_FIT[name](model, X, y, public) > 0.9
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}, {"reuse_predictions": "gate"}]
+)
+def test_the_very_same_rows_are_paid_for_once_and_answered_alike(more):
+    model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=150, **more)
+    model.fit(X, y, public=public)
+    labels, paid = model.predict(X[:40]), remaining_budgets(model)
+    if "reuse_predictions" not in more:
+        np.testing.assert_array_equal(model.predict_proba(X[:40]).argmax(axis=1), labels)
+        np.testing.assert_array_equal(model.decision_function(X[:40]) > 0, labels == 1)
+    np.testing.assert_array_equal(model.predict(X[:40].copy()), labels)
+    assert model.score(X[:40], y[:40]) == (labels == y[:40]).mean()
+    assert remaining_budgets(model) == paid
+    assert model.n_answers_ == 40
+    model.predict(X[:39])  # other rows
+    assert model.n_answers_ == 79
+    model.erase([0])
+    model.predict(X[:40])  # other records
+    assert model.n_answers_ == 119
 
 
 def test_two_classes_have_one_score():

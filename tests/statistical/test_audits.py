@@ -5,7 +5,7 @@ import math
 import pytest
 
 from statistical.power import CONFIDENCE
-from vicinal.audit import Damage, IndKNNAudit, all_trials, carry_out, one_run
+from vicinal.audit import IndKNNAudit, all_trials, carry_out, one_run
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
@@ -29,12 +29,18 @@ def test_no_claim_is_passed_and_every_broken_version_is_caught(name):
     assert [control.name for control in found.controls if not control.caught] == []
 
 
-@pytest.mark.parametrize("reuse", [False, "gate"])
-def test_one_interaction_gives_away_no_more_than_claimed(reuse):
-    found = one_run(AUDIT, reuse=reuse, confidence=CONFIDENCE)
-    assert 0 < found.lower <= AUDIT.budget_mu("votes")
+KINDS = {
+    "votes": {},
+    "labels": {"release": "label"},
+    "numbers": {"target": {"bounds": (-1, 3)}},
+    "several labels": {"target": {"labels": range(20), "tau": 2.0}},
+}
 
 
-def test_one_interaction_shows_that_noise_is_missing():
-    found = one_run(AUDIT, share=1.0, confidence=0.999, damage=Damage(noise_divisor=16))
-    assert found.lower > AUDIT.budget_mu("votes")
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_interaction_gives_away_what_is_claimed_and_shows_every_fault(kind):
+    audit = IndKNNAudit(2, epsilon=4.0)
+    found = one_run(audit, canaries=6000, confidence=CONFIDENCE, **KINDS[kind])
+    assert found.local
+    assert (0.5 if kind == "labels" else 0.8) < found.ratio <= 1
+    assert [control.name for control in found.controls if not control.caught] == []

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, law_p, worst_over_all_data
 from vicinal.accounting import Composition, NoisyLabel, Screening
-from vicinal.mechanisms import NearestOfSample, NoisyMax, NoisyThreshold
+from vicinal.mechanisms import NearestOfSample, NoiseSource, NoisyThreshold
 from vicinal.neighbours import NO_RECORD, PoissonKNN
 from vicinal.predictors import PrivateKNNClassifier
 
@@ -124,8 +124,10 @@ def with_replacement(self, queries, candidates):  # noqa: ARG001 (takes the plac
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = NoisyMax._draw
-    patch.setattr(NoisyMax, "_draw", lambda self, size: honest(self, size) // 2)
+    honest = NoiseSource.add_to
+    patch.setattr(
+        NoiseSource, "add_to", lambda self, sums, scale: honest(self, 2 * sums, scale) // 2
+    )
 
 
 def sharper(patch):

@@ -233,7 +233,7 @@ def test_a_key_is_its_analysts_own_and_good_for_one_request(store):
 def test_the_plan_is_refused_in_time_and_replays_go_on(store):
     store.predict(Q[:55])
     before = store._parts.ledger.audiences["default"].account.remaining.copy()
-    with pytest.raises(PrivacyRefused, match="has 5 of its 60 answers left"):
+    with pytest.raises(PrivacyRefused, match="has 5 of 60 answers left"):
         store.predict(points(6, 77)[0])
     assert store.predict(Q[:55]).charged == 0
     np.testing.assert_array_equal(

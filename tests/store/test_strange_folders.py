@@ -4,12 +4,13 @@ import os
 import shutil
 import sqlite3
 import struct
+import tracemalloc
 from contextlib import suppress
 
 import pytest
 
 import store_tools as tools
-from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger import read_sealed, write_sealed
 from vicinal.serving import KeyFile
 from vicinal.store import Store
@@ -126,6 +127,7 @@ def test_what_is_no_witness_is_never_replaced(store, mine, kind, way):
     named = mine
     if kind.endswith("beside it"):
         named = mine.with_name("named")
+        named.write_bytes(b"vicinal witness")  # a damaged one
         beside = named.with_name("named.new")
         beside.symlink_to(mine) if kind[0] == "l" else shutil.copy(mine, beside)
     elif kind == "link":
@@ -143,6 +145,25 @@ def test_what_is_no_witness_is_never_replaced(store, mine, kind, way):
         assert not new.exists()
     if kind == "file beside it":
         assert named.with_name("named.new").read_bytes() == MINE
+
+
+@pytest.mark.parametrize("loss", [False, True])
+def test_a_witness_with_a_name_that_no_disk_takes_is_one_error(store, loss):
+    fields = read_sealed(store / "store.json", 1, FIELDS, "")
+    write_sealed(store / "store.json", 1, {**fields, "witness": "/x" * 3000 + "x" * 300})
+    with pytest.raises(StorageFailed, match="cannot be read or written"):
+        Store.open(store, accept_loss=loss)
+
+
+@pytest.mark.parametrize("name", ["key", "public.npy"])
+def test_a_file_larger_than_memory_is_not_read_into_it(store, name):
+    os.truncate(store / name, 1 << 28)
+    tracemalloc.start()
+    with pytest.raises(VicinalError, match=name):
+        Store.open(store, reading=True)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 26
 
 
 def test_a_key_is_added_through_no_link(store, mine):

@@ -1,6 +1,6 @@
 """Which trials audit a store, a plan, or the mechanisms with their default settings."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -13,9 +13,8 @@ from vicinal import _checks
 from vicinal.accounting import Guarantee, Plan, gdp_epsilon
 from vicinal.audit._fixed_plans import pate_votes, private_knn
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
-from vicinal.audit._one_run import DAMAGES, OneRunResult, one_run
 from vicinal.audit._schedule import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out_all
-from vicinal.audit._vote_trials import NoisySGDTrial, PrivateModelTrial
+from vicinal.audit._vote_trials import NoisySGDTrial
 from vicinal.errors import InvalidInput
 from vicinal.planning import GATE, PRIVATE
 
@@ -62,16 +61,24 @@ def all_trials(audit: IndKNNAudit) -> Trials:
     delta = audit.delta
     return {
         **ind_knn_trials(audit),
+        "restart": audit.restarts,
+        "size": audit.size,
+        "evaluation": audit.evaluation,
+        "total": lambda: audit.total(audit.epsilon),
         **vector_trials(audit, NUMBERS),
         "gate": audit.gate,
         "count": audit.counts,
-        "model": lambda: PrivateModelTrial(audit.parameters(1, "votes")),
+        "vectors-sparse": audit.sparse_vectors,
+        "model": audit.model,
+        "model-labels": lambda: audit.model(release="label"),
         "private-knn": lambda: private_knn("votes", delta=delta),
         "private-knn-all": lambda: private_knn("all", delta=delta),
         "private-knn-labels": lambda: private_knn("labels", delta=delta),
+        "private-knn-plan": lambda: private_knn("plan", delta=delta),
         "screening": lambda: private_knn("screening", delta=delta),
         "private-knn-screened": lambda: private_knn("screened", delta=delta),
         "pate": lambda: pate_votes(delta),
+        "pate-plan": lambda: pate_votes(delta, beyond=True),
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
         **({"students": audit.students} if find_spec("torch") else {}),
     }
@@ -138,25 +145,63 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     InvalidInput
         If there is no such audience.
     """
-    audit = store_audit(facts, audience)
-    if not facts["classes"]:
-        target = {name: value for name, value in facts["target"].items() if name != "kind"}
-        return vector_trials(audit, target)
-    plan = facts["audiences"][audience]["plan"]
-    trials = ind_knn_trials(audit, (plan["release"],))
+    audit, release, target = stored_plan(facts, audience)
+    state, label = facts["audiences"][audience], release == "label"
+    plan = state["plan"]
+    trials = ind_knn_trials(audit, (release,)) if target is None else vector_trials(audit, target)
+    further: Trials = {"restart": lambda: audit.restarts(label=label, target=target)}
     if plan["neighbor_count"] == PRIVATE:
-        trials["count"] = audit.counts
-    trials |= _model(audit, plan["release"], plan)
+        further["count"] = audit.counts
+    if plan.get("size_estimated"):
+        further["size"] = lambda: audit.size(label=label, target=target)
+    if state.get("evaluations"):
+        further["evaluation"] = lambda: audit.evaluation(label=label, target=target)
     if plan["release"] == "votes" and plan["reuse_predictions"] == GATE:
-        trials["gate"] = audit.gate
-    return trials
+        further["gate"] = audit.gate
+    if (total := facts.get("total", {})).get("capped"):
+        further["total"] = lambda: audit.total(total["epsilon"])
+    return {**trials, **further, **_model(audit, plan["release"], plan)}
+
+
+def stored_plan(
+    facts: Mapping[str, Any], audience: str
+) -> tuple[IndKNNAudit, str, dict[str, Any] | None]:
+    """Return a store's estimator, what leaves of it, and what records carry if no classes."""
+    audit = store_audit(facts, audience)
+    if facts["classes"]:
+        return audit, facts["audiences"][audience]["plan"]["release"], None
+    return audit, "votes", {k: v for k, v in facts["target"].items() if k != "kind"}
 
 
 def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:
     """Return the attack on a private model, where a plan or a release trains one."""
-    share = values.get("model_share")
-    parameters = audit.parameters(1, release)
-    return {"model": lambda: PrivateModelTrial(parameters, float(share))} if share else {}
+    share, refreshes = values.get("model_share"), int(values.get("model_refreshes", 0))
+    return {"model": lambda: audit.model(float(share), refreshes, release)} if share else {}
+
+
+def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]) -> list[str]:
+    """Return what a store's audiences are answered by and no attack was carried out on.
+
+    Parameters
+    ----------
+    facts : mapping
+        As of ``Store.facts()``.
+    audited : mapping of str to str
+        Attacks that were carried out, of each audience.
+
+    Examples
+    --------
+    >>> from vicinal.audit import not_audited
+    >>> not_audited({"audiences": {}}, {})
+    []
+    """
+    everywhere = ["shards"] if "shards" in facts else []
+    return everywhere + [
+        f"{attack} ({audience})"
+        for audience in facts["audiences"]
+        for attack in store_trials(facts, audience)
+        if attack not in audited.get(audience, ())
+    ]
 
 
 def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAudit:
@@ -180,21 +225,7 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     classes = len(facts["classes"]) or _ANY
-    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further)
-
-
-def one_run_of_each(
-    audit: IndKNNAudit, canaries: int, confidence: float, progress: Progress | None = None
-) -> list[OneRunResult]:
-    """Audit one interaction of each kind of reuse; `progress` is called with 1 after each."""
-    results = []
-    for reuse in (False, GATE):
-        results.append(
-            one_run(audit, reuse=reuse, canaries=canaries, confidence=confidence, damages=DAMAGES)
-        )
-        if progress is not None:
-            progress(1)
-    return results
+    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, stored=True)
 
 
 def run_trials(

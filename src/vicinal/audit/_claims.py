@@ -214,6 +214,11 @@ class Claim(ABC):
         false_alarms = min(max(false_alarms, _SURE), 1 - _SURE)
         return float(ndtri(min(self.power(false_alarms), 1 - _SURE)) - ndtri(false_alarms))
 
+    @property
+    def most_moved(self) -> float:
+        """The largest Gaussian shift that private sums may be moved by, all together."""
+        return math.inf
+
     @cached_property
     def advantage(self) -> float:
         """The largest difference of both rates that the claim allows, rounded up.
@@ -241,6 +246,10 @@ class GaussianClaim(Claim):
         bound = float(ndtr(ndtri(false_alarms) + self.shift))
         return min(1.0, bound * (1 + _UP) + self.slack)
 
+    @property
+    def most_moved(self) -> float:
+        return self.shift * (1 + _UP)  # for the sum of squares in floating point
+
     def epsilon(self) -> float:
         return gdp_epsilon(self.shift, self.delta - self.slack)
 
@@ -259,6 +268,10 @@ class RenyiClaim(Claim):
         budget = self.known.budget
         most = _first_false(false_alarms, lambda power: self._cost(power, false_alarms) <= budget)
         return min(1.0, most * (1 + _UP))
+
+    @property
+    def most_moved(self) -> float:
+        return math.sqrt(2 * self.known.budget / self.known.order) * (1 + _UP)
 
     def epsilon(self) -> float:
         return self.known.epsilon(self.delta)
@@ -305,6 +318,10 @@ class JointClaim(Claim):
 
     def power(self, false_alarms: float) -> float:
         return min(claim.power(false_alarms) for claim in self.claims)
+
+    @property
+    def most_moved(self) -> float:
+        return min(claim.most_moved for claim in self.claims)
 
     def epsilon(self) -> float:
         return min(claim.epsilon() for claim in self.claims)

@@ -17,12 +17,14 @@ from sklearn.dummy import DummyClassifier
 
 from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal.audit._claims import PlanClaim
+from vicinal.audit._interactions import damages
 from vicinal.audit._schedule import AuditTrial
-from vicinal.audit._visits import Damage, Heads, damages
 from vicinal.baselines import PATEClassifier
+from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NearestOfSample, public_draws
 from vicinal.neighbours import Chosen, IntegerMatrix, NeighbourLists
 from vicinal.predictors import PrivateKNNClassifier
+from vicinal.testing import noise_from
 
 RUNS = 1 << 12
 """Runs of one data set between two looks at the clock."""
@@ -32,6 +34,8 @@ _SIGMA = 0.7  # noise on votes, where an attack on a sample tells most
 _TOO_FEW = 1e-9  # how likely a draw holds fewer than k others
 
 _PASSES = 1 << 22  # queries that one fitted classifier is planned for
+
+_FITS, _TIMES = 64, 4  # runs that are fitted one by one, and how often their plan is asked for
 
 
 @dataclass(frozen=True)
@@ -87,10 +91,13 @@ class FixedPlanTrial(AuditTrial):
     """A plan of a few queries, carried out by one data set thousands of times.
 
     `classifier`: with the plan of one run, not fitted. `broken`: names of versions to try as well.
+    `beyond`: whether every run is fitted by itself, and asked on until it refuses.
     """
 
-    def __init__(self, classifier: Any, law: AnswerLaw, world: str, *broken: str) -> None:
-        self.world = world
+    def __init__(
+        self, classifier: Any, law: AnswerLaw, world: str, *broken: str, beyond: bool = False
+    ) -> None:
+        self.world, self._beyond = world, beyond
         self.claim = PlanClaim(classifier.plan())
         self._plan, self._law, self._damages = classifier, law, damages(*broken)
         self._prepare()
@@ -100,29 +107,45 @@ class FixedPlanTrial(AuditTrial):
 
     def play(self, present: bool) -> Floats:
         queries = self._plan.n_queries
+        if self._beyond:
+            return np.array([self._asked_on(present) for _ in range(_FITS)])
         fitted = self._ready.get(present)
         if fitted is None or fitted._settings.n_queries - fitted.n_asked_ < RUNS * queries:
-            fitted = self._ready[present] = self._fitted(present)
-        passed, answers = self._answers(fitted, RUNS * queries)
-        scores = self._law.score(passed, answers).reshape(RUNS, queries)
+            fitted = self._ready[present] = self._fitted(present, _PASSES)
+        scores = self._scores(fitted, RUNS * queries).reshape(RUNS, queries)
         return np.asarray(scores.sum(axis=1))
 
-    def _fitted(self, present: bool) -> Any:
+    def _asked_on(self, present: bool) -> float:
+        """Return the score of one fitted classifier that is asked until it refuses."""
+        size, total = self._plan.n_queries, 0.0
+        fitted = self._fitted(present, size)
+        for _ in range(_TIMES):
+            try:
+                total += float(self._scores(fitted, size).sum())
+            except PrivacyRefused:
+                break
+        return total
+
+    def _scores(self, fitted: Any, size: int) -> Floats:
+        """Return the scores of the answers to `size` equal queries."""
+        return self._law.score(*fitted._answers(np.zeros((size, fitted.n_features_in_)), None))
+
+    def _fitted(self, present: bool, n_queries: int) -> Any:
         parameters = self._plan.get_params(deep=False) | {
-            "n_queries": _PASSES,
+            "n_queries": n_queries,
             "interactions": "public",
         }
-        fitted = self._fit(type(self._plan)(**parameters), present)
-        _break(fitted._release, self._damage)
+        with noise_from(self._damage.noise()), self._damage.done():
+            fitted = self._fit(type(self._plan)(**parameters), present)
+        if self._damage.replaces:
+            self._scores(fitted, 1)  # the sampler is made for the first query
+            honest = fitted._release.nearest
+            fitted._release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
         return fitted
 
     @abstractmethod
     def _fit(self, classifier: Any, present: bool) -> Any:
         """Return the classifier, fitted on one world."""
-
-    @abstractmethod
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
-        """Return who was answered, and the answers, of `size` equal queries."""
 
 
 # ---------------------------------------------------------------- Private-kNN
@@ -139,17 +162,7 @@ class PrivateKNNTrial(FixedPlanTrial):
         places = np.arange(1, own + others + 1)[:, None] * np.array([[1.0, 0.0]])
         labels = np.repeat([0, 1], [own, others])
         ids = np.concatenate([np.zeros(own, dtype=int), 1 + np.arange(others)])
-        classifier.set_params(norm_bound=2.0 * len(places))
-        fitted = classifier.fit(places, labels, None if self._damage.forgets_subjects else ids)
-        fitted._release.encode_by(np.zeros((1, 2)), 1.0)
-        return fitted
-
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
-        release = fitted._release
-        release._planned.note_releases(size)
-        fitted.n_asked_ += size
-        passed, answers = release._answered(release.kernel.encode(np.zeros((size, 2))))
-        return np.asarray(passed), answers
+        return classifier.fit(places, labels, None if self._damage.forgets_subjects else ids)
 
 
 def _crowd(classifier: Any) -> int:
@@ -171,6 +184,7 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
     "votes": ("votes, sampled at {gamma:g}, subject next", 2, _SIGMA,
          ("noise halved", "everybody sampled", "subjects forgotten")),
     "all": ("votes, everybody takes part", 3, 2.0, ("drawn with replacement", "noise halved")),
+    "plan": ("votes, asked on when the plan is carried out", 3, 2.0, ("four times the plan",)),
     "labels": ("labels, one neighbour", 1, _SIGMA, ("everybody sampled",)),
     # Answers have noise that hides all.
     "screening": ("screening, unanimous neighbours", 2, 1e6, ("everybody sampled",)),
@@ -183,17 +197,18 @@ _PRIVATE_KNN: dict[str, tuple[str, int, float, tuple[str, ...]]] = {
 def private_knn(attack: str, gamma: float = 0.15, delta: float = 1e-5) -> PrivateKNNTrial:
     """Return the attack on k neighbours who say class 1, one of whom the subject takes away."""
     world, k, sigma, broken = _PRIVATE_KNN[attack]
-    gamma = 1.0 if attack == "all" else gamma
+    gamma = 1.0 if attack in ("all", "plan") else gamma
     label_only, screen = attack == "labels", _SCREENS.get(attack)
     threshold, sigma_screen = screen or (None, None)
     classifier = PrivateKNNClassifier(
         range(2), k, gamma, sigma_votes=sigma, sigma_screen=sigma_screen, threshold=threshold,
-        n_queries=2 if attack == "votes" else 1, delta=delta,
+        n_queries=2 if attack == "votes" else 1, delta=delta, norm_bound=1e4,
         release="label" if label_only else "votes",
     )  # fmt: skip
     votes, moved = np.array([0.0, float(k)]), np.array([1.0, -1.0])
     law = AnswerLaw(votes, moved, gamma, sigma, label_only, screen)
-    return PrivateKNNTrial(classifier, law, world.format(gamma=gamma), *broken)
+    world = world.format(gamma=gamma)
+    return PrivateKNNTrial(classifier, law, world, *broken, beyond=attack == "plan")
 
 
 # ---------------------------------------------------------------- PATE
@@ -210,36 +225,21 @@ class PATETrial(FixedPlanTrial):
         ids = None if self._damage.forgets_subjects else np.repeat([0, 1], [own, 1])
         return classifier.fit(np.zeros((own + 1, 1)), labels, ids)
 
-    def _answers(self, fitted: Any, size: int) -> tuple[Bools, AnyArray]:
-        fitted.n_asked_ += size
-        passed, answers = fitted._release.answer(np.zeros((size, 1)))
-        return np.asarray(passed), answers
 
-
-def pate_votes(delta: float = 1e-5) -> PATETrial:
-    """Return the attack on votes of teachers."""
-    teachers, sigma = 50, 2.0
+def pate_votes(delta: float = 1e-5, *, beyond: bool = False) -> PATETrial:
+    """Return the attack on votes of teachers; or `beyond` what was planned."""
+    teachers, sigma = 3 if beyond else 50, 2.0
     classifier = PATEClassifier(
         range(2), teachers, sigma_votes=sigma,
         teacher=DummyClassifier(strategy="constant", constant=1), n_queries=2, delta=delta,
     )  # fmt: skip
     law = AnswerLaw(np.array([float(teachers), 0.0]), np.array([-1.0, 1.0]), 1.0, sigma)
-    world = "votes, a teacher that the subject decides"
-    return PATETrial(classifier, law, world, "noise halved", "subjects forgotten")
+    world = "votes, a teacher that the subject decides" + (", asked on" if beyond else "")
+    broken = ("four times the plan",) if beyond else ("noise halved", "subjects forgotten")
+    return PATETrial(classifier, law, world, *broken, beyond=beyond)
 
 
 # ---------------------------------------------------------------- broken versions
-
-
-def _break(release: Any, damage: Damage) -> None:
-    """Break what a fitted classifier answers by; subjects are forgotten where it is fitted."""
-    if damage.noise_divisor > 1:
-        release._voting._noise = damage.noise()
-    if damage.samples_all:
-        release.nearest._source = Heads()
-    if damage.replaces:
-        honest = release.nearest
-        release.nearest = ReplacementSample(honest.knn, honest.gamma, honest._source)
 
 
 class ReplacementSample(NearestOfSample):

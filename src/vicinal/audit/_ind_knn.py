@@ -6,28 +6,31 @@ it the mean of every vote in both worlds, and it tests by the likelihood ratio.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from scipy.stats import binom
 
-from vicinal.audit._claims import Claim, RateBounds, ind_knn_claim
-from vicinal.audit._visits import Damage, Placed, Visits, damages, universes
-from vicinal.audit._vote_trials import (
-    COMPANY,
-    MANY,
-    CountsTrial,
-    GateTrial,
-    LabelsTrial,
-    VectorsTrial,
-    VotesTrial,
-    chances_of_first,
+from vicinal.audit._claims import Claim, GaussianClaim, RateBounds, ind_knn_claim
+from vicinal.audit._interactions import (
+    CHARGING,
+    REFERENCE,
+    AuditInteraction,
+    Damage,
+    Placed,
+    Universes,
+    damages,
+    universes,
 )
-from vicinal.planning import GATE, IndKNNPlan
+from vicinal.audit._vote_trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
+from vicinal.linear import SHARE
+from vicinal.mechanisms import SLACK_SHARE
+from vicinal.planning import GATE, IndKNNPlan, total_budget
 from vicinal.predictors import ESTIMATORS, IndKNNClassifier
 from vicinal.targets import VectorTarget, declared_target
+from vicinal.testing import World
 
 NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
 """What records carry where vectors are audited without a store."""
@@ -35,14 +38,16 @@ NUMBERS: Mapping[str, Any] = {"bounds": (-1, 3)}
 NOISE, NEIGHBORS = 8.0, 4
 """Noise in votes, and neighbours, where the audited settings leave them open."""
 
-ROUNDS = 3
-"""How often somebody is asked about whose budget lasts for one answer."""
+RETURNING = ("ask", "leave", "return", "ask", "ask", "ask")
+"""What is done with somebody whose budget lasts for one answer and a quarter."""
 
 _RECORDS = 1 << 14  # of all universes together, or so
 _OFFSETS = np.linspace(0.0, 3.0, 13)
 _SHIFTS = np.linspace(1e-3, 1.0, 1000)
 _EXPECTED_RUNS = 300_000
 _LABELS = 8  # asked of somebody alone, whose budget pays for one
+_MANY = 30  # records of the subject at risk, where neighbours are counted
+_ASKED = 4  # times that canaries of broken versions are asked about, at most
 _CROWD = 45  # others whose label the gate learns to be sure of
 
 
@@ -62,6 +67,8 @@ class IndKNNAudit:
         k.
     further : mapping
         Other parameters of the estimator, such as its kernel or accounting.
+    stored : bool
+        Whether everything goes through a store; else through `fit`, where that can be.
     """
 
     n_classes: int = 10
@@ -70,6 +77,7 @@ class IndKNNAudit:
     noise: float = NOISE
     n_neighbors: int = NEIGHBORS
     further: Mapping[str, Any] = field(default_factory=dict)
+    stored: bool = False
 
     def parameters(self, count: int, release: str, **more: Any) -> dict[str, Any]:
         """Return parameters under which each universe's reference point sets its radius."""
@@ -78,40 +86,114 @@ class IndKNNAudit:
         return {
             "classes": range(self.n_classes), "epsilon": self.epsilon, "delta": self.delta,
             "n_queries": 100_000, "n_neighbors": k, "n_records": k * count,
-            "noise_multiplier": multiplier, "release": release, **self.further, **more,
+            "noise_multiplier": multiplier, "release": release, "model_share": 0,
+            **self.further, **more,
         }  # fmt: skip
 
-    def votes(self) -> VotesTrial:
+    def votes(self) -> SumsTrial:
         """Return the attack on somebody who spends everything on one answer."""
         victim: list[Placed] = [(1.0, 0)] * self.records
-        count = _count_for(self.records + 1)
-        world = universes(victim, [(0.9, 1)], count=count)
-        visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
-        broken = damages("noise halved", "charge skipped", "subjects forgotten")
-        return VotesTrial(visits, "one subject, many records, all spent on one answer", broken)
+        words = "one subject, many records, all spent on one answer"
+        broken = damages("noise halved", "subjects forgotten", "memory not cleaned", *CHARGING)
+        return self._trial("votes", victim, [(0.9, 1)], words, broken)
 
-    def two_labels(self) -> VotesTrial:
+    def two_labels(self) -> SumsTrial:
         """Return the attack on somebody whose records have two labels."""
-        count = _count_for(2 * self.records + 2)
         victim: list[Placed] = [(1.0, 0), (0.97, 1)] * self.records
-        world = universes(victim, [(0.9, 1)] * 2, count=count)
-        visits = Visits(self.parameters(count, "votes"), world, rounds=ROUNDS)
         words = "one subject, records of two labels, among others"
-        return VotesTrial(visits, words, damages("charge skipped"))
+        broken = damages(*CHARGING)
+        return self._trial("votes", victim, [(0.9, 1)] * 2, words, broken)
+
+    def leaves_and_returns(self) -> SumsTrial:
+        """Return the attack on somebody who leaves and returns; a budget lasts 1.25 answers."""
+        audit = replace(self, noise=math.sqrt(1.25) / self.budget_mu("votes"))
+        words = "one record, leaves and returns, budget nearly spent"
+        broken = damages("refilled on return", "noise halved", "memory not cleaned", *CHARGING)
+        others: list[Placed] = [(0.9, 1)] * 3
+        return audit._trial("votes", [(1.0, 0)], others, words, broken, RETURNING)
+
+    def restarts(self, **carried: Any) -> SumsTrial:
+        """Return the attack on a store that is closed and opened between answers."""
+        acts = ("ask", "ask", "restart", "ask", "ask")
+        words, broken = "one record; the store is closed and opened again", "refilled at restart"
+        return self._one_record("restart", words, broken, acts, **carried)
+
+    def size(self, **carried: Any) -> SumsTrial:
+        """Return the attack on the noisy number of records, which every subject pays for first."""
+        words, acts = "one record, counted first, then asked about", ("ask",) * 3
+        return self._one_record(
+            "noisy size", words, "size uncharged", acts, n_records=None, **carried
+        )
+
+    def evaluation(self, **carried: Any) -> SumsTrial:
+        """Return the attack on an evaluation, which those who bring labels pay for."""
+        words, acts = "one record, and its label evaluated", ("ask", "evaluate", "ask", "ask")
+        return self._one_record("evaluation", words, "evaluation uncharged", acts, **carried)
+
+    def _one_record(
+        self, name: str, words: str, broken: str, acts: Sequence[str], *,
+        label: bool = False, target: Mapping[str, Any] | None = None, **more: Any,
+    ) -> SumsTrial:  # fmt: skip
+        """Return an attack on one record in a store, whose budget lasts for 1.25 answers, or so."""
+        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        release = "label" if label else "votes"
+        shift = self._affordable("label") if label else self.budget_mu("votes") / math.sqrt(1.25)
+        audit, others = replace(self, noise=length / shift, stored=True), [(0.9, other)] * 2
+        return audit._trial(
+            name, [(1.0, own)], others, words, damages(broken), acts, release, target, **more
+        )
+
+    def total(self, epsilon: float) -> SumsTrial:
+        """Return the attack of two audiences on what a store promises of all audiences together."""
+        budget = total_budget(epsilon, self.delta)
+        # Plans of the store's own may need many audiences to come up to the total.
+        audit = replace(self, noise=math.sqrt(0.625 / budget), epsilon=epsilon)
+        parameters = audit.parameters(1, "votes", epsilon_total=epsilon)
+        acts = ("ask", "open", "ask_other", "ask_other", "ask")
+        world = universes([(1.0, 0)], [(0.9, 1)])
+        claim = GaussianClaim(math.sqrt(2 * budget), self.delta, 10 * SLACK_SHARE * self.delta)
+        words, broken = "one record, asked about by two audiences", damages("total uncharged")
+        interaction = AuditInteraction(parameters, world, acts, stored=True)
+        return SumsTrial("Total over audiences", interaction, words, broken, claim)
+
+    def model(self, share: float = SHARE, refreshes: int = 1, release: str = "votes") -> SumsTrial:
+        """Return the attack on a private model: trained, asked beside, trained again.
+
+        Training takes all of its part of the subject's budget, answers take the rest, and what is
+        trained after them must find nothing left.
+        """
+        shift = self.budget_mu(release) if release == "votes" else self._affordable(release)
+        audit = replace(self, noise=1 / shift, stored=True)
+        parameters = audit.parameters(
+            _MODEL_PUBLIC, release, model_share=share, model_refreshes=refreshes
+        )
+        acts = ("ask", "ask", "refresh") if refreshes else ("ask", "ask")
+        broken = damages(
+            "training uncharged",
+            "training neither charged nor stopped",
+            "noise a quarter",
+            *CHARGING,
+        )
+        if not refreshes:  # a first training stops nobody, and is told by what comes after it
+            del broken["stopped late"]
+        world, words = _model_world(), "one record, its part of the budget trained on, then asked"
+        return SumsTrial(
+            "Ind-KNN private model", AuditInteraction(parameters, world, (*acts, "restart", "ask"),
+            stored=True), words, broken,
+        )  # fmt: skip
 
     def gate(self) -> GateTrial:
         """Return the attack on answers that a model is trained on, which then answers itself."""
         victim: list[Placed] = [(1.0, 0)] * self.records
         # All in one block: a gate that learnt from an earlier one would answer the rest itself.
-        count = _count_for(self.records + _CROWD)
-        records = universes(victim, [(0.9, 1)] * _CROWD, count=count)
+        count = max(32, min(128, _RECORDS // (self.records + _CROWD)))
+        world = universes(victim, [(0.9, 1)] * _CROWD, count=count)
         parameters = self.parameters(count, "votes", reuse_predictions=GATE)
-        # A gate opens in the third round.
-        visits = Visits(parameters, records, ROUNDS, repeats=1)
-        world = "one subject, all spent on one answer; a model of earlier answers answers"
-        return GateTrial(visits, world, damages("charge skipped"))
+        words = "one subject, all spent on one answer; a model of earlier answers answers"
+        acts = ("ask",) * 3  # a gate opens in the third round
+        return GateTrial(AuditInteraction(parameters, world, acts), words, damages("uncharged"))
 
-    def vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+    def vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
 
         `target` is what records carry: parameters of the estimator of numbers or several labels.
@@ -119,109 +201,151 @@ class IndKNNAudit:
         longest, shortest, length = _extremes(target)
         victim = [(1.0, longest)] * math.ceil(self.records / length)
         words = "one subject, many of the longest vectors, all spent on one answer"
-        broken = damages("noise halved", "charge skipped", "subjects forgotten")
-        return self._vector_trial(target, victim, shortest, words, broken)
+        broken = damages("noise halved", "subjects forgotten", "memory not cleaned", *CHARGING)
+        return self._trial("vectors", victim, [(0.9, shortest)], words, broken, target=target)
 
-    def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+    def opposite_vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on somebody whose records say opposite things: their sum is charged."""
         longest, shortest, _ = _extremes(target)
         pair: list[Placed] = [(1.0, longest), (0.97, shortest)]
         victim = pair * math.ceil(self.records / _length(target, pair))
         words = "one subject, records that say opposite things, among others"
-        return self._vector_trial(target, victim, shortest, words, damages("charge skipped"))
+        broken = damages(*CHARGING)
+        return self._trial("vectors", victim, [(0.9, shortest)], words, broken, target=target)
 
-    def returning_vectors(self, target: Mapping[str, Any] = NUMBERS) -> VectorsTrial:
+    def returning_vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on a vector that leaves and returns; a budget lasts 1.25 answers."""
         longest, shortest, length = _extremes(target)
         audit = replace(self, noise=length * math.sqrt(1.25) / self.budget_mu("votes"))
         words = "one vector, leaves and returns, budget nearly spent"
-        broken = damages("refilled on return")
-        return audit._vector_trial(target, [(1.0, longest)], shortest, words, broken, returns=True)
+        broken = damages("refilled on return", "memory not cleaned", *CHARGING)
+        victim, others = [(1.0, longest)], [(0.9, shortest)]
+        return audit._trial("vectors", victim, others, words, broken, RETURNING, target=target)
 
-    def _vector_trial(
-        self,
-        target: Mapping[str, Any],
-        victim: list[Placed],
-        other: Any,
-        words: str,
-        broken: Mapping[str, Damage],
-        *,
-        returns: bool = False,
-    ) -> VectorsTrial:
-        count = 64 if returns else _count_for(len(victim) + 1)
-        shared = self.parameters(count, "votes")
-        del shared["classes"], shared["release"]
-        world = universes(victim, [(0.9, other)], count=count)
-        visits = Visits(
-            {**shared, **target}, world, ROUNDS + returns, returns=returns,
-            estimator=ESTIMATORS[declared_target(target).kind],
-        )  # fmt: skip
-        return VectorsTrial(visits, words, broken)
+    def sparse_vectors(self) -> SumsTrial:
+        """Return the attack on two labels of very many, under one record and under several."""
+        return self.returning_vectors({"labels": range(50), "tau": 2.0})
 
     @property
     def records(self) -> int:
         """Records that spend a whole budget on the votes of one answer."""
         return math.ceil(1.01 * self.noise * self.budget_mu("votes")) + 1
 
-    def leaves_and_returns(self) -> VotesTrial:
-        """Return the attack on somebody who leaves and returns; a budget lasts 1.25 answers."""
-        noise = math.sqrt(1.25) / self.budget_mu("votes")
-        world = universes([(1.0, 0)], [(0.9, 1)] * 3, count=64)
-        audit = replace(self, noise=noise)
-        visits = Visits(audit.parameters(64, "votes"), world, rounds=4, returns=True)
-        words = "one record, leaves and returns, budget nearly spent"
-        return VotesTrial(visits, words, damages("refilled on return", "noise halved"))
-
-    def labels(self) -> LabelsTrial:
+    def labels(self) -> SumsTrial:
         """Return the attack on somebody who spends everything on a few labels, behind rivals."""
-        return self._raced(LabelsTrial, "")
+        return self._raced("labels")
 
-    def students(self) -> LabelsTrial:
+    def students(self) -> SumsTrial:
         """Return the same attack on students of two classes, trained on those labels alone."""
-        from vicinal.audit._vote_trials import StudentTrial
+        return replace(self, n_classes=2)._raced("student", further=0)
 
-        audit = replace(self, n_classes=2)
-        return audit._raced(StudentTrial, "a student of labels; ", further=0)
-
-    def _raced(self, trial: type[LabelsTrial], words: str, further: int = 1) -> LabelsTrial:
+    def _raced(self, name: str, further: int = 1) -> SumsTrial:
         """Return a race; so many `further` labels are asked when the budget is spent."""
         race = _best_race(self._settings("label"))
         audit = replace(self, noise=max(1, round(NOISE * race.shift)) / race.shift)
         victim: list[Placed] = [(1.0, 0)] * round(audit.noise * race.shift)
         rivals = round(race.offset * audit.noise / 0.9)
         others: list[Placed] = [(0.9, c) for c in range(1, self.n_classes) for _ in range(rivals)]
-        count = _count_for(len(victim) + len(others) + 1)
-        world = universes(victim, others or [(0.1, 1)], count=count)
-        visits = Visits(audit.parameters(count, "label"), world, rounds=race.rounds + further)
-        words += f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
-        return trial(visits, words, damages("noise a third"))
+        words = f"one subject, all spent on {race.rounds} of the labels, behind equal rivals"
+        acts = ("ask",) * (race.rounds + further)
+        broken = damages("noise a third", *(CHARGING if further else ()))
+        return audit._trial(name, victim, others or [(0.1, 1)], words, broken, acts, "label")
 
-    def labels_alone(self) -> LabelsTrial:
+    def labels_alone(self) -> SumsTrial:
         """Return the attack on somebody alone, asked long after its budget is spent."""
-        shift = _affordable_shift(self._settings("label"), 1)
-        audit = replace(self, noise=1 / shift)
-        world = universes([(1.0, 0)], [(0.1, 1)], count=64)
-        visits = Visits(audit.parameters(64, "label"), world, rounds=_LABELS)
+        audit = replace(self, noise=1 / self._affordable("label"))
         words = "one record, alone, asked long after its budget is spent"
-        return LabelsTrial(visits, words, damages("charge skipped", "noise a third"))
+        broken, acts = damages("noise a third", *CHARGING), ("ask",) * _LABELS
+        return audit._trial("labels", [(1.0, 0)], [(0.1, 1)], words, broken, acts, "label")
 
-    def counts(self) -> CountsTrial:
+    def counts(self) -> SumsTrial:
         """Return the attack on a private count: somebody with many records spends all on one."""
         estimator = IndKNNClassifier.zhu2023(
-            range(self.n_classes), self.epsilon, self.delta, 3 * MANY**2 + 1, tau=0.8,
+            range(self.n_classes), self.epsilon, self.delta, 3 * _MANY**2 + 1, tau=0.8,
             noise_multiplier=1.0,
         )  # fmt: skip
-        world = universes([(1.0, 0)] * MANY, [(0.9, 0)] * COMPANY, count=64)
-        parameters = {**estimator.get_params(), **self.further, "n_records": 64 * COMPANY}
+        parameters = {**estimator.get_params(), **self.further, "n_records": 5}
         del parameters["interactions"]
-        return CountsTrial(Visits(parameters, world, rounds=1))
+        world = universes([(1.0, 0)] * _MANY, [(0.9, 0)] * 5)
+        words = "one subject, many records, all spent on counts and votes"
+        broken = damages("noise halved", "counts uncharged", *CHARGING)
+        interaction = AuditInteraction(parameters, world, ("ask",) * 3)
+        return SumsTrial("Ind-KNN private count", interaction, words, broken)
+
+    def canaries(
+        self, count: int, release: str, target: Mapping[str, Any] | None, asks: int
+    ) -> AuditInteraction:
+        """Return one interaction with `count` canaries, each of which could spend 1.5 budgets."""
+        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        shift = self._affordable("label") if release == "label" else self.budget_mu("votes")
+        # No answer moves by more than its noise, so a large budget takes several.
+        rounds = math.ceil((1.5 * shift) ** 2)
+        audit = replace(self, noise=length * math.sqrt(rounds) / (1.5 * shift))
+        parameters = audit.parameters(count, release, n_queries=2 * _ASKED * rounds * count)
+        world = universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
+        acts = ("ask",) * (asks * rounds)
+        return audit._through(parameters, world, acts, target, stored=False)
+
+    def _trial(
+        self,
+        name: str,
+        victim: list[Placed],
+        others: list[Placed],
+        words: str,
+        broken: Mapping[str, Damage],
+        acts: Sequence[str] = ("ask",) * 3,
+        release: str = "votes",
+        target: Mapping[str, Any] | None = None,
+        **more: Any,
+    ) -> SumsTrial:
+        parameters, world = self.parameters(1, release, **more), universes(victim, others)
+        interaction = self._through(parameters, world, acts, target, stored=self.stored)
+        made = StudentTrial if name == "student" else SumsTrial
+        return made(f"Ind-KNN {name}", interaction, words, broken)
+
+    @staticmethod
+    def _through(
+        parameters: dict[str, Any], world: Universes, acts: Sequence[str],
+        target: Mapping[str, Any] | None, *, stored: bool,
+    ) -> AuditInteraction:  # fmt: skip
+        """Return an interaction of records that carry `target`, or else classes."""
+        if target is None:
+            return AuditInteraction(parameters, world, acts, stored=stored)
+        carried = ("classes", "release", "model_share")
+        own = {k: v for k, v in parameters.items() if k not in carried} | dict(target)
+        estimator = ESTIMATORS[declared_target(target).kind]
+        return AuditInteraction(own, world, acts, estimator, stored)
 
     def _settings(self, release: str) -> IndKNNPlan:
         return IndKNNPlan.of(IndKNNClassifier(**self.parameters(1, release)))
 
+    def _affordable(self, release: str) -> float:
+        return _affordable_shift(self._settings(release), 1)
+
     def budget_mu(self, release: str) -> float:
         """Return the Gaussian shift that a whole budget stands for, sqrt(2 B)."""
         return math.sqrt(2 * self._settings(release).spendable)
+
+
+_MODEL_PUBLIC = 100
+
+
+def _model_world() -> Universes:
+    """Return somebody whose feature is its own, far from two crowds that a model is sure of.
+
+    A model leaves to records those queries that it is less sure of than of most public rows.
+    """
+    q, aside, crowd, spread = np.eye(4)
+    angles = np.linspace(-0.3, 0.3, _MODEL_PUBLIC)[:, None]
+    near = np.cos(angles) * crowd + np.sin(angles) * spread
+    records = np.concatenate([near, near, -near, -near])
+    ids = 1 + np.concatenate(
+        [np.arange(2 * len(near)), 2 * len(near) + np.arange(len(near)).repeat(2)]
+    )
+    labels = np.repeat([1, 0], 2 * len(near))
+    public = np.concatenate([[REFERENCE * q + 0.6 * aside], near[1::2], -near[1:-1:2]])
+    victim = World(q[None], np.zeros(1, dtype=int), np.zeros(1, dtype=int))
+    return Universes(1, victim, World(records, labels, ids), public, q[None])
 
 
 @dataclass(frozen=True)
@@ -289,7 +413,3 @@ def _length(target: Mapping[str, Any], records: list[Placed]) -> float:
     y = np.array([each for _, each in records])
     vectors = _declared(target).encode(y, len(y))
     return float(np.linalg.norm(np.array([cosine for cosine, _ in records]) @ vectors.dense()))
-
-
-def _count_for(records: int) -> int:
-    return max(32, min(128, _RECORDS // records))

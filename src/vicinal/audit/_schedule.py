@@ -21,7 +21,7 @@ import numpy as np
 from vicinal._arrays import Floats
 from vicinal.accounting import gdp_epsilon
 from vicinal.audit._claims import LEAST, Claim, RateBounds, rate_bounds, visible_mu
-from vicinal.audit._visits import HONEST, Damage
+from vicinal.audit._interactions import HONEST, Damage
 
 CONFIDENCE = 1 - 1e-6
 """Of every bound, unless another one is asked for."""
@@ -31,12 +31,14 @@ class AuditTrial(ABC):
     """One attack on one `mechanism`: a made-up `world` with and without a subject.
 
     The mechanism is the installed one with its real noise, unless a damage says otherwise; `claim`
-    is what it promises in these worlds, which are made of public things alone.
+    is what it promises in these worlds, which are made of public things alone. `moved` is the
+    Gaussian shift of all that the subject moved, exactly, where sums are known; else 0.
     """
 
     mechanism: str
     world: str
     claim: Claim
+    moved: float = 0.0
     _damages: Mapping[str, Damage] = MappingProxyType({})
     _damage: Damage = HONEST
 
@@ -55,6 +57,11 @@ class AuditTrial(ABC):
 
     def _prepare(self) -> None:  # noqa: B027 (most have nothing to prepare)
         """Work out what the scores of this version need."""
+
+    @property
+    def overspends(self) -> bool:
+        """Whether the subject moved more than was claimed: some charge is missing."""
+        return self.moved > self.claim.most_moved
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,9 @@ class AuditFinding:
         Of the lower bounds.
     seconds : float
         It took.
+    moved, most_moved : float or None
+        The Gaussian shift of all that the subject moved private sums by, exactly and without luck,
+        and what the claim allows; None where sums are drawn, not charged.
     controls : tuple of ControlResult
         The same audit on broken versions.
     """
@@ -119,6 +129,8 @@ class AuditFinding:
     delta: float
     confidence: float
     seconds: float
+    moved: float | None = None
+    most_moved: float | None = None
     controls: tuple[ControlResult, ...] = ()
 
     @property
@@ -129,7 +141,8 @@ class AuditFinding:
     @property
     def kept(self) -> bool:
         """Whether what was seen agrees with the claim."""
-        return self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
+        within = self.moved is None or self.moved <= (self.most_moved or 0.0)
+        return within and self.lower <= self.claim and self.epsilon_lower <= self.epsilon_claim
 
     @property
     def conclusive(self) -> bool:
@@ -161,6 +174,8 @@ class AuditFinding:
                 "claim": self.epsilon_claim, "lower": self.epsilon_lower, "delta": self.delta,
             },
             "seconds": self.seconds,
+            "moved": self.moved,
+            "most_moved": self.most_moved,
             "controls": [asdict(control) for control in self.controls],
         }  # fmt: skip
 
@@ -389,7 +404,7 @@ def try_control(
         control_runs.play_on(math.inf, max(1, 2 * len(control_runs)))
         rates, epsilon = control_runs.proved(each)
         claim = control.claim.allowed(rates)
-        caught = rates.mu > claim or epsilon > control.claim.epsilon()
+        caught = rates.mu > claim or epsilon > control.claim.epsilon() or control.overspends
         if caught or time.monotonic() >= deadline or len(control_runs) >= runs:
             return ControlResult(
                 name, caught, rates.mu, claim, len(control_runs), control_runs.seconds
@@ -423,5 +438,7 @@ def _result(played: _Runs, confidence: float, controls: tuple[ControlResult, ...
         confidence=confidence,
         runs=runs,
         seconds=played.seconds,
+        moved=trial.moved or None,
+        most_moved=trial.claim.most_moved if trial.moved else None,
         controls=controls,
     )

@@ -1,139 +1,111 @@
-"""Attacks on noisy sums, labels and private counts of Ind-KNN, by the likelihood ratio."""
+"""Attacks on noisy sums, labels, and answers of a gate, by the likelihood ratio."""
 
 import math
-import warnings
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from vicinal._arrays import Floats, Ints
-from vicinal.accounting import UNITS
-from vicinal.audit._claims import PlanClaim, gaussian_claim
+from vicinal.audit._claims import Claim, PlanClaim, ind_knn_claim
+from vicinal.audit._interactions import AuditInteraction, Damage, TwoWorlds, damages
 from vicinal.audit._schedule import AuditTrial
-from vicinal.audit._visits import Damage, Heads, Visits, damages
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    IndividualGradient,
-    NoisyGradient,
-    ReleaseCounter,
-    SubjectRows,
-    SystemBernoulli,
-    public_draws,
-)
-from vicinal.planning import IndKNNPlan
-from vicinal.predictors import IndKNNClassifier
-from vicinal.testing import refill
+from vicinal.baselines import NoisySGDClassifier
+from vicinal.mechanisms import public_draws
+from vicinal.testing import Transcript, no_noise, noise_from
 
-MANY, COMPANY = 30, 5
-"""Records of the subject at risk, and of others, where neighbours are counted."""
+MOST_RUNS, NUMBERS_AT_ONCE = 1 << 12, 1 << 18
+"""Runs between two looks at the clock, at most, and numbers that noise is added to for them."""
+
+CERTAIN = 1e3
+"""Added to the log likelihood ratio where something left that is not made of noisy sums."""
 
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(81)
 
 
-class UniversesTrial(AuditTrial):
-    """An attack on universes; `world` says where the subject stands, `damages` what to break."""
+class SumsTrial(AuditTrial):
+    """Noisy sums of an interaction, or the labels made of its votes: all that was released.
 
-    def __init__(self, visits: Visits, world: str, damages: Mapping[str, Damage]) -> None:
-        self.world = world
-        self._visits, self._damages = visits, damages
-        self.claim = visits.claim
+    `world` says where the subject stands; `broken` what to break.
+    """
+
+    def __init__(
+        self,
+        mechanism: str,
+        interaction: AuditInteraction,
+        world: str,
+        broken: Mapping[str, Damage],
+        claim: Claim | None = None,
+    ) -> None:
+        self.mechanism, self.world = mechanism, world
+        plan = interaction.plan
+        self.claim = claim or ind_knn_claim(plan)
+        self._interaction, self._damages = interaction, broken
+        self._table = plan.charges if plan.label_only else None
         self._prepare()
 
-
-class VotesTrial(UniversesTrial):
-    """Noisy votes of universes, scored by the likelihood ratio of all votes of a universe."""
-
-    mechanism = "Ind-KNN votes"
-
     def _prepare(self) -> None:
-        self._absent, there = (
-            self._visits.sums(present, self._damage) for present in (False, True)
-        )
-        self._shift = there - self._absent
-        self._length = np.square(self._shift).sum(axis=(0, 2))
+        self._worlds = TwoWorlds.of(self._interaction, self._damage)
+        size = sum(sums.size for sums in self._worlds.absent)
+        self._runs = max(64, min(MOST_RUNS, NUMBERS_AT_ONCE // max(1, size)))
+        classes = len(self._interaction.parameters.get("classes", ()))
+        self.moved = self._worlds.moved(self._table, classes)
+        # Votes and no gradients: these have a row for each feature.
+        self._labels = [
+            self._table is not None and sums.shape == (1, classes) for sums in self._worlds.absent
+        ]
 
     def play(self, present: bool) -> Floats:
-        votes = self._visits.answers(present, self._damage)
-        away = votes.reshape(len(votes), -1, *self._shift.shape[1:]) - self._absent[:, None]
-        gain = (away * self._shift[:, None]).sum(axis=(0, 3))
-        return np.asarray(gain / self._length).ravel()
+        drawn = self._worlds.drawn(present, self._damage.noise(), self._runs)
+        leaked = present and not self._worlds.alike
+        total = np.full(self._runs, CERTAIN if leaked else 0.0)
+        parts = zip(drawn, self._worlds.absent, self._worlds.shifts(), self._worlds.scales,
+                    self._labels, strict=True)  # fmt: skip
+        for noisy, absent, shift, scale, label in parts:
+            if label:
+                total += label_ratio(noisy.argmax(axis=2), absent / scale, shift)
+            else:
+                away = (noisy - absent) / scale - shift / 2
+                total += (away * shift).reshape(self._runs, -1).sum(axis=1)
+        return total
 
 
-class VectorsTrial(VotesTrial):
-    """The same for estimators whose records add vectors."""
+def label_ratio(labels: Ints, votes: Floats, shift: Floats) -> Floats:
+    """Return the log likelihood ratio of whether the first class won; votes in noise scales."""
+    absent, there = chances_of_first(votes), chances_of_first(votes + shift)
+    won, lost = np.log(there / absent), np.log((1 - there) / (1 - absent))
+    return np.asarray(np.where(labels == 0, won, lost).sum(axis=1))
 
-    mechanism = "Ind-KNN vectors"
 
-
-class GateTrial(VotesTrial):
-    """Noisy votes that leave while a model of earlier answers answers where it is sure."""
+class GateTrial(AuditTrial):
+    """Noisy votes of many universes, while a model of earlier answers answers where it is sure."""
 
     mechanism = "Ind-KNN gate"
 
-    def play(self, present: bool) -> Floats:
-        classifier = self._visits.fitted(present, self._damage)
-        gain = np.zeros(self._absent.shape[1])
-        for number, (absent, shift) in enumerate(zip(self._absent, self._shift, strict=True)):
-            if number and self._damage.skips_charges:
-                refill(classifier)
-            answers = classifier.query(self._visits.world.queries)
-            assert answers.votes is not None  # noqa: S101 (votes leave)
-            away = answers.votes / answers.noise[:, None] - absent
-            gain += np.nan_to_num(away * shift).sum(axis=1)
-        return np.asarray(gain / self._length)
-
-
-class LabelsTrial(UniversesTrial):
-    """Labels of universes, scored by the likelihood ratio of whether the subject's class won."""
-
-    mechanism = "Ind-KNN labels"
+    def __init__(
+        self, interaction: AuditInteraction, world: str, broken: Mapping[str, Damage]
+    ) -> None:
+        self.world, self.claim = world, ind_knn_claim(interaction.plan)
+        self._interaction, self._damages = interaction, broken
+        self._prepare()
 
     def _prepare(self) -> None:
-        wins = [
-            chances_of_first(self._visits.sums(present, self._damage) * self._damage.noise_divisor)
-            for present in (False, True)
-        ]
-        self._won = np.log(wins[1] / wins[0])
-        self._lost = np.log((1 - wins[1]) / (1 - wins[0]))
+        open_to_all = {**self._interaction.parameters, "reuse_predictions": False}
+        every = replace(self._interaction, parameters=open_to_all)
+        worlds = [self._votes(every, there, Transcript(no_noise())) for there in (False, True)]
+        self._absent, self._shift = worlds[0], worlds[1] - worlds[0]
+
+    def _votes(self, interaction: AuditInteraction, present: bool, noise: Transcript) -> Floats:
+        """Return all votes in noise scales, (asks, universes, c); NaN where nobody was asked."""
+        left = interaction.gone_through(present, self._damage, noise)
+        asks = zip(left[1::5], left[2::5], strict=True)
+        return np.stack([votes / noise[:, None] for votes, noise in asks])
 
     def play(self, present: bool) -> Floats:
-        labels = self._visits.answers(present, self._damage)
-        won = labels.reshape(len(labels), -1, self._won.shape[1]) == 0
-        gain = np.where(won, self._won[:, None], self._lost[:, None]).sum(axis=0)
-        return np.asarray(gain).ravel()
-
-
-class CountsTrial(AuditTrial):
-    """Private counts of neighbours: the noisy count itself, though only its noise scale leaves.
-
-    Who sees the votes learns less about the count than who sees the count.
-    """
-
-    mechanism = "Ind-KNN private count"
-    world = "one subject, many records, all spent on one count"
-
-    _damages = damages("noise halved")
-
-    def __init__(self, visits: Visits) -> None:
-        self._visits = visits
-        self.claim = visits.claim
-
-    def play(self, present: bool) -> Floats:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            classifier = self._visits.fitted(present, self._damage)
-        engine = classifier._engine
-        counter = engine.count
-        assert counter is not None  # noqa: S101 (counts are private here)
-        queries = classifier._encoded(self._visits.world.queries)
-        thresholds = engine.radius.thresholds(queries)
-        (rounds,) = engine.shard.rounds(queries, thresholds, together=True)
-        counter.price(len(queries))
-        counts = rounds.charge_counts(counter)
-        drawn = np.concatenate([counter.publish(counts) for _ in range(self._visits.repeats)])
-        return np.asarray((drawn - COMPANY) / MANY)
+        votes = self._votes(self._interaction, present, Transcript(self._damage.noise()))
+        gain = np.nan_to_num((votes - self._absent - self._shift / 2) * self._shift)
+        return np.asarray(gain.sum(axis=(0, 2)))
 
 
 def chances_of_first(votes: Floats) -> Floats:
@@ -145,91 +117,50 @@ def chances_of_first(votes: Floats) -> Floats:
     return np.clip(wins / math.sqrt(2 * math.pi), 1e-12, 1 - 1e-12)
 
 
-# ---------------------------------------------------------------- noisy gradients
+# ---------------------------------------------------------------- noisy gradients of a plan
 
-RUNS = 256
-"""Subjects at risk in one release."""
-
-UNIT = 1000.0
-"""Integer steps of a feature of 1."""
-
-SHARE = 0.7
-"""Of a budget, which training takes where no plan says another."""
-
-_CLASSES, _CLIP, _STEPS, _REPEATS = 2, 0.5, 4, 16
-_ALONG = np.array([-1.0, 1.0]) / math.sqrt(2)
-"""Direction of the gradient of a record with label 0 at weights 0, in its row."""
-
-
-def _lone_subjects(present: bool, records: int = 1, *, forgets: bool = False) -> SubjectRows:
-    """Return subjects with `records` equal records each, on a feature of their own; or none."""
-    count = RUNS if present else 0
-    rows = np.repeat(UNIT * np.eye(RUNS, dtype=np.float32)[:count], records, axis=0)
-    slots = np.arange(count * records) if forgets else np.repeat(np.arange(count), records)
-    size = count * records if forgets else count
-    return SubjectRows(rows, np.zeros(len(rows), dtype=np.int32), slots.astype(np.int32), size)
+_SUBJECTS = 1024
 
 
 class NoisySGDTrial(AuditTrial):
-    """Gradients of sampled batches, each subject alone; `steps` of them are one run."""
+    """All noisy gradients of a training, of subjects who each have a feature of their own.
 
-    mechanism = "NoisySGD"
-    world = "gradients of one subject, alone in its batch"
-    _damages = damages("noise halved", "subjects forgotten", "everybody sampled")
-
-    def __init__(
-        self, gamma: float = 0.15, sigma: float = 0.6, steps: int = 3, delta: float = 1e-5
-    ) -> None:
-        self._gamma, self._sigma, self._steps = gamma, sigma, steps
-        release = {"kind": "gaussian", "sigma": sigma, "gamma": gamma, "count": steps}
-        self.claim = PlanClaim({"delta": delta, "releases": [release]})
-
-    def play(self, present: bool) -> Floats:
-        people = _lone_subjects(present, 3, forgets=self._damage.forgets_subjects)
-        gradient = NoisyGradient(
-            people, _CLASSES, UNIT, self._gamma, _CLIP, self._sigma,
-            ReleaseCounter(self._steps, "steps"), self._damage.noise(),
-            Heads() if self._damage.samples_all else SystemBernoulli(),
-        )  # fmt: skip
-        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros(RUNS)
-        for _ in range(self._steps):
-            along = gradient.publish(weights) @ _ALONG
-            away = (along - 0.5) / self._sigma**2
-            total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
-        return total
-
-
-class PrivateModelTrial(AuditTrial):
-    """Gradients that Ind-KNN trains its private model by, charged to each subject.
-
-    A training may take, and so show, a `share` of every budget.
+    Of a subject's two records, which are opposite and say opposite things, nothing is left along
+    the bias that all share: each subject's gradient lies along its own feature, cut to the bound.
     """
 
-    mechanism = "Ind-KNN private model"
-    world = "one subject, its whole share spent on a few gradients"
-    _damages = damages("noise a quarter", "subjects forgotten")
+    mechanism = "NoisySGD"
+    world = "gradients of one subject, alone on its feature"
+    _damages = damages("noise halved", "subjects forgotten", "everybody sampled", "twice the plan")
 
-    def __init__(self, parameters: Mapping[str, Any], share: float = SHARE) -> None:
-        self._share = share
-        settings = IndKNNPlan.of(IndKNNClassifier(**parameters))
-        self._budget = settings.spendable
-        self.claim = gaussian_claim(settings, share)
+    def __init__(
+        self, gamma: float = 0.15, epsilon: float = 8.0, steps: int = 3, delta: float = 1e-5
+    ) -> None:
+        self._classifier = NoisySGDClassifier(
+            range(2), epsilon=epsilon, delta=delta, n_steps=steps, sampling_rate=gamma,
+            n_records=10 * _SUBJECTS, interactions="public",
+        )  # fmt: skip
+        self._gamma = gamma
+        self.claim = PlanClaim(self._classifier.plan())
 
     def play(self, present: bool) -> Floats:
-        people = _lone_subjects(present, 2, forgets=self._damage.forgets_subjects)
-        sigma = math.sqrt(_STEPS / (2 * self._share * self._budget))
-        gradient = IndividualGradient(
-            people, _CLASSES, UNIT, _CLIP, sigma, self._share, self._budget, self._damage.noise(),
-            DeltaSlackAccountant(1e-5, needed=False),
-        )  # fmt: skip
-        remaining = np.full(len(people), UNITS, dtype=np.int64)
-        weights, total = np.zeros((RUNS, _CLASSES)), np.zeros((_REPEATS, RUNS))
-        for _ in range(_STEPS):
-            release = gradient.release(sigma)
-            # Charged once for all repeats: noise does not enter contributions.
-            sums, _ = release.collect(weights, remaining)
-            total += [release.publish(sums) @ _ALONG / _STEPS for _ in range(_REPEATS)]
-        return total.ravel()
+        axes = np.eye(_SUBJECTS, _SUBJECTS + 1)
+        if not present:
+            axes = axes[:0]
+        nobody = np.eye(1, _SUBJECTS + 1, _SUBJECTS)
+        X, y = np.concatenate([axes, -axes, nobody]), np.repeat([0, 1, 0], [len(axes)] * 2 + [1])
+        ids = np.concatenate([np.arange(len(axes))] * 2 + [[_SUBJECTS]])
+        seen = Transcript(self._damage.noise())
+        with noise_from(seen), self._damage.done():
+            self._classifier.fit(X, y, None if self._damage.forgets_subjects else ids)
+        sigma = self._classifier.noise_multiplier_
+        total = np.zeros(_SUBJECTS)
+        for _, scale, noisy in seen.released:
+            # In noise scales, along a subject's feature: class 1 less class 0.
+            along = (noisy[:_SUBJECTS, 1] - noisy[:_SUBJECTS, 0]) / (math.sqrt(2) * scale)
+            away = (along - 0.5 / sigma) / sigma
+            total += np.logaddexp(math.log(self._gamma) + away, math.log1p(-self._gamma))
+        return total
 
 
 # ---------------------------------------------------------------- published students
@@ -237,16 +168,16 @@ class PrivateModelTrial(AuditTrial):
 _POOL, _WIDTH = 6, 16  # public examples; the first is the query, two others have public labels
 
 
-class StudentTrial(LabelsTrial):
+class StudentTrial(SumsTrial):
     """Students of the labels of one query: how sure each is there of the subject's class."""
 
-    mechanism = "Student"
-
     def _prepare(self) -> None:
+        super()._prepare()
         self._known: dict[bytes, float] = {}
 
     def play(self, present: bool) -> Floats:
-        labels = self._visits.answers(present, self._damage).reshape(self._visits.rounds, -1)
+        drawn = self._worlds.drawn(present, self._damage.noise(), self._runs)
+        labels = np.stack([noisy.argmax(axis=2)[:, 0] for noisy in drawn])
         kinds, which = np.unique(np.sort(labels, axis=0), axis=1, return_inverse=True)
         for kind in kinds.T:
             if kind.tobytes() not in self._known:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
 
@@ -42,9 +43,7 @@ def audit(
         Path | None, Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism.")
     ] = None,
     minutes: Annotated[float, Option(help="How long, all attacks together.")] = 2.0,
-    confidence: Annotated[
-        float | None, Option(help="Of every lower bound. Default: 1 - 1e-6, and .95 of --one-run.")
-    ] = None,
+    confidence: Annotated[float, Option(help="Of every lower bound.")] = 1 - 1e-6,
     only: Annotated[
         str | None, Option(help="Attacks to carry out, comma-separated; see --list.")
     ] = None,
@@ -55,15 +54,16 @@ def audit(
     one_run: Annotated[
         bool, Option("--one-run", help="Audit one interaction with many canaries instead.")
     ] = False,
-    canaries: Annotated[int, Option(help="Of --one-run.", min=8, max=500)] = 500,
+    canaries: Annotated[int, Option(help="Of --one-run.", min=8, max=1 << 20)] = 400_000,
     listed: Annotated[bool, Option("--list", help="Name the attacks and stop.")] = False,
     out: Annotated[Path | None, Option(help="Write the JSON to this file, too.")] = None,
     json: Json = False,
 ) -> None:
     """Attack the installed code in made-up worlds; compare what it gives away with its claim.
 
-    No private record is read. Ends with 1 if a claim is contradicted, and with 4 if none is but
-    an attack missed a version that was broken on purpose: it had too few runs to tell.
+    No private record is read. What a store is answered by and no attack was carried out on is
+    listed. Ends with 1 if a claim is contradicted, and with 4 if none is but an attack missed a
+    version that was broken on purpose: it had too few runs to tell.
     """
     from vicinal import _checks
 
@@ -77,38 +77,42 @@ def audit(
         except StorageFailed as error:
             raise StorageFailed(f"The store cannot be audited. {error}") from None
     default = _default(target, n_classes=classes, epsilon=epsilon, delta=delta)
-    findings: Sequence[audits.AuditFinding]
+    findings: Mapping[str, audits.AuditFinding]
     if one_run:
-        classifier = _audited_classifier(target, facts, audience, default)
-        chance = 0.95 if confidence is None else confidence
+        interaction = _one_interaction(target, facts, audience, default)
         with progress(silent=json) as begin:
-            findings = audits.one_run_of_each(
-                classifier, canaries, chance, begin("interactions", 3)  # type: ignore[arg-type]
-            )  # fmt: skip
+            step = begin("interactions", 8)
+            found = interaction(canaries=canaries, confidence=confidence, progress=step)
+            findings = {"one-run": found}
     else:
         trials = _chosen(_trials(target, facts, audience, default), only)
         if listed:
             echo("\n".join(trials))
             return
         minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
-        chance = 1 - 1e-6 if confidence is None else confidence
         with progress(silent=json) as begin:
             step = begin("attacks", round(60 * minutes))
-            findings = audits.run_trials(trials, minutes, chance, step)  # type: ignore[arg-type]
+            results = audits.run_trials(trials, minutes, confidence, step)  # type: ignore[arg-type]
+            findings = dict(zip(trials, results, strict=True))
+    left_out = [] if facts is None else audits.not_audited(facts, {audience: set(findings)})
     report = as_json({
         "target": None if target is None else target.name,
         "identity": None if facts is None else facts.get("identity"),
         "version": __version__,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "claims": [finding.to_dict() for finding in findings],
-        "holds": all(finding.holds for finding in findings),
+        "audience": None if facts is None else audience,
+        "claims": [{"attack": name, **each.to_dict()} for name, each in findings.items()],
+        "not_audited": left_out,
+        "holds": all(finding.holds for finding in findings.values()),
     })  # fmt: skip
     if out is not None:
         write_file(out, report + "\n")
-    echo(report if json else "\n".join([*map(_finding_text, findings), _verdict(findings)]))
-    if not all(finding.kept for finding in findings):
+    every = list(findings.values())
+    words = [f"Not audited here: {', '.join(left_out)}."] if left_out else []
+    echo(report if json else "\n".join([*map(_finding_text, every), *words, _verdict(every)]))
+    if not all(finding.kept for finding in every):
         raise typer.Exit(CONTRADICTED)
-    if not all(finding.conclusive for finding in findings):
+    if not all(finding.conclusive for finding in every):
         raise typer.Exit(INCONCLUSIVE)
 
 
@@ -123,20 +127,16 @@ def _default(target: Path | None, **options_or_none: float | None) -> audits.Ind
     return audits.IndKNNAudit(**options)  # type: ignore[arg-type]
 
 
-def _audited_classifier(
+def _one_interaction(
     target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
-) -> audits.IndKNNAudit:
-    """Return the classifier whose interaction is audited: a store's, or the default one."""
+) -> Callable[..., audits.OneRunResult]:
+    """Return what audits one interaction: of a store's plan, or of the default one."""
     if target is None:
-        return default
+        return partial(audits.one_run, default)
     if facts is None:
         raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
-    classifier = audits.store_audit(facts, audience)
-    if not facts["classes"]:
-        raise InvalidInput("One run is audited of a store of classes; leave out --one-run.")
-    if facts["audiences"][audience]["plan"]["release"] != "votes":
-        raise InvalidInput("One run is audited where votes leave; this audience gets labels alone.")
-    return classifier
+    audit, release, carried = audits.stored_plan(facts, audience)
+    return partial(audits.one_run, audit, release=release, target=carried)
 
 
 def _trials(
@@ -188,6 +188,8 @@ def _finding_text(finding: audits.AuditFinding) -> str:
         f"claimed {finding.epsilon_claim:.3f} at delta {finding.delta:g}"),
         (f"  {finding.power}; {finding.seconds:.0f} s; wrong with probability at most "
         f"{1 - finding.confidence:.1g}"),
+        *(f"  moved by the subject, exactly: mu {finding.moved:.6f} of {finding.most_moved:.6f}"
+          for _ in [0] if finding.moved is not None),
         *(f"  broken on purpose, {control.name}: {'caught' if control.caught else 'not caught'}"
           f" ({control.runs} runs)" for control in finding.controls),
     ])  # fmt: skip

@@ -16,7 +16,7 @@ from vicinal.cli._reference import FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, FloatMatrix, Places
+    from vicinal._arrays import AnyArray, FloatMatrix
     from vicinal.neighbours import Reference
 
 _SOME_ROWS = 300
@@ -56,24 +56,13 @@ def plan(
     if label is not None and labels is None:
         raise InvalidInput("The 'label' option is given, but the public points have none.")
     if numbered and labels is not None:
-        labels = _numbered(labels, names[0])
+        import numpy as np
+
+        labels = np.unique(labels, return_inverse=True)[1]  # names stand in their order
     show_outlook(checked, points, labels, seed=seed, alone=False, json=json)
 
 
 plan.command_class = PlanCommand  # type: ignore[attr-defined]
-
-
-def _numbered(labels: AnyArray, n_classes: int) -> Places:
-    """Return the place of each label among the names that there are, at most `n_classes`."""
-    import numpy as np
-
-    names, places = np.unique(labels, return_inverse=True)
-    if len(names) > n_classes:
-        raise InvalidInput(
-            f"The 'classes' parameter must be at least the {len(names)} classes of the public "
-            f"labels. Got {n_classes}."
-        )
-    return places.astype(np.int64)
 
 
 def show_outlook(

@@ -11,19 +11,13 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal import store as stores
+from vicinal.distributed import _membership as membership
 from vicinal.distributed._folders import (
     COORDINATOR,
     ClusterDescription,
     ShardFolder,
     shard_paths,
     witness_of,
-)
-from vicinal.distributed._membership import (
-    ShardRecord,
-    ShardRecords,
-    another_shard,
-    check_member,
-    write_epoch,
 )
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
@@ -43,7 +37,7 @@ def accept_cluster_loss(path: str | Path) -> None:
     cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
         folder = ShardFolder.read(Path(path) / COORDINATOR)
-        members = partial(ShardRecords.of, cluster=cluster)
+        members = partial(membership.ShardRecords.of, cluster=cluster)
         coordinator = resources.enter_context(
             stores.open_folder(folder.folder, accept_loss=True, check=members)
         )
@@ -52,10 +46,10 @@ def accept_cluster_loss(path: str | Path) -> None:
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
-                raise another_shard(record.number)
+                raise membership.another_shard(record.number)
         shards = []
         for number, one in enumerate(others):
-            member = partial(check_member, cluster=cluster.identity, number=number)
+            member = partial(membership.check_member, cluster=cluster.identity, number=number)
             parts = stores.open_folder(one.folder, accept_loss=True, check=member)
             shards.append(resources.enter_context(parts))
         for number, parts in enumerate(shards):
@@ -66,13 +60,15 @@ def accept_cluster_loss(path: str | Path) -> None:
         for parts in (coordinator, *shards):
             with parts.ledger.change(stores.LOST):
                 parts.ledger.spend_all_budgets()
-                write_epoch(parts.database, b"")
+                membership.write_epoch(parts.database, b"")
             parts.mark_change()
         with coordinator.database.transaction():
             records.replace_all(
                 cluster.identity,
                 (
-                    ShardRecord(number, parts.folder.identity, ShardState.of(parts.database))
+                    membership.ShardRecord(
+                        number, parts.folder.identity, ShardState.of(parts.database)
+                    )
                     for number, parts in enumerate(shards)
                 ),
             )

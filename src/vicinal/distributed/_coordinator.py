@@ -20,36 +20,14 @@ from vicinal import _checks
 from vicinal import store as stores
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
+from vicinal.distributed import _changes as changes
 from vicinal.distributed import _messages as tasks
-from vicinal.distributed._changes import (
-    ADD,
-    AT_ONCE,
-    AUDIENCE,
-    ERASE,
-    ClusterChange,
-    ClusterChanges,
-    StagedAddition,
-    is_unfinished,
-)
+from vicinal.distributed import _sharded_audiences as sharded
+from vicinal.distributed import _sharded_training as training
 from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
-from vicinal.distributed._sharded_audiences import (
-    CoordinatorLedger,
-    RemoteShards,
-    ShardedBatch,
-    open_sharded_state,
-    tally_on_shards,
-    with_features,
-)
-from vicinal.distributed._sharded_training import (
-    ShardedGradients,
-    begin_training,
-    begun_training,
-    shared_audience,
-    write_trained,
-)
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
@@ -100,11 +78,13 @@ class Coordinator(stores.BaseStore):
         self._sequence = count(1)
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
-        self._ledger = CoordinatorLedger(parts.database, parts.folder.key(), self._shards, records)
+        self._ledger = sharded.CoordinatorLedger(
+            parts.database, parts.folder.key(), self._shards, records
+        )
         self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
         args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
-        self._changes = ClusterChanges(*args)
+        self._changes = changes.ClusterChanges(*args)
         self._compare_states()
         # What an earlier coordinator had answered is durable: its votes can be deleted.
         self._delete_votes()
@@ -163,8 +143,8 @@ class Coordinator(stores.BaseStore):
             parts = resources.enter_context(
                 stores.open_folder(shard_folder.folder, reading=reading, check=members)
             )
-            begun = begun_training(parts.ledger)
-            if reading and (begun or is_unfinished(parts.database, parts.folder.path)):
+            begun = training.begun(parts.ledger)
+            if reading and (begun or changes.is_unfinished(parts.database, parts.folder.path)):
                 raise stores.unfinished()
             records = members(parts.database)
             transports = connect(shard_paths(place, description.shards))
@@ -195,7 +175,7 @@ class Coordinator(stores.BaseStore):
         What several threads ask is answered one after the other, and shards search for the next
         while answers to the last are made. See :meth:`vicinal.store.Store.predict_many`.
         """
-        extracted = [with_features(self.schema, query) for query in queries]
+        extracted = [sharded.with_features(self.schema, query) for query in queries]
         place = next(self._places)
         self._waiting[place] = extracted
         try:
@@ -214,13 +194,13 @@ class Coordinator(stores.BaseStore):
         known, self._announced = self._announced, key
         return None if key == known else self._new_batch().first_search(queries)
 
-    def _batch(self) -> ShardedBatch:
+    def _batch(self) -> sharded.ShardedBatch:
         for shards in self._shards.values():
             shards.begin_batch()
         return self._new_batch()
 
-    def _new_batch(self) -> ShardedBatch:
-        return ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
+    def _new_batch(self) -> sharded.ShardedBatch:
+        return sharded.ShardedBatch(self._ledger, self._parts.schema, self._audience_states)
 
     def _note_answered(self) -> None:
         self._parts.mark()  # before shards delete the votes
@@ -230,7 +210,7 @@ class Coordinator(stores.BaseStore):
     def _collect(
         self, audience: Audience, tally: NoisyTally, counted: stores.CountedRows
     ) -> Iterator[Steps]:
-        sums = tally_on_shards(self._ledger, self._changes, audience, tally, counted)
+        sums = sharded.tally_on_shards(self._ledger, self._changes, audience, tally, counted)
         with self._ledger.release(audience):
             yield sums
 
@@ -260,11 +240,11 @@ class Coordinator(stores.BaseStore):
         self,
         records: stores.StoredRecords,
         addition: stores.Addition | None,
-        staged: StagedAddition | None = None,
+        staged: changes.StagedAddition | None = None,
     ) -> int:
         """Add records in one's turn; return the version."""
         decide = self._changes.addition_of(records, self._additions.named(addition), staged)
-        self._change(ADD, decide, staged)
+        self._change(changes.ADD, decide, staged)
         return self._ledger.version
 
     def erase(self, subjects: npt.ArrayLike) -> int:
@@ -283,7 +263,7 @@ class Coordinator(stores.BaseStore):
         with self._exclusive():
             self._changes.on_all(tasks.Ping())
             self._additions.note_erased(ids)
-            erased = self._change(ERASE, lambda: self._erasure(ids))
+            erased = self._change(changes.ERASE, lambda: self._erasure(ids))
         return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> stores.Presence:
@@ -297,8 +277,8 @@ class Coordinator(stores.BaseStore):
 
     def _alike(self, subjects: list[SubjectId]) -> int:
         n_alike, ids = 0, list(dict.fromkeys(subjects))
-        for start in range(0, len(ids), AT_ONCE):
-            some = ids[start : start + AT_ONCE]
+        for start in range(0, len(ids), changes.AT_ONCE):
+            some = ids[start : start + changes.AT_ONCE]
             standings = zip(some, self._standings(some), strict=True)
             unknown = [one for one, standing in standings if not standing]
             with self._exclusive():
@@ -314,23 +294,23 @@ class Coordinator(stores.BaseStore):
 
     def _open_audience(self, name: str, written: str) -> None:
         self._changes.on_all(tasks.Ping())
-        self._change(AUDIENCE, lambda: self._new_audience(name, written))
+        self._change(changes.AUDIENCE, lambda: self._new_audience(name, written))
         self._train()
 
     def _refresh(self, state: stores.AudienceState) -> None:
         self._changes.on_all(tasks.Ping())
         with self._ledger.release(state.audience):
-            begin_training(self._parts.database, state.audience)
+            training.begin(self._parts.database, state.audience)
         self._train()
 
     def _train(self) -> None:
         """Train the model that was begun, if one was, as far as it is not, and give it to all."""
-        if (audience := begun_training(self._ledger)) is not None:
-            gradients = ShardedGradients(self._parts, audience, self._changes)
+        if (audience := training.begun(self._ledger)) is not None:
+            gradients = training.ShardedGradients(self._parts, audience, self._changes)
             model, state = gradients.train(), self._audience_states.get(audience.name)
 
-            def decide() -> ClusterChange:
-                write_trained(self._parts, audience, model, gradients.slack.spent, state)
+            def decide() -> changes.ClusterChange:
+                training.write(self._parts, audience, model, gradients.slack.spent, state)
                 return self._shared(audience)
 
             self._change("model" if state is None else "refresh", decide)
@@ -380,15 +360,18 @@ class Coordinator(stores.BaseStore):
             # Last: until then it is no backup.
             dataclasses.replace(self._cluster, source="").save(place)
 
-    def _remote(self, name: str) -> RemoteShards:
+    def _remote(self, name: str) -> sharded.RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)
-        return RemoteShards(
+        return sharded.RemoteShards(
             cluster, name, self._clients, self._policy, self._clock, self._sequence.__next__,
             self._next_batch,
         )  # fmt: skip
 
     def _change(
-        self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
+        self,
+        kind: str,
+        decide: Callable[[], changes.ClusterChange],
+        staged: changes.StagedAddition | None = None,
     ) -> dict[int, Any]:
         """Make a change; whatever becomes of it, no answer to earlier data is looked up again."""
         try:
@@ -399,26 +382,26 @@ class Coordinator(stores.BaseStore):
                 state.answers.forget_queries()
             self._parts.mark_change()
 
-    def _erasure(self, ids: list[SubjectId]) -> ClusterChange:
+    def _erasure(self, ids: list[SubjectId]) -> changes.ClusterChange:
         stores.forget_additions(self._parts.database)
-        return ClusterChange(ERASE, ids)
+        return changes.ClusterChange(changes.ERASE, ids)
 
-    def _new_audience(self, name: str, written: str) -> ClusterChange:
+    def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
         """Open an audience here, inside a change."""
         audience = self._ledger.open_audience(name, written)
         audience.plan = stores.settled_plan(self._parts, audience, stores.begin_model)
         self._shards[name] = self._remote(name)
         change = self._shared(audience)
         if stores.awaits_model(self._parts, audience):
-            begin_training(self._parts.database, audience)
+            training.begin(self._parts.database, audience)
         return change
 
-    def _shared(self, audience: Audience) -> ClusterChange:
+    def _shared(self, audience: Audience) -> changes.ClusterChange:
         """Return the change that gives every shard an audience as it is here."""
-        fields = shared_audience(self._parts, audience, self._lock)
+        fields = training.shared(self._parts, audience, self._lock)
         if not stores.awaits_model(self._parts, audience):
             self._audience_states[audience.name] = self._state(audience.name)
-        return ClusterChange(AUDIENCE, audience=fields)
+        return changes.ClusterChange(changes.AUDIENCE, audience=fields)
 
     def _compare_states(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""
@@ -453,7 +436,7 @@ class Coordinator(stores.BaseStore):
 
     def _state(self, name: str) -> stores.AudienceState:
         audience = self._ledger.audiences[name]
-        return open_sharded_state(self._parts, audience, self._shards[name], self._lock)
+        return sharded.open_sharded_state(self._parts, audience, self._shards[name], self._lock)
 
     def _finish_pending(self) -> None:
         if self._changes.pending:

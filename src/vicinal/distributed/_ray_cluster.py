@@ -21,15 +21,6 @@ import numpy as np
 from vicinal import errors
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._transports import ReopeningShard, Reply, Transport
-from vicinal.errors import (
-    InvalidInput,
-    MissingExtra,
-    PrivacyRefused,
-    ShardUnreachable,
-    StorageFailed,
-    StoreDamaged,
-    VicinalError,
-)
 from vicinal.neighbours import IntegerMatrix
 from vicinal.store import StoreExtractor
 
@@ -87,9 +78,9 @@ def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
         return DONE, work(*args)
-    except (InvalidInput, PrivacyRefused, StoreDamaged) as error:
+    except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
         return type(error).__name__, str(error)
-    except VicinalError as error:
+    except errors.VicinalError as error:
         return UNREACHABLE, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
         return UNREACHABLE, f"A shard met with a fault ({type(error).__name__})."
@@ -128,7 +119,7 @@ class RayTransport:
             # It is gone, or lacks the folder. News of one that was replaced changes nothing.
             if self._spare is not None and actor is self.actor:
                 self.actor, self._spare = self._spare, actor
-            raise ShardUnreachable(result)
+            raise errors.ShardUnreachable(result)
         if self._spare is None and self.start_spare is not None:
             self._spare = self.start_spare()
         if kind != DONE:
@@ -149,7 +140,7 @@ def call_result(ray: Any, call: Any, seconds: float | None = None) -> CallResult
     try:
         result: CallResult = ray.get(call, timeout=seconds)
     except ray.exceptions.GetTimeoutError:
-        raise ShardUnreachable from None  # it may be at work, so nobody else could do it
+        raise errors.ShardUnreachable from None  # it may be at work, so nobody else could do it
     except ray.exceptions.RayError as error:
         # Ray's own words could quote an actor.
         return UNREACHABLE, f"Its process cannot be reached ({type(error).__name__})."
@@ -222,7 +213,7 @@ class RayCluster:
                 **here,
             )
         except Exception as error:  # noqa: BLE001 (Ray raises many kinds; none is about records)
-            raise StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
+            raise errors.StorageFailed(f"Ray cannot be used ({type(error).__name__}).") from None
         self._transports: list[RayTransport] = []
         self._start_timeout: float | None = None if address else _STARTING
 
@@ -276,7 +267,7 @@ class RayCluster:
     def _result(self, task: Any) -> Any:
         kind, result = call_result(self._ray, task)
         if kind != DONE:
-            raise getattr(errors, kind, StorageFailed)(result)
+            raise getattr(errors, kind, errors.StorageFailed)(result)
         return result
 
     @property
@@ -340,7 +331,7 @@ def ray_module() -> Any:
     try:
         import ray
     except ImportError:
-        raise MissingExtra(
+        raise errors.MissingExtra(
             "Shards on several machines need Ray. Install it with: pip install 'vicinal[ray]'"
         ) from None
     return ray
@@ -351,7 +342,7 @@ def _check_token() -> None:
     named = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
     here = named or Path.home().joinpath(".ray", "auth_token").is_file()
     if os.environ.get(_RULE) == "token" and not here:
-        raise StorageFailed(
+        raise errors.StorageFailed(
             "Whoever uses a Ray engine must show its token, and this machine has none. Give it the "
             "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
             "nobody else can reach the engine's network."

@@ -14,26 +14,10 @@ from typing import Any, Self
 import numpy as np
 
 from vicinal import store as stores
+from vicinal.distributed import _membership as membership
 from vicinal.distributed import _messages as tasks
+from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed._folders import ShardFolder
-from vicinal.distributed._membership import (
-    another_shard,
-    check_member,
-    known_epoch,
-    links_after,
-    write_epoch,
-)
-from vicinal.distributed._vote_charging import (
-    NOBODY,
-    ChargedVotes,
-    SearchedBlock,
-    VoteJournal,
-    charge,
-    charge_tally,
-    local_gradients,
-    shard_of,
-    step_of,
-)
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
 from vicinal.ledger import Audience, Database, ForkSafeLock, Turn, write_parts
 from vicinal.linear import LocalGradients
@@ -57,8 +41,8 @@ class ShardServer:
 
     def __init__(self, parts: stores.OpenStore) -> None:
         self._parts = parts
-        self._journal = VoteJournal(parts.database)
-        self._ahead = SearchedBlock()
+        self._journal = charging.VoteJournal(parts.database)
+        self._ahead = charging.SearchedBlock()
         self._lock = ForkSafeLock()
         self._staging = ShardStaging(parts, self._serving)
         self._failed = False
@@ -116,7 +100,9 @@ class ShardServer:
         with self._serving():
             self._check(message)
             value = self.do(message.task)
-            return tasks.ShardAnswer(value, links_after(self._parts.database, message.known) or ())
+            return tasks.ShardAnswer(
+                value, membership.links_after(self._parts.database, message.known) or ()
+            )
 
     def do(self, task: tasks.Task) -> Any:  # noqa: C901 (one case for each type of task)
         """Do a task, without checking who sent it; its type says what is returned.
@@ -138,7 +124,7 @@ class ShardServer:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task).sums
                 case tasks.SearchAhead():
-                    shard = shard_of(self._audience_state(task.audience))
+                    shard = charging.shard_of(self._audience_state(task.audience))
                     return self._ahead.search(shard, task, self._parts.ledger.version)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
@@ -167,17 +153,17 @@ class ShardServer:
     def _check(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        check_member(database, message.cluster, number)
+        membership.check_member(database, message.cluster, number)
         if self._parts.folder.identity != message.shard:
-            raise another_shard(number)
-        if links_after(database, message.known) is None:
+            raise membership.another_shard(number)
+        if membership.links_after(database, message.known) is None:
             raise StoreOutdated(
                 f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
                 "the coordinator saw it last. Nothing was charged. Bring back the folder that "
                 "belongs there, or accept the loss, which spends every budget for good."
             )
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
-        epoch = known_epoch(database)
+        epoch = membership.known_epoch(database)
         if message.clock < self._journal.clock or epoch not in (None, *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
@@ -186,13 +172,13 @@ class ShardServer:
             )
         if not message.reading and epoch != message.epochs[-1]:
             with self._durable():
-                write_epoch(database, message.epochs[-1])
+                membership.write_epoch(database, message.epochs[-1])
                 self._journal.begin_epoch()
             self._staging.end()  # of a coordinator that is gone
 
     # ------------------------------------------------------------ votes
 
-    def _charge_once(self, request: tasks.SumRequest) -> ChargedVotes:
+    def _charge_once(self, request: tasks.SumRequest) -> charging.ChargedVotes:
         """Charge a block or an evaluation, or find what it gave when it came first."""
         charged = self._journal.find(request)
         if charged is None:
@@ -207,14 +193,16 @@ class ShardServer:
             self._journal.note_charged(request)
         return charged
 
-    def _charge(self, state: stores.AudienceState, request: tasks.VoteRequest) -> ChargedVotes:
+    def _charge(
+        self, state: stores.AudienceState, request: tasks.VoteRequest
+    ) -> charging.ChargedVotes:
         ledger = self._parts.ledger
         try:
-            votes = charge(state, request, self._journal, self._ahead, ledger.version)
+            votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
             # Some may have paid already: what they paid stays paid, and nothing leaves for it.
+            ledger.keep_charges([state.audience])
             state.drop_answers()
-            ledger.keep_charges(state.audience, state.audience.slack)
             raise
         with self._durable():
             ledger.write_charges(state.audience, 0)
@@ -222,25 +210,29 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(self, state: stores.AudienceState, request: tasks.TallyRequest) -> ChargedVotes:
+    def _tally(
+        self, state: stores.AudienceState, request: tasks.TallyRequest
+    ) -> charging.ChargedVotes:
         with self._parts.ledger.release(state.audience):
-            sums = charge_tally(self._parts.ledger, state, request)
+            sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
         return sums
 
-    def _gradient(self, request: tasks.GradientRequest) -> ChargedVotes:
+    def _gradient(self, request: tasks.GradientRequest) -> charging.ChargedVotes:
         parts, name = self._parts, request.audience
         _check_known(name, parts.ledger.audiences)
         audience = parts.ledger.audiences[name]
         if name not in self._gradients:
-            self._gradients = {name: local_gradients(parts, audience)}
+            self._gradients = {name: charging.local_gradients(parts, audience)}
         gradients, sigma = (
             self._gradients[name],
             stores.settings_of(parts, audience).training.step_noise,
         )
-        release = step_of(gradients, request, sigma)
+        release = charging.step_of(gradients, request, sigma)
         with parts.ledger.release(audience):
-            sums = ChargedVotes(gradients.charge_and_sum(release, request.weights), NOBODY)
+            sums = charging.ChargedVotes(
+                gradients.charge_and_sum(release, request.weights), charging.NOBODY
+            )
             self._journal.write(request, sums)
         return sums
 

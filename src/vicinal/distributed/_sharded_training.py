@@ -37,12 +37,12 @@ _BEGUN = "gradient 0"
 """The part of an audience's model that stands while it is trained; steps follow, from 1."""
 
 
-def begin_training(database: Database, audience: Audience) -> None:
+def begin(database: Database, audience: Audience) -> None:
     """Note, inside a transaction, that an audience's model is to be trained by all shards."""
     write_parts(database, audience.number, {_BEGUN: ""})
 
 
-def begun_training(ledger: Ledger) -> Audience | None:
+def begun(ledger: Ledger) -> Audience | None:
     """Return the audience whose model is being trained, or None; there is one at a time."""
     rows = ledger.database.rows(Tables.MODELS, "part = ?", (_BEGUN,))
     return next(
@@ -89,7 +89,7 @@ class ShardedGradients:
         return train(self.settings.training, self.features, self.public, self)
 
 
-def write_trained(
+def write(
     parts: stores.OpenStore,
     audience: Audience,
     model: PrivateModel,
@@ -110,9 +110,7 @@ def write_trained(
         state.close(parts.shard)
 
 
-def shared_audience(
-    parts: stores.OpenStore, audience: Audience, lock: ForkSafeLock
-) -> dict[str, Any]:
+def shared(parts: stores.OpenStore, audience: Audience, lock: ForkSafeLock) -> dict[str, Any]:
     """Plan what is open of an audience, unless that follows from a model which is not trained yet.
 
     Inside a change. Returns what every shard is to have of the audience.

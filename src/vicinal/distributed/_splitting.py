@@ -20,16 +20,7 @@ from vicinal import store as stores
 from vicinal._arrays import Ints, Ints16, Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
-from vicinal.distributed._folders import (
-    COORDINATOR,
-    MOST_SHARDS,
-    READY,
-    SPLITTING,
-    ClusterDescription,
-    ShardFolder,
-    shard_paths,
-    witness_of,
-)
+from vicinal.distributed import _folders as layout
 from vicinal.distributed._membership import CLUSTER, ShardRecord, ShardRecords, join
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -94,9 +85,15 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
     ...     cluster.predict([[0.5, 0.1, -0.3]]).left
     19
     """
-    shards = _checks.integer("shards", shards, least=1, most=MOST_SHARDS)
+    shards = _checks.integer("shards", shards, least=1, most=layout.MOST_SHARDS)
     target = Path(path)
     stores.check_new(target)
+    witnesses = layout.witness_of(target, layout.COORDINATOR).parent
+    if witnesses.exists() and any(witnesses.iterdir()):
+        raise InvalidInput(
+            f"{witnesses} holds the witnesses of another cluster, wherever that lies now. Choose "
+            "another name; or, if they are of a split that was broken off, delete that folder."
+        )
     with stores.open_folder(stores.Folder.read(Path(store))) as source:
         identity, ledger = fresh_key(16).hex(), source.ledger
         if ledger.total is not None:
@@ -117,15 +114,15 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
-        cluster = ClusterDescription(identity, shards, SPLITTING, source_path)
+        cluster = layout.ClusterDescription(identity, shards, layout.SPLITTING, source_path)
         cluster.save(target)
         _retire(source, identity)
-    replace(cluster, state=READY).save(target)
+    replace(cluster, state=layout.READY).save(target)
 
 
 def ready_cluster(
     path: Path, *, accept_loss: bool = False, reading: bool = False
-) -> ClusterDescription:
+) -> layout.ClusterDescription:
     """Return the cluster at `path`, after finishing a split that was broken off.
 
     `accept_loss`: of the coordinator, and of the witness of a store that has retired.
@@ -133,13 +130,13 @@ def ready_cluster(
     Raises PrivacyRefused if the store is not the one that the cluster was made of, or has gone on
     since: its budgets are further than the cluster's; or if it is only `reading`.
     """
-    cluster = ClusterDescription.read(path)
-    if cluster.state == READY:
+    cluster = layout.ClusterDescription.read(path)
+    if cluster.state == layout.READY:
         return cluster
     if reading:
         raise stores.unfinished()
     part, store = (
-        ShardFolder.read(path / COORDINATOR).folder,
+        layout.ShardFolder.read(path / layout.COORDINATOR).folder,
         stores.Folder.read(Path(cluster.source)),
     )
     if part.key() != store.key():  # before anything of a store is opened that may be another's
@@ -157,7 +154,7 @@ def ready_cluster(
                     "cluster and split the store again."
                 )
             _retire(source, cluster.identity)
-    ready = replace(cluster, state=READY)
+    ready = replace(cluster, state=layout.READY)
     ready.save(path)
     return ready
 
@@ -236,9 +233,9 @@ def _write_shards(
     slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.rows(Tables.DEPARTED)
     records = []
-    for number, path in enumerate(shard_paths(target, shards)):
-        witness = witness_of(target, path.name)
-        folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
+    for number, path in enumerate(layout.shard_paths(target, shards)):
+        witness = layout.witness_of(target, path.name)
+        folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
         with stores.create_store(folder.folder, source.schema) as parts:
             erased = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, subjects, number, slot_of_row, erased)
@@ -304,9 +301,9 @@ def _write_coordinator(
     source: stores.OpenStore, target: Path, cluster: str, records: list[ShardRecord]
 ) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
-    path = target / COORDINATOR
-    witness = witness_of(target, COORDINATOR)
-    folder = ShardFolder.create(path, cluster, source.folder.key(), witness)
+    path = target / layout.COORDINATOR
+    witness = layout.witness_of(target, layout.COORDINATOR)
+    folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
     with stores.create_store(folder.folder, source.schema) as parts:
         with parts.database.transaction():
             for table in _COPIED:

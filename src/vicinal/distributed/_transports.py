@@ -7,18 +7,11 @@ from pathlib import Path
 from threading import RLock
 from typing import Protocol
 
+from vicinal import errors
 from vicinal.distributed._folders import ShardFolder
 from vicinal.distributed._membership import another_shard, check_member
 from vicinal.distributed._messages import Message, SearchAhead, ShardAnswer
 from vicinal.distributed._shard_server import ShardServer
-from vicinal.errors import (
-    InvalidInput,
-    ShardUnreachable,
-    StorageFailed,
-    StoreDamaged,
-    StoreInUse,
-    VicinalError,
-)
 
 Reply = Callable[[float], ShardAnswer]
 """A message under way. Called with seconds, it waits for so long at most, and returns the answer.
@@ -65,12 +58,12 @@ class ReopeningShard:
                 if self._server is None:
                     self._server = self._opened(message)
                 return self._server.handle(message)
-            except StoreDamaged:
+            except errors.StoreDamaged:
                 self.close()
                 raise
-            except (StorageFailed, StoreInUse) as error:
+            except (errors.StorageFailed, errors.StoreInUse) as error:
                 self.close()
-                raise ShardUnreachable(str(error)) from None
+                raise errors.ShardUnreachable(str(error)) from None
 
     def _opened(self, message: Message) -> ShardServer:
         """Open the folder, unless it is another shard's: a copy of one shares the other's lock."""
@@ -80,8 +73,8 @@ class ReopeningShard:
             if ShardFolder.read(self._path).folder.identity != message.shard:
                 raise another_shard(message.number)
             return ShardServer.open(self._path, check=member, reading=message.reading)
-        except InvalidInput as error:
-            raise StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
+        except errors.InvalidInput as error:
+            raise errors.StoreDamaged(f"{error} Bring it back, or restore a backup.") from None
 
     def close(self) -> None:
         """Let go of the folder; the next message opens it again."""
@@ -106,7 +99,7 @@ class LocalTransport:
             # Nothing is searched ahead: the answers that are waited for would come later for it.
             if not isinstance(message.task, SearchAhead):
                 reply.set_result(self.shard.handle(message))
-        except VicinalError as error:
+        except errors.VicinalError as error:
             reply.set_exception(error)
         return reply.result
 

@@ -132,46 +132,6 @@ class FixedImageFeatures(FixedFeatures, ABC):
         return tags
 
 
-class FixedTextFeatures(FixedFeatures, ABC):
-    """An extractor of texts."""
-
-    def transform(self, texts: Iterable[str], progress: Step | None = None) -> Vectors:
-        """Return the embeddings of `texts`.
-
-        Parameters
-        ----------
-        texts
-            The n texts, each a str.
-        progress
-            Called with the number of texts just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the texts.
-
-        Raises
-        ------
-        InvalidInput
-            If `texts` is a single str, is empty or holds anything but str; if the model is not one
-            that the class takes.
-        MissingExtra
-            If the class needs an extra, or a package of weights, that is not installed.
-        """
-        listed = _listed_texts(texts)
-        return in_order(self._parts(listed), progress, listed)
-
-    @abstractmethod
-    def _parts(self, texts: list[str]) -> Iterable[Vectors]:
-        """Yield the embeddings of consecutive texts."""
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.two_d_array = False
-        tags.input_tags.string = True
-        return tags
-
-
 class LoadedOnce(Generic[Network]):
     """A network that is loaded when it is first needed, and anew when its parameters change."""
 
@@ -185,18 +145,6 @@ class LoadedOnce(Generic[Network]):
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_loaded"}  # type: ignore[attr-defined]
-
-
-def _listed_texts(texts: Iterable[str]) -> list[str]:
-    """Return `texts` as a list of str; the texts themselves are never echoed."""
-    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
-        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
-    listed = list(texts)
-    if not listed:
-        raise InvalidInput("The texts must be at least one. Got none.")
-    if not all(isinstance(text, str) for text in listed):
-        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
-    return listed
 
 
 def in_order(parts: Iterable[Vectors], progress: Step | None, rows: Any) -> Vectors:

@@ -2,20 +2,21 @@
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from threading import local
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
+from vicinal._progress import Step
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import FixedTextFeatures, LoadedOnce, Vectors, one_by_one
+from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
 from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
 
@@ -42,7 +43,7 @@ class _Network(Protocol):
     ) -> AnyArray: ...
 
 
-class SentenceFeatures(LoadedOnce["_Network"], FixedTextFeatures):
+class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -78,11 +79,42 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedTextFeatures):
         self.model = model
         self.device = device
 
-    def _parts(self, texts: list[str]) -> Iterator[Vectors]:
+    def transform(self, texts: Iterable[str], progress: Step | None = None) -> Vectors:
+        """Return the embeddings of `texts`.
+
+        Parameters
+        ----------
+        texts
+            The n texts, each a str.
+        progress
+            Called with the number of texts just finished, several times in a run.
+
+        Returns
+        -------
+        array (n, d) of float32
+            In the order of the texts.
+
+        Raises
+        ------
+        InvalidInput
+            If `texts` is a single str, is empty or holds anything but str; if the model is not one
+            that the class takes.
+        MissingExtra
+            If the class needs an extra, or a package of weights, that is not installed.
+        """
+        listed = _listed_texts(texts)
         network = self._network()
         if self.device == "cpu":
-            return _side_by_side(network, texts)
-        return one_by_one(texts, partial(_embedded, network), _PART)
+            parts = _side_by_side(network, listed)
+        else:
+            parts = one_by_one(listed, partial(_embedded, network), _PART)
+        return in_order(parts, progress, listed)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        return tags
 
     @property
     def model_folder(self) -> Path:
@@ -93,6 +125,18 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedTextFeatures):
         """Return the loaded model, loading it once for every choice of model and device."""
         key = (self.model, self.device)
         return self._loaded_once(key, lambda: _load(self.model, self.device))
+
+
+def _listed_texts(texts: Iterable[str]) -> list[str]:
+    """Return `texts` as a list of str; the texts themselves are never echoed."""
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
+    listed = list(texts)
+    if not listed:
+        raise InvalidInput("The texts must be at least one. Got none.")
+    if not all(isinstance(text, str) for text in listed):
+        raise InvalidInput("The texts must all be of type str. Got a value that is not.")
+    return listed
 
 
 def _side_by_side(network: _Network, texts: list[str]) -> Iterator[Vectors]:

@@ -158,7 +158,9 @@ class FileJournal:
         if self._witness is None and self.read() is None:
             # Before the file: a kill between the two leaves a witness of nothing.
             identity = fresh_key()[:_IDENTITY]
-            self._witness = RollbackGuard.create(default_witness_path(self.folder), identity)
+            self._witness = RollbackGuard.create(
+                default_witness_path(self.folder), identity, over=True
+            )
         assert self._witness is not None  # noqa: S101 (narrows the type: read, or made just now)
         self._heads.append(fresh_key())
         write_arrays(self._path, _arrays(entry, self._witness.state.identity, self._heads))

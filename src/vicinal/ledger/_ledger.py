@@ -159,11 +159,15 @@ class Ledger:
         return [*([self.total.audience] if self.total else []), *self.audiences.values()]
 
     def _write_shared(self) -> None:
-        """Write what a charge to one audience took from the total, and from others by that."""
-        for audience in self.accounts:
+        """Write what charges to some audiences took from the total, and from others by that."""
+        for audience in self.audiences.values():
             if audience.account.is_charged:
-                self._write_charges(audience, 0)
-                self.database.put("clock", str(self.clock))
+                self.share_charges(audience)
+        for audience in self.accounts:
+            self.clock += 1  # a public number, whoever was charged: receipts tell the clock
+            if audience.account.is_charged:
+                audience.write_charges(self.database, self.clock, 0)
+        self.database.put("clock", str(self.clock))
 
     def limit_total(self, epsilon: float, delta: float, budget: float) -> None:
         """Let nobody lose more to all audiences together, in a :meth:`change` before any is open.
@@ -178,7 +182,7 @@ class Ledger:
 
         Before anything else is charged: others then have no more left than the total allows.
         """
-        if self.total is not None:
+        if self.total is not None and audience is not self.total.audience:
             self.total.charge(audience, self.audiences.values())
 
     def commit(self, blocks: Sequence[AnswerBlock], requests: Sequence[StoredRequest] = ()) -> None:
@@ -253,23 +257,23 @@ class Ledger:
     def write_charges(self, audience: Audience, queries: int) -> None:
         """Write what was charged to an account since the last commit, inside a transaction."""
         self.share_charges(audience)
-        self._write_charges(audience, queries)
-
-    def _write_charges(self, audience: Audience, queries: int) -> None:
         self.clock += 1
         audience.write_charges(self.database, self.clock, queries)
 
-    def keep_charges(self, audience: Audience, slack: float) -> None:
-        """Make durable what was charged for answers that nobody will see.
+    def keep_charges(self, audiences: Iterable[Audience]) -> None:
+        """Make durable, in one commit, what was charged for answers that nobody will see.
 
         Noise may have been drawn for them, and may have decided that they were broken off: who was
-        charged stays charged. `slack` is what the grid has cost so far.
+        charged stays charged.
         """
-        if self.is_consistent and audience.account.recount():
+        for each in self.accounts:  # the total and others too: broken off between charge and note
+            each.account.recount()
+        charged = [one for one in audiences if one.account.is_charged]
+        if self.is_consistent and charged:
             with self._all_or_nothing():
-                audience.slack = slack
-                self.write_charges(audience, 0)
-                audience.write(self.database)
+                for audience in charged:
+                    self.write_charges(audience, 0)
+                    audience.write(self.database)
                 self.database.put("clock", str(self.clock))
 
     def spend_all_budgets(self) -> None:
@@ -282,7 +286,7 @@ class Ledger:
             if self.total is not None:
                 audience.account.share()
             audience.account.recount()
-            self._write_charges(audience, 0)
+            self.write_charges(audience, 0)
             audience.initial_budget = 0
             rows = self.database.read(
                 "SELECT units FROM departed WHERE audience = ?", (audience.number,)

@@ -130,6 +130,13 @@ def name_digest(audience: str) -> bytes:
     return hashlib.sha256(audience.encode()).digest()
 
 
+def check_free(path: Path) -> None:
+    """Raise InvalidInput if there is anything at the path of a new witness."""
+    with guarded(path):
+        if path.exists() or path.is_symlink():
+            raise InvalidInput(f"{path} is the witness of another store. Move it away first.")
+
+
 def check_witness_place(path: Path) -> None:
     """Raise InvalidInput if a new witness at `path` would replace anything that is none.
 
@@ -174,17 +181,24 @@ class RollbackGuard:
             raise
 
     @classmethod
-    def create(cls, path: Path, identity: bytes) -> Self:
-        """Make the file, or make it anew, and return it open.
+    def create(cls, path: Path, identity: bytes, *, over: bool = False) -> Self:
+        """Make the file, and return it open; `over`: replace a witness that is of no use any more.
 
-        Until :meth:`begin` it agrees with no ledger: its head is one that none has.
+        Until :meth:`begin` it agrees with no ledger: its head is one that none has. Raises
+        InvalidInput if there is a file already.
         """
-        check_witness_place(path)
+        if over:
+            check_witness_place(path)
         guard = cls.__new__(cls)
-        guard._path, fresh = path, path.with_name(path.name + ".new")
+        guard._path, fresh = path, path.with_name(path.name + ".new") if over else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH), 0, fresh_key())
-        with guarded(path):
-            guard._descriptor = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if over else os.O_EXCL)
+        try:
+            with guarded(path):
+                guard._descriptor = os.open(fresh, flags, PRIVATE_FILE)
+        except StorageFailed:
+            check_free(path)
+            raise
         try:
             locked(guard._descriptor, path, _IN_USE.format(path))  # from its first moment
             with guarded(path):
@@ -193,6 +207,7 @@ class RollbackGuard:
                 fresh.replace(path)
                 sync_folder(path.parent)
         except BaseException:
+            fresh.unlink(missing_ok=True)
             os.close(guard._descriptor)
             raise
         return guard

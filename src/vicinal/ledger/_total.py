@@ -9,7 +9,7 @@ budget ends first.
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 import numpy as np
@@ -68,19 +68,35 @@ class TotalFilter:
         whole = np.minimum(whole, UNITS >> _BITS)  # more would not fit, and is of no use
         return np.asarray(np.minimum((whole << _BITS) + (rest << _BITS) // rate, UNITS))
 
+    def faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
+        """Yield in words where accounts by name, the total's among them, contradict each other.
+
+        Who has less of an audience than the total allows was never cut there: the rest was charged.
+        """
+        left = stored[TOTAL].account.durable
+        paid = np.zeros_like(left)
+        for name in sorted(stored.keys() - {TOTAL}):
+            units, number = stored[name].account.durable, stored[name].number
+            most = self.most(number, left)
+            paid += np.where(units < most, self.price(number, UNITS - units), 0)
+            if (units > most).any():
+                yield f"Audience {name!r} has more left than the total over all audiences allows."
+        if (paid > UNITS - left).any():
+            yield "The total over all audiences lacks what audiences were charged."
+
     def charge(self, audience: Audience, audiences: Iterable[Audience]) -> None:
         """Charge what mechanisms took from an audience since the last call; cut what others have.
 
-        In memory: it becomes durable with the charge itself.
+        In memory: it becomes durable with the charge itself. Broken off, it is done again.
         """
         account, total = audience.account, self.audience.account
         slots = differing(account.remaining, account.shared, 0)
         price = self.price(audience.number, account.shared[slots] - account.remaining[slots])
-        account.shared[slots] = account.remaining[slots]
         total.remaining[slots] -= price
         total.note_charged_total(exact_sum(price))
         for each in audiences:
             self._cut(each, slots)
+        account.share(slots)  # last: what is broken off is taken once more rather than never
 
     def _cut(self, audience: Audience, slots: Slots) -> None:
         """Take from an audience what the total does not allow any more; it counts as charged."""

@@ -83,7 +83,7 @@ class NoisyCount:
 
     def publish(self, counts: Ints) -> Floats:
         """Add the noise that the charges paid for and return counts, float64 (q,)."""
-        return (counts + self._noise.discrete_gaussian(self.scale, len(counts))) / self.grid.steps
+        return self._noise.add_to(counts, self.scale) / self.grid.steps
 
 
 def size_noise(budget: float) -> float:
@@ -109,8 +109,8 @@ def noisy_size(
     total, high, low = charge_sizes(
         subjects.records, SIZE_RECORDS, subjects.remaining, grid.steps, scale, rate
     )
-    estimate = (int(total) + int(noise.discrete_gaussian(scale, 1)[0])) / grid.steps
-    return estimate, (int(high) << 24) + int(low)
+    (noisy,) = noise.add_to(np.array([total], dtype=np.int64), scale)
+    return int(noisy) / grid.steps, (int(high) << 24) + int(low)
 
 
 @compiled

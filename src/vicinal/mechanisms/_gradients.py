@@ -119,8 +119,7 @@ class NoisyGradient:
         """
         self.quota.note_releases(1)
         sums = self.clip_and_sum(weights, self._source.bernoulli(self.gamma, len(self.records)))
-        noise = self._noise.discrete_gaussian(self.scale, sums.size).reshape(sums.shape)
-        return np.asarray((sums + noise) / self.steps)
+        return np.asarray(self._noise.add_to(sums, self.scale) / self.steps)
 
     def clip_and_sum(self, weights: Floats, batch: Bools) -> Ints:
         """Return the sum of clipped gradients of a batch, int64 (d, c), in steps; still private.
@@ -249,9 +248,8 @@ class NoisySize:
     def publish(self, size: int) -> float:
         """Take from the quota and return the noisy number."""
         self._quota.note_releases(1)
-        return (
-            size * self.steps + int(self._noise.discrete_gaussian(self.scale, 1)[0])
-        ) / self.steps
+        (noisy,) = self._noise.add_to(np.array([size * self.steps], dtype=np.int64), self.scale)
+        return int(noisy) / self.steps
 
 
 class NoisyTraining:

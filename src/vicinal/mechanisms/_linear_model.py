@@ -152,8 +152,7 @@ class GradientRelease:
 
     def publish(self, sums: Steps) -> Floats:
         """Add the noise that the charges paid for; return the noisy sum in clipping bounds."""
-        noise = self.mechanism._noise.discrete_gaussian(self.scale, sums.size)
-        return np.asarray((sums + noise.reshape(sums.shape)) / self.mechanism.steps)
+        return np.asarray(self.mechanism._noise.add_to(sums, self.scale) / self.mechanism.steps)
 
     def _single_sums(
         self, starts: Ints, right: Any, per_score: float, remaining: Units

@@ -166,11 +166,8 @@ class NoisyMax:
         drawn, if so many answers were not planned.
         """
         self.quota.note_releases(len(votes))
-        noisy = votes + self._draw(votes.size).reshape(votes.shape)
+        noisy = self._noise.add_to(votes, self.scale)
         return np.asarray(noisy.argmax(axis=1) if self.label_only else noisy / self.steps)
-
-    def _draw(self, size: int) -> Steps:
-        return self._noise.discrete_gaussian(self.scale, size)
 
 
 class PlannedAnswers:

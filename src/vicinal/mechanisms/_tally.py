@@ -93,7 +93,7 @@ class NoisyTally:
     def publish(self, sums: Steps) -> list[Floats]:
         """Add noise and return the tables, in subjects; they may leave once charges are durable."""
         self._slack.charge([self.scale], len(sums))
-        noisy = (sums + self._noise.discrete_gaussian(self.scale, len(sums))) / self._grid.steps
+        noisy = self._noise.add_to(sums, self.scale) / self._grid.steps
         return np.split(noisy, np.cumsum(self.plan.sizes)[:-1])
 
     def _charge(self, values: Steps, owners: Steps, remaining: Units) -> None:

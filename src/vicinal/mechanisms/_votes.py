@@ -163,12 +163,10 @@ class BlockRelease(ABC):
         noise = self.mechanism.noise
         # Equal scales, the common case, take one vector call; the order of draws is the same.
         if len(set(self.scales.tolist())) == 1:
-            return votes + noise.discrete_gaussian(int(self.scales[0]), votes.size).reshape(
-                votes.shape
-            )
-        width = votes.shape[1]
-        rows = [noise.discrete_gaussian(scale, width) for scale in self.scales.tolist()]
-        return votes + np.array(rows, dtype=np.int64).reshape(votes.shape)
+            return noise.add_to(votes, int(self.scales[0]))
+        rows = zip(votes, self.scales.tolist(), strict=True)
+        noisy = [noise.add_to(row, scale) for row, scale in rows]
+        return np.array(noisy, dtype=np.int64).reshape(votes.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,13 @@ class NoiseSource(ABC):
         `scale` is in grid steps, a whole number from 1 to 2^40; anything else raises InvalidInput.
         """
 
+    def add_to(self, sums: Ints, scale: int) -> Ints:
+        """Return private whole numbers of any shape, each with a draw of its own: they may leave.
+
+        Every release of the individual filter goes this one way, so that an audit can see all.
+        """
+        return sums + self.discrete_gaussian(scale, sums.size).reshape(sums.shape)
+
 
 def checked(scale: object, size: object) -> tuple[int, int]:
     """Return a noise scale in grid steps and a number of draws, or raise InvalidInput."""

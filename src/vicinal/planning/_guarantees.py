@@ -127,22 +127,21 @@ def total_budget(epsilon: float, delta: float) -> float:
     return zcdp_budget(epsilon, delta * (1 - _TOTAL_SLACK))
 
 
-def check_under_total(plan: IndKNNPlan, total: tuple[float, float], n_audiences: int) -> None:
+def check_under_total(plan: IndKNNPlan, epsilon: float, delta: float, n_audiences: int) -> None:
     """Raise InvalidInput for a plan whose charges a total (epsilon, delta) cannot add up."""
-    epsilon, delta = total
     must = {
         "release": ("'votes'", plan.label_only),
         "accounting": ("'gdp'", plan.accounting != "gdp"),
         "epsilon": (f"at most {epsilon:g}", plan.epsilon > epsilon),
         "delta": (f"at most {delta:g}", plan.delta > delta),
+        "interactions": ("1", plan.interactions != 1),
+        "simulation_seed": ("None", plan.simulation_seed is not None),
     }
     for name, (words, broken) in must.items():
         if broken:
             raise InvalidInput(f"The {name!r} parameter must be {words} under 'epsilon_total'.")
     if n_audiences > _MOST_AUDIENCES:
-        raise InvalidInput(
-            f"The store must have at most {_MOST_AUDIENCES} audiences under 'epsilon_total'."
-        )
+        raise InvalidInput(f"Under 'epsilon_total' at most {_MOST_AUDIENCES} audiences fit.")
 
 
 def total_over(plans: Sequence[IndKNNPlan]) -> tuple[float, float]:
@@ -162,18 +161,18 @@ WEAKEST = 20.0
 """The largest epsilon that is planned for without being asked about: a factor of 5e8."""
 
 
-def refuse_weak(epsilon: float, delta: float, n_records: int | None) -> None:
+def refuse_weak(epsilon: float, delta: float, n_records: int | None, name: str = "epsilon") -> None:
     """Raise PrivacyRefused for a plan that protects next to nobody; its size as declared."""
     fault = ""
     if epsilon > WEAKEST:
         fault = (
-            f"'epsilon' {epsilon:g} lets what is believed of a person change by a factor of "
-            f"e^{epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
+            f"The {name!r} parameter, {epsilon:g}, lets what is believed of a person change by a "
+            f"factor of e^{epsilon:g}; above {WEAKEST:g} hardly anybody is protected."
         )
     elif n_records is not None and delta > 1 / n_records:
         fault = (
-            f"'delta' {delta:g} is above 1/n for the {n_records} records declared: publishing one "
-            "record chosen at random would keep it."
+            f"The 'delta' parameter, {delta:g}, is above 1/n for the {n_records} records declared: "
+            "publishing one record chosen at random would keep it."
         )
     if fault:
         raise PrivacyRefused(

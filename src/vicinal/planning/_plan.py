@@ -93,12 +93,6 @@ class IndKNNPlan(Settings, VotingParameters):
         plan.check_together()
         return plan.settled(plan.n_public)
 
-    def on(self, reference: Reference | None) -> Self:
-        """Return the plan with these public points, without which nothing is known of features."""
-        if reference is None:
-            return self
-        return self.changed(n_public=len(reference.points)).replanned()
-
     def check_together(self) -> None:
         if self.delta is None:  # settled once, before a number of records is estimated
             vars(self).update(delta=default_delta(self.n_records))

@@ -43,7 +43,7 @@ class AveragingEstimator(IndKNNEstimator):
         """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
         check_is_fitted(self)
         around = self._surroundings(X) if _checks.boolean("trend", trend) else None
-        answers, target = self.query(X, progress=progress), self._settings.target
+        answers, target = self._answered(X, progress), self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums leave)
         averages = target.answers(answers.votes, answers.noise)

@@ -129,8 +129,8 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     ) -> Floats:
         """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
 
-        Spends budget like :meth:`predict`: ask once, by :meth:`query`, and derive labels and
-        confidence from its votes. `progress` is called with the number of queries just answered.
+        Spends budget like :meth:`predict`; nothing for the very same rows as before. `progress` is
+        called with the number of queries just answered.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         self._check_votes_leave("The noisy votes")
-        votes = self.query(X, progress=progress).votes
+        votes = self._answered(X, progress).votes
         assert votes is not None  # noqa: S101 (votes leave: just checked)
         return decision_scores(votes)
 
@@ -148,8 +148,9 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
     ) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
-        Spends budget like :meth:`predict`. What is known before, `class_prior`, is weighed against
-        the noisy votes and their noise (:mod:`vicinal.targets._class_decision`).
+        Spends budget like :meth:`predict`; nothing for the very same rows as before. What is known
+        before, `class_prior`, is weighed against the noisy votes and their noise
+        (:mod:`vicinal.targets._class_decision`).
 
         Raises
         ------
@@ -158,7 +159,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         self._check_votes_leave("Probabilities")
-        return self.probabilities(self.query(X, progress=progress))
+        return self.probabilities(self._answered(X, progress))
 
     def probabilities(self, answers: QueryAnswers) -> Floats:
         """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
@@ -200,7 +201,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         abstain_below: float | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> AnyArray:
-        """Return labels, (q,); spends budget.
+        """Return labels, (q,); spends budget, once for the very same rows in the same order.
 
         Parameters
         ----------
@@ -216,7 +217,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         if abstain_below is None:
-            return np.asarray(self.classes_[self.query(X, progress=progress).labels])
+            return np.asarray(self.classes_[self._answered(X, progress).labels])
         least = _checks.real("abstain_below", abstain_below, least=0)
         self._check_votes_leave("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
@@ -225,7 +226,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
                 "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
                 "an abstention. Rename the class."
             )
-        answers = self.query(X, progress=progress)
+        answers = self._answered(X, progress)
         assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
         labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)
@@ -252,7 +253,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
                 "Shares of classes cannot be given with a private model: its scores join the "
                 "votes. Fit with model_share=0."
             )
-        answers = self.query(X, progress=progress)
+        answers = self._answered(X, progress)
         assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
         shares = self.probabilities(answers)
         errors = share_errors(shares, answers.votes, answers.noise)

@@ -1,5 +1,6 @@
 """What all Ind-KNN estimators share: records, budgets, queries, and what they guarantee."""
 
+import hashlib
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,6 +31,14 @@ from vicinal.targets import PublicSurroundings, check_enough
 
 _LOOKED_AT = 256
 """Queries that are compared with the public reference, to warn where they are unlike it."""
+
+
+_RECENT = 8
+"""Calls whose answers are remembered."""
+
+
+def _digest(queries: FloatMatrix) -> bytes:
+    return hashlib.sha256(f"{queries.dtype} {queries.shape}".encode() + queries.tobytes()).digest()
 
 
 class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
@@ -109,6 +118,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         self, assembled: PlannedEngine, settings: IndKNNPlan, records: inputs.FitInputs
     ) -> None:
         self._engine, self._settings = assembled.engine, settings
+        self._recent: dict[bytes, QueryAnswers] = {}
         self._encoder = assembled.encoder
         if len(settings.class_names):
             self.classes_ = settings.class_names
@@ -141,6 +151,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         records = inputs.FitInputs(X, ids, None)
         inputs.claim_more(self._interaction, records)
         with self._engine.lock:
+            self._recent.clear()
             integers = self._encoded(X)
             self._shard.add(integers, targets, ids or self._new_numbers(len(X)))
         return self
@@ -156,6 +167,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         check_is_fitted(self)
         ids = _checks.subject_ids("subjects", subjects)
         with self._engine.lock:
+            self._recent.clear()
             return self._shard.erase(ids)
 
     def query(
@@ -164,7 +176,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
 
         They hold positions in ``classes_``, the noisy votes where these leave, and which queries
-        were asked of private records: where not, the answer cost nothing.
+        were asked of private records: where not, the answer cost nothing. Other methods remember
+        what the very same rows were answered, and say it again at no cost; this asks anew.
         """
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
@@ -178,7 +191,27 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self._warn_of_far_queries(integers)
             answers = engine.answer(integers, progress=progress, shares=shares)
             self.n_answers_ += len(queries)
+            self._recent[_digest(queries)] = answers
+            while len(self._recent) > _RECENT:
+                self._recent.pop(next(iter(self._recent)))
         return answers
+
+    def _answered(
+        self, X: npt.ArrayLike, progress: Callable[[int], None] | None = None
+    ) -> QueryAnswers:
+        """Return what the very same rows, all in this order, were answered, or :meth:`query` them.
+
+        Answers are public. They are forgotten as the records change.
+        """
+        check_is_fitted(self)
+        queries = inputs.checked_features(self, X)
+        with self._engine.lock:
+            known = self._recent.get(_digest(queries))
+        if known is None:
+            return self.query(X, progress=progress)
+        if progress is not None:
+            progress(len(queries))
+        return known
 
     def budget_usage(self) -> BudgetUsage:
         """Return a public estimate of how much of their budgets people have used.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vicinal import _checks, features
 from vicinal._arrays import FloatMatrix, Ints32
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.mechanisms import REGISTRY, Claimed, Interaction, are_copies
 
 if TYPE_CHECKING:
@@ -257,12 +257,15 @@ def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> I
     if settings.simulation_seed is not None or settings.interactions == 0:
         estimator._interaction = None
         return None
-    if settings.interactions == 1 and _is_cross_validated():
-        raise PrivacyRefused(
+    if settings.interactions == 1 and (where := _cross_validating()):
+        words = (
             "scikit-learn would fit several times on the same records here, and score by held-out "
             "labels that nothing protects; the guarantee is for one fit. Do so on records that "
             'need no protection, with simulation_seed or interactions="public".'
         )
+        if where == "validation_curve":  # which shows refusals as NaN, and says nothing of them
+            warnings.warn(words, PrivacyWarning, stacklevel=2)
+        raise PrivacyRefused(words)
     claimed = Claimed.of(records.features, records.ids)
     interaction: Interaction
     if several is not None and several.interaction and not several.interaction.withdrawn:
@@ -279,25 +282,24 @@ def claim(estimator: BaseEstimator, settings: Claiming, records: FitInputs) -> I
     return interaction
 
 
-_CROSS_VALIDATING = frozenset({
-    "_fit_and_score", "_fit_and_predict", "_fit_and_score_over_thresholds",
-    "_fit_classifier_calibrator_pair",
-})  # fmt: skip
+_CROSS_VALIDATING = (
+    "validation_curve", "_fit_and_score", "_fit_and_predict", "_fit_and_score_over_thresholds",
+    "_fit_classifier_calibrator_pair", "_permutation_test_score", "_rfe_single_fit",
+)  # fmt: skip
 
 
-def _is_cross_validated() -> bool:
-    """Tell whether scikit-learn fits for one fold of several.
+def _cross_validating() -> str:
+    """Return which function of scikit-learn fits for one fold of several; "" for none.
 
     The first fit would be answered and spent, and the others be refused, which it shows as NaN
     among scores. Nothing but the callers tells.
     """
-    frame = sys._getframe()
+    frame, names = sys._getframe(), set()
     while frame.f_back is not None:
         frame = frame.f_back
-        module = str(frame.f_globals.get("__name__"))
-        if frame.f_code.co_name in _CROSS_VALIDATING and module.startswith("sklearn."):
-            return True
-    return False
+        if str(frame.f_globals.get("__name__")).startswith("sklearn."):
+            names.add(frame.f_code.co_name)
+    return next((name for name in _CROSS_VALIDATING if name in names), "")
 
 
 def claim_more(interaction: Interaction | None, records: FitInputs) -> None:

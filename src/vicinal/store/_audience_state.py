@@ -157,10 +157,8 @@ class TotalGuarantee:
     @classmethod
     def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
         """Return that of a store whose audiences have these plans."""
-        epsilon, delta = total_over(requested)
-        if ledger.total is not None and math.isfinite(epsilon):
-            epsilon, delta = ledger.total.guarantee
-        return cls(epsilon, delta, ledger.total is not None)
+        total = ledger.total
+        return cls(*(total.guarantee if total else total_over(requested)), total is not None)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
@@ -324,8 +322,7 @@ class AudienceState:
 
     def plan(self) -> dict[str, Any]:
         """Return the plan in numbers. Public."""
-        pinned: dict[str, Any] = parse_json(self.audience.plan)["pinned"]
-        settings = self.settings
+        written, settings = parse_json(self.audience.plan), self.settings
         return {
             "epsilon": settings.epsilon,
             "delta": settings.delta,
@@ -334,7 +331,9 @@ class AudienceState:
             "release": "label" if settings.label_only else "votes",
             "reuse_predictions": settings.reuse_predictions,
             "neighbor_count": settings.neighbor_count,
-            **pinned,
+            "model_refreshes": settings.model_refreshes,
+            "size_estimated": "n_records" not in written["asked"],
+            **written["pinned"],
         }
 
 
@@ -371,12 +370,14 @@ def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
 
 
 def checked_total(
-    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float
+    schema: StoreSchema, parameters: dict[str, Any], epsilon_total: float, *, accept_weak: bool
 ) -> tuple[float, float]:
-    """Return epsilon and delta of a total over all audiences, of which the first has this plan."""
+    """Return epsilon and delta of a total over audiences; that of :func:`new_plan` is the first."""
     settings = _settings(schema, parameters)
     total = _checks.real("epsilon_total", epsilon_total, least=settings.epsilon), settings.delta
-    check_under_total(settings, total, 1)
+    check_under_total(settings, *total, 1)
+    if not accept_weak:
+        refuse_weak(*total, None, "epsilon_total")
     return total
 
 

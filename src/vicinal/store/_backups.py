@@ -12,7 +12,6 @@ from vicinal.ledger import (
     SQLiteDatabase,
     check_witness_place,
     choose_server,
-    default_witness_path,
     descends,
     guarded,
     sync_folder,
@@ -29,6 +28,7 @@ from vicinal.store._folder import (
     private_folder,
     read_config,
     refuse_links,
+    witness_place,
     write_config,
 )
 from vicinal.store._opening import OpenStore, check_empty
@@ -75,7 +75,7 @@ def unpack(
     if not config["backup"]:
         raise InvalidInput(f"{backup} is a store, not a backup. Make one with: vicinal backup")
     check_new(path)
-    place = default_witness_path(path) if witness is None else witness.absolute()
+    place = witness_place(path, witness)
     if not accept_loss:
         _check_last(backup, config["id"], place)
     check_witness_place(place)

@@ -464,7 +464,7 @@ class BaseStore(ABC):
             raise InvalidInput("The 'name' parameter must be new. There is such an audience.")
         ledger.check_name(name)
         if ledger.total is not None:
-            check_under_total(requested, ledger.total.guarantee, 1 + len(ledger.audiences))
+            check_under_total(requested, *ledger.total.guarantee, 1 + len(ledger.audiences))
         return requested
 
     def refreshes_left(self, audience: str = DEFAULT) -> int:

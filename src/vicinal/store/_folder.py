@@ -3,17 +3,20 @@
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged
 from vicinal.ledger import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     Database,
     PostgresDatabase,
     SQLiteDatabase,
+    WitnessState,
+    check_free,
     choose_server,
     default_witness_path,
     guarded,
@@ -88,7 +91,9 @@ class Folder:
     def discard(self) -> None:
         """Remove what :meth:`create` and those after it have made: nobody has used it yet."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self.witness.unlink(missing_ok=True)
+        with suppress(StorageFailed, InvalidInput):  # another store may have made one there
+            if WitnessState.read(self.witness).identity.hex() == self.identity:
+                self.witness.unlink()
 
     def database(self, *, create: bool = False) -> Database:
         """Return a connection to the ledger's database; to read, unless it is made."""
@@ -105,9 +110,19 @@ class Folder:
 def free_witness(path: Path, witness: Path | None) -> Path:
     """Return where a new store's witness will lie; InvalidInput if it, or the store, is there."""
     check_new(path)
+    place = witness_place(path, witness)
+    check_free(place)
+    return place
+
+
+def witness_place(path: Path, witness: Path | None) -> Path:
+    """Return where the witness of a store at `path` lies; InvalidInput if that is in the store."""
     place = default_witness_path(path) if witness is None else witness.absolute()
-    if place.exists():
-        raise InvalidInput(f"{place} is the witness of another store. Move it away first.")
+    if place.resolve().is_relative_to(path.resolve()):
+        raise InvalidInput(
+            "The 'witness' parameter must be outside the store's folder, best on another disk: "
+            "whoever puts the folder back would put it back, too."
+        )
     return place
 
 

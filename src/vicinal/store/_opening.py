@@ -35,6 +35,7 @@ from vicinal.ledger import (
     WitnessState,
     budget_faults,
     descends,
+    guarded,
 )
 from vicinal.neighbours import IndexFactory
 from vicinal.planning import first_index
@@ -128,7 +129,9 @@ def open_folder(
     with ExitStack() as resources:
         database = _locked_database(folder, resources)
         accept_loss = accept_loss and not reading
-        witness = _witness(folder, resources, accept_loss=accept_loss)
+        with guarded(folder.witness):
+            there = folder.witness.is_file()
+        witness = _witness(folder, resources, there=there, accept_loss=accept_loss)
         ledger = _checked(folder, database)
         check(database)
         if database.get(RETIRED) not in (None, cluster):
@@ -145,7 +148,7 @@ def open_folder(
         index = index_of(schema.index, folder.path)
         if witness is None or not reading:
             database.recover()
-            witness = witness or _new_witness(folder, resources)
+            witness = witness or _new_witness(folder, resources, over=there)
             if not known:
                 _accept_loss(ledger, record_files, witness)
             _finish(ledger, record_files, witness)
@@ -216,9 +219,11 @@ def _record_files(
     return record_files
 
 
-def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> RollbackGuard | None:
+def _witness(
+    folder: Folder, resources: ExitStack, *, there: bool, accept_loss: bool
+) -> RollbackGuard | None:
     """Return the witness, locked; None if it is lost, and that is accepted."""
-    if not folder.witness.is_file():
+    if not there:
         if not accept_loss:
             raise _outdated(f"Its witness {folder.witness} is missing.")
         return None
@@ -232,8 +237,8 @@ def _witness(folder: Folder, resources: ExitStack, *, accept_loss: bool) -> Roll
     return witness
 
 
-def _new_witness(folder: Folder, resources: ExitStack) -> RollbackGuard:
-    witness = RollbackGuard.create(folder.witness, bytes.fromhex(folder.identity))
+def _new_witness(folder: Folder, resources: ExitStack, *, over: bool = False) -> RollbackGuard:
+    witness = RollbackGuard.create(folder.witness, bytes.fromhex(folder.identity), over=over)
     resources.callback(witness.close)
     return witness
 

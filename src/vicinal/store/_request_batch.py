@@ -167,8 +167,7 @@ class RequestBatch:
             self._number(placed)
             requests = [one.stored() for one in named]
         except BaseException:
-            for fresh in self._fresh.values():
-                self._keep_charges(fresh.state)
+            self._keep_charges(*(fresh.state for fresh in self._fresh.values()))
             raise
         first = self._ledger.clock + 1
         if blocks or requests:
@@ -322,10 +321,13 @@ class RequestBatch:
             reuse_entry, usage, state.n_asked,
         )  # fmt: skip
 
-    def _keep_charges(self, state: AudienceState) -> None:
+    def _keep_charges(self, *states: AudienceState) -> None:
         """Drop answers that nobody will see; whoever was charged for them stays charged."""
-        state.drop_answers()
-        self._ledger.keep_charges(state.audience, state.slack.spent)
+        for state in states:
+            state.audience.slack = state.slack.spent
+        self._ledger.keep_charges(state.audience for state in states)
+        for state in states:  # durable first: what is broken off now undoes no charge
+            state.drop_answers()
 
     def _refusal(self, one: _PlacedRequest) -> VicinalError | None:
         """Return why an audience was refused, for a request that needed something new of it."""
@@ -383,18 +385,14 @@ def audience_state(states: Mapping[str, AudienceState], audience: object) -> Aud
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    if more > state.remaining - len(fresh.rows):
-        remaining = max(0, state.remaining - len(fresh.rows))
-        raise PrivacyRefused(
-            f"The audience {state.audience.name!r} has {remaining} of its "
-            f"{state.settings.n_queries} answers left, and {more} new ones were asked for. "
-            "Queries answered since the data last changed still cost nothing."
-        )
-    entry = state.audience.analysts.get(analyst, Analyst(None, 0))
-    if entry.quota is not None:
-        remaining = max(0, entry.quota - entry.used - fresh.queries_of.get(analyst, 0))
-        if more > remaining:
+    audience, plan = state.audience, state.settings.n_queries
+    entry = audience.analysts.get(analyst, Analyst(None, 0))
+    quota, had = entry.quota, entry.used + fresh.queries_of.get(analyst, 0)
+    limits = [(f"audience {audience.name!r}", plan, state.remaining - len(fresh.rows))]
+    limits += [] if quota is None else [("analyst", quota, quota - had)]
+    for who, most, left in limits:
+        if more > max(0, left):
             raise PrivacyRefused(
-                f"The analyst has {remaining} of {entry.quota} answers left, and {more} new ones "
-                "were asked for. Queries answered since the data last changed still cost nothing."
+                f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
+                "asked for. Queries answered since the data last changed still cost nothing."
             )

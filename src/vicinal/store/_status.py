@@ -261,11 +261,9 @@ def _budgets(ledger: Ledger) -> Iterator[str]:
         units = audience.account.durable
         if not np.array_equal(units, live.account.remaining):
             yield f"Budgets of audience {name!r} in memory differ from those on disk."
-        if ledger.total is not None and live is not ledger.total.audience:
-            left = ledger.total.audience.account.remaining
-            if (units > ledger.total.most(live.number, left)).any():
-                yield f"Audience {name!r} has more left than the total over all audiences allows."
         yield from budget_faults(ledger.database, audience, free)
+    if ledger.total is not None:
+        yield from ledger.total.faults(stored)
 
 
 def _answers(ledger: Ledger) -> Iterator[str]:

@@ -144,11 +144,12 @@ class Store(BaseStore):
             What everybody can lose at most to all audiences together, at this plan's delta: one
             more filter for each subject, which every audience's charges reach. It holds even if
             answers to one audience change records that answer another. Every audience is planned
-            with `release="votes"` and `accounting="gdp"` then, ten at most; the store cannot be
-            split.
+            with `release="votes"`, `accounting="gdp"` and `interactions=1` then, ten at most; the
+            store cannot be split. A late audience starts with what the total leaves; who has less
+            than 1 - `model_share` of a full budget adds nothing to a model that is trained once.
         accept_weak_plan
-            Take a plan that protects next to nobody: epsilon above 20, or delta above 1/n for the
-            declared `n_records`.
+            Take a plan that protects next to nobody: epsilon (or `epsilon_total`) above 20, or
+            delta above 1/n for the declared `n_records`.
         **plan
             Further parameters of :class:`~vicinal.predictors.IndKNNClassifier`: `epsilon`,
             `delta`, `n_queries` and so on; `kernel`, `norm_bound` and `index` are for all
@@ -407,7 +408,9 @@ class NewStore:
         shared = {*SHARED, CLASSES, *schema.target.own}
         own = {name: value for name, value in plan.items() if name not in shared}
         written = new_plan(schema, own, accept_weak=accept_weak_plan)
-        total = None if epsilon_total is None else checked_total(schema, own, epsilon_total)
+        total = None
+        if epsilon_total is not None:
+            total = checked_total(schema, own, epsilon_total, accept_weak=accept_weak_plan)
         free_witness(place[0], place[2])
         return cls(place, schema, records, written, total)
 
