@@ -8,7 +8,6 @@ from vicinal.linear._descent import (
     LEAST_CLIP,
     MOST_CLIP,
     SCATTER,
-    SPREAD,
     STEPS,
     Descent,
     clip_of,
@@ -16,7 +15,7 @@ from vicinal.linear._descent import (
 )
 from vicinal.linear._model_features import softmax
 
-M, D = 400, 5
+M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)
 UNIT = 1000.0
 ROWS = np.rint(UNIT * np.hstack([RNG.normal(size=(M, D)) * 0.3, np.full((M, 1), 0.3)]))
@@ -24,7 +23,7 @@ EVEN = np.array([0.5, 0.5])
 
 
 def descended(gradient_at, shares=EVEN, n_records=1e9, noise=1e-9):
-    descent = Descent(ROWS.astype(np.float32), UNIT, shares, n_records, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, shares, n_records, 2.0, noise)
     for _ in range(STEPS):
         descent.step(gradient_at(descent.weights))
     return descent.weights
@@ -45,7 +44,7 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     """An independent solution: one Gaussian regression on all noisy gradients."""
     rng = np.random.default_rng(5)
     target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
-    descent = Descent(ROWS.astype(np.float32), UNIT, EVEN, 1e12, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, EVEN, 1e12, 2.0, noise)
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
@@ -78,7 +77,7 @@ def test_where_there_is_nothing_but_noise_nothing_moves(noise):
 
 def test_weights_stay_where_gradients_vanish():
     shares = np.array([0.7, 0.2, 0.1])
-    descent = Descent(ROWS.astype(np.float32), UNIT, shares, 100, 0.25, 0.1)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, shares, 100, 0.25, 0.1)
     first = descent.weights.copy()
     for _ in range(STEPS):
         descent.step(np.zeros_like(first))

@@ -38,7 +38,9 @@ def test_it_asks_about_what_the_model_is_unsure_of(both):
     classifier, answers = both
     assert 0 < answers.asked.mean() < 0.5
     margins = _private_model.margins_of(np.log(classifier.model_probabilities(Q)))
-    assert margins[answers.asked].max() <= margins[~answers.asked].min()
+    # As many as votes were planned for; after these the model answers alone.
+    before = np.arange(len(Q)) < np.flatnonzero(answers.asked).max()
+    assert margins[answers.asked].max() <= margins[~answers.asked & before].min()
     assert (answers.labels == YQ).mean() > 0.8
     assert classifier.model_share_ == 0.5
 
@@ -191,7 +193,7 @@ def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     assert (answers.votes.argmax(axis=1) == answers.labels).all()
     shares = answers.votes / answers.votes.sum(axis=1, keepdims=True)
     moved = np.abs(shares - chances)[answers.asked].max()
-    assert moved > 0.1 if known < 1 else moved < 1e-3
+    assert moved > 0.1 if known < 1 else moved < 1e-2
 
 
 def test_leads_of_queries_can_be_compared(both):

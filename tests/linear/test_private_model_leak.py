@@ -406,7 +406,7 @@ def test_a_descent_is_given_public_facts_and_what_was_published(monkeypatch):
     for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
         np.testing.assert_array_equal(here, there)
     for fitted, facts, steps, published, metrics in told:
-        clip = facts[0][4] / N  # the declared number, in both worlds
+        clip = facts[0][5] / N  # the declared number, in both worlds
         for step, sums in zip(steps, published, strict=True):
             np.testing.assert_allclose(step, sums * clip, rtol=1e-12)
         rows = fitted._model.features(ENCODER.encode(R).astype(np.float32))

@@ -33,9 +33,6 @@ lowest nearly all are cut, so noise falls no further against what they say."""
 SCATTER = 8.0
 """Noise is to have so small a part of the variance that records have by themselves."""
 
-SPREAD = 2.0
-"""Standard deviation of scores over public rows before anything is known, kappa."""
-
 KEPT = 0.95
 """How much of what was known stays from step to step: the loss is not the parabola that a gradient
 is read by, the less so the further off it was taken."""
@@ -68,6 +65,7 @@ class Descent:
 
     - `rows`, float32 (m, D): public integer rows of the model's features.
     - `unit`: a feature of 1 is so many integer steps.
+    - `spread`: standard deviation of scores over public rows before anything is known.
     - `shares`, float64 (c,): declared class shares: every row has them at first.
     - `n_records`: which means are taken by.
     - `clip`: the norm that gradients are cut to.
@@ -77,23 +75,23 @@ class Descent:
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, shares: Floats, n_records: float, clip: float,
-        noise: float,
+        self, rows: IntegerRows, unit: float, spread: float, shares: Floats, n_records: float,
+        clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
         features = self._rows / unit
         self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         squares = np.square(features[:, :-1]).sum(axis=1).mean()
-        spread = np.full(features.shape[1], SPREAD / math.sqrt(max(squares, _FLAT)))
-        spread[-1] = _FREE
-        wide = features * spread
+        before = np.full(features.shape[1], spread / math.sqrt(max(squares, _FLAT)))
+        before[-1] = _FREE
+        wide = features * before
         moment = wide.T @ wide
         # As if one more public row went every way alike: what columns do together in a few rows
         # they need not do in others.
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
         lengths, directions = np.linalg.eigh(moment / (len(wide) + 1))
         self._lengths = np.maximum(lengths, _FLAT)
-        self._from_directions = spread[:, None] * directions
+        self._from_directions = before[:, None] * directions
         # Noise is alike on all weights; along a direction it is as loud as that is scaled.
         self._noise = np.square(self._from_directions).sum(axis=0) * noise**2
         self._known = np.ones(len(lengths))
