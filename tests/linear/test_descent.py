@@ -19,11 +19,10 @@ M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)
 UNIT = 1000.0
 ROWS = np.rint(UNIT * np.hstack([RNG.normal(size=(M, D)) * 0.3, np.full((M, 1), 0.3)]))
-EVEN = np.array([0.5, 0.5])
 
 
-def descended(gradient_at, shares=EVEN, n_records=1e9, noise=1e-9):
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, shares, n_records, 2.0, noise)
+def descended(gradient_at, n_records=1e9, noise=1e-9):
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, n_records, 2.0, noise)
     for _ in range(STEPS):
         descent.step(gradient_at(descent.weights))
     return descent.weights
@@ -44,7 +43,7 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     """An independent solution: one Gaussian regression on all noisy gradients."""
     rng = np.random.default_rng(5)
     target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, EVEN, 1e12, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, 1e12, 2.0, noise)
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
@@ -66,22 +65,16 @@ def test_under_noise_it_is_the_mean_given_all_gradients():
     np.testing.assert_allclose(descent.weights, back @ np.linalg.solve(precisions, told), atol=1e-3)
 
 
-@pytest.mark.parametrize("noise", [1.0, 100.0])
+@pytest.mark.parametrize("noise", [3.0, 100.0])
 def test_where_there_is_nothing_but_noise_nothing_moves(noise):
     rng = np.random.default_rng(1)
-    shares = np.array([0.9, 0.1])
-    found = descended(lambda weights: rng.normal(0, noise, weights.shape), shares, 100, noise)
+    found = descended(lambda weights: rng.normal(0, noise, weights.shape), 100, noise)
     scores = (ROWS / UNIT) @ found  # the bias is nearly free, and moves
     assert (scores - scores.mean(axis=0)).std() < 0.25 * SPREAD
 
 
 def test_weights_stay_where_gradients_vanish():
-    shares = np.array([0.7, 0.2, 0.1])
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, shares, 100, 0.25, 0.1)
-    first = descent.weights.copy()
-    for _ in range(STEPS):
-        descent.step(np.zeros_like(first))
-    np.testing.assert_allclose(descent.weights, first, atol=1e-9)
+    assert not descended(np.zeros_like, 100, 0.1).any()
 
 
 def test_noise_of_all_steps_together_fits_the_share():

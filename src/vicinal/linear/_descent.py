@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.linear._model_features import BIAS, IntegerRows, scores_of, softmax
+from vicinal.linear._model_features import IntegerRows, scores_of, softmax
 from vicinal.mechanisms import whole_weights
 
 STEPS = 40
@@ -66,7 +66,8 @@ class Descent:
     - `rows`, float32 (m, D): public integer rows of the model's features.
     - `unit`: a feature of 1 is so many integer steps.
     - `spread`: standard deviation of scores over public rows before anything is known.
-    - `shares`, float64 (c,): declared class shares: every row has them at first.
+    - `n_classes`: c. All have equal shares at first, whatever is declared: what is learnt would not
+      rank rows alike.
     - `n_records`: which means are taken by.
     - `clip`: the norm that gradients are cut to.
     - `noise`: standard deviation of the noise on each entry of a mean gradient.
@@ -75,7 +76,7 @@ class Descent:
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, spread: float, shares: Floats, n_records: float,
+        self, rows: IntegerRows, unit: float, spread: float, n_classes: int, n_records: float,
         clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
@@ -95,10 +96,8 @@ class Descent:
         # Noise is alike on all weights; along a direction it is as loud as that is scaled.
         self._noise = np.square(self._from_directions).sum(axis=0) * noise**2
         self._known = np.ones(len(lengths))
-        self.weights = np.zeros((features.shape[1], len(shares)))
-        self.weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
-        self._start = np.linalg.solve(self._from_directions, self.weights)
-        self._along = self._start
+        self.weights = np.zeros((features.shape[1], n_classes))
+        self._along = self.weights
 
     def step(self, gradient: Floats) -> None:
         """Follow a mean gradient, float64 (D, c), with its noise."""
@@ -107,7 +106,7 @@ class Descent:
         steps = curved / (self._noise * self._known)
         steps = np.minimum(steps, 1 / (self._lengths / 2 + 1 / self._n_records))
         # Gradients are of a mean, and what is known before counts as much as one record.
-        pull = self._from_directions.T @ gradient + (self._along - self._start) / self._n_records
+        pull = self._from_directions.T @ gradient + self._along / self._n_records
         self._along = self._along - steps[:, None] * pull
         self.weights = self._from_directions @ self._along
 

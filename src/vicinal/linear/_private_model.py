@@ -343,7 +343,7 @@ def follow(
         lengths = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
         noise = training.step_noise * clip / n_records
         descent = Descent(
-            rows, features.unit, features.spread, training.class_shares, n_records, clip, noise
+            rows, features.unit, features.spread, len(training.class_shares), n_records, clip, noise
         )
         for _ in range(STEPS):
             scores = scores_of(wide, whole_weights(descent.weights), features.unit)
