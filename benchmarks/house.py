@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3545,
+    "cli": 3580,
     "serving": 2440,
-    "reports": 1560,
+    "reports": 1624,
     "audit": 2700,
     "distributed": 3700,
-    "store": 5690,
+    "store": 5700,
     "labelling, students": 3060,
     "baselines": 500,
     "predictors": 2210,
@@ -42,7 +42,7 @@ ROOMS = {
     "linear": 810,
     "targets": 1480,
     "features, datasets": 4690,
-    "ledger": 3430,
+    "ledger": 3450,
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_817,
-    "code of src": 35_051,
-    "lines of tests": 41_380,
+    "lines of src": 55_950,
+    "code of src": 35_140,
+    "lines of tests": 41_670,
     "lines of experiments and benchmarks": 9600,
     "words of pages": 45_000,
     "words of decisions": 30_000,

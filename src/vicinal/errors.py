@@ -41,7 +41,7 @@ class StoreOutdated(PrivacyRefused):
 
 
 class IdsAlike(PrivacyRefused):
-    """New ids differ from known ones by leading zeros, case or blanks only; nothing was added."""
+    """New ids differ from known ones, or others, by zeros, case or blanks only; none was added."""
 
 
 class MissingExtra(VicinalError, ImportError):

@@ -192,6 +192,36 @@ def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkey
     run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
 
 
+def test_a_cluster_is_filled_from_a_folder_of_parts(tmp_path, cluster):
+    """Each part once, whatever breaks off; and a model is trained on all of it."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    folder, made = tmp_path / "parts", []
+    folder.mkdir()
+    for number in range(3):
+        X, y = tools.points(40, 20 + number)
+        ids = [f"new-{i % 15}" for i in range(40)]
+        columns = dict(zip("abcd", X.T, strict=True))
+        made.append(pa.table({**columns, "label": y, "who": ids}))
+        parquet.write_table(made[-1], folder / f"part-{number}.parquet")
+    parquet.write_table(made[1].drop_columns(["who"]), folder / "part-1.parquet")
+    add = ("add", cluster, "--data", folder, "--label", "label", "--subject", "who")
+    assert "--key option must be given" in run(*add, code=2)
+    said = run(*add, "--key", "fill", code=2)
+    assert "part-1.parquet" in said
+    assert "Files before it are added: 1." in " ".join(said.split())
+    parquet.write_table(made[1], folder / "part-1.parquet")
+    run(*add, "--key", "fill")
+    run(*add, "--key", "fill")
+    facts = json.loads(run("inspect", cluster, "--curator", "--json"))["private"].values()
+    assert sum(one["records"] for one in facts) == 300 + 3 * 40
+    assert sum(one["subjects"] for one in facts) == 150 + 15
+    run("audience", cluster, "everybody", "--epsilon", 8, "--queries", 20, "--records", 420)
+    assert "stays in the model" in run("export-guarantee", cluster, "--audience", "everybody")
+    assert "All is well" in run("verify", cluster)
+
+
 # ---------------------------------------------------------------- over HTTP
 
 

@@ -21,7 +21,7 @@ from crash.store_watch import Spawner
 from vicinal.accounting import UNITS
 from vicinal.distributed import Coordinator, is_cluster, local_transports, split
 from vicinal.errors import VicinalError
-from vicinal.store import Store
+from vicinal.store import SOCKET, Store
 from vicinal.testing import remaining_budgets
 
 LOST = "accept the loss"
@@ -104,7 +104,9 @@ class Workplace:
     def keep(self, name):
         """Make a template of what is here."""
         shutil.rmtree(self.root / name, ignore_errors=True)
-        shutil.copytree(self.place, self.root / name)
+        # A service that was killed leaves its socket, which nobody can copy.
+        without = shutil.ignore_patterns(SOCKET)
+        shutil.copytree(self.place, self.root / name, ignore=without)
         for database in ("case", "other"):
             self.database(f"{name} {database}", database)
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import threading
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -506,6 +507,61 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
     paid = (UNITS - there.pop(victim)) / UNITS * budget
     assert there == here
     assert (0 < loss <= paid) == (not broken)
+
+
+@pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
+def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
+    """Folder and witness: its sums could be published with another noise, or charged nobody."""
+    at = (path / part, tools.witness_of(path, part))
+
+    def broken_off(step, train):
+        with monkeypatch.context() as patch:
+            dies_at(patch, ShardedGradients, "publish", step, done=True)
+            with pytest.raises(Killed):
+                train()
+
+    cluster = tools.local(path)
+    broken_off(5, lambda: cluster.open_audience("second", **PLAN))
+    cluster._failed = True
+    cluster.close()
+    for number, place in enumerate(at):
+        (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
+    broken_off(12, lambda: tools.local(path))
+    shutil.rmtree(at[0])
+    shutil.copytree(tmp_path / "0", at[0])
+    shutil.copy(tmp_path / "1", at[1])
+    with pytest.raises((PrivacyRefused, ShardMissing), match="is an old copy"):
+        tools.local(path)
+
+
+def test_a_cluster_trains_while_records_come_and_queries_are_answered(path):
+    errors = []
+
+    def meanwhile(work):
+        try:
+            for number in range(10):
+                work(number)
+        except BaseException as error:  # noqa: BLE001 (shown below)
+            errors.append(error)
+
+    with tools.local(path) as cluster:
+        new = points(30, 50)
+        works = [
+            lambda i: cluster.add(*new, [f"new-{i}-{j}" for j in range(30)]),
+            lambda i: cluster.predict(Q[i : i + 1]),
+        ]
+        threads = [threading.Thread(target=meanwhile, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        cluster.open_audience("second", **PLAN)
+        cluster.refresh_model("second")
+        cluster.erase(["person-3", "new-0-1"])
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert cluster.verify()
+        assert cluster.predict(Q[:5], audience="second").charged == 5
+    assert len(tools.budgets(path, "second")) in (150 + 300 - 1, 150 + 300 - 2)
 
 
 # ---------------------------------------------------------------- what a model serves, on a cluster

@@ -2,6 +2,7 @@
 
 import unicodedata
 from decimal import Decimal
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
+from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
@@ -458,6 +460,53 @@ def test_new_ids_that_differ_by_zeros_case_or_blanks_are_refused(tmp_path, gone)
         with pytest.raises(IdsAlike):
             store.add(X[:1], Y[:1], ["00042"])
         assert store.verify()
+
+
+TWINS = ["0815", "815", "Ann", "ann", "\uff17", 7, "one", "one"]
+
+
+@pytest.mark.parametrize("shards", [0, 2])
+def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, monkeypatch, shards):
+    """Fails if a file that writes people in two ways gives them two budgets, at first or later."""
+    plan = {"classes": range(3), "public": R, "n_records": 30, **PLAN}
+    path, ids = tmp_path / "store", [*TWINS, *range(100, 122)]
+    with pytest.raises(IdsAlike, match=r"6 of the new ids .* from each other"):
+        Store.init(path, X, Y, ids, **plan)
+    assert not path.exists()
+    Store.init(tmp_path / "meant", X, Y, ids, ids_differ=True, **plan).close()
+    Store.init(path, X, Y, KNOWN, **plan).close()
+    if shards:
+        split(path, tmp_path / "cluster", shards)
+        monkeypatch.setattr("vicinal.distributed._changes.AT_ONCE", 1)
+    opened = (
+        Coordinator.open(tmp_path / "cluster", local_transports) if shards else Store.open(path)
+    )
+    with opened as store:
+        for work in (store.add, partial(store.evaluate, accept_noise=True)):
+            with pytest.raises(IdsAlike, match="6 of the new ids"):
+                work(X[:8], Y[:8], TWINS)
+        assert store.presence(TWINS).enrolled == 0
+        store.add(X[:8], Y[:8], TWINS, ids_differ=True)
+        store.add(X[:8], Y[:8], TWINS)
+
+
+def test_whoever_was_only_evaluated_is_not_new_in_another_spelling(tmp_path):
+    with Store.init(
+        tmp_path / "store", X, Y, KNOWN, classes=range(3), public=R, n_records=30, **PLAN
+    ) as store:
+        store.predict(X[:2])
+        store.evaluate(X[:2], Y[:2], ["Visitor 7", "somebody"], accept_noise=True)
+        for spelling in ("visitor07", "VISITOR \uff17"):
+            with pytest.raises(IdsAlike):
+                store.add(X[:1], Y[:1], [spelling])
+
+
+def test_case_and_width_never_make_two_people():
+    letters = [chr(code) for code in range(0x110000) if chr(code).isalpha()]
+    letters = [one for one in letters if unicodedata.is_normalized("NFC", one)]
+    for change in (str.upper, str.lower, str.title, partial(unicodedata.normalize, "NFKC")):
+        others = [unicodedata.normalize("NFC", change(one)) for one in letters]
+        assert folded(others) == folded(letters)
 
 
 @given(st.lists(NAMES, min_size=1, max_size=4), st.lists(NAMES, min_size=1, max_size=4))

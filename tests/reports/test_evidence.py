@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
-    "total": {"epsilon": 1, "capped": True, "text": "epsilon 1"},
+    "total": {"epsilon": 1, "delta": 1e-5, "capped": True, "text": "epsilon 1"},
 }  # fmt: skip
 
 
@@ -131,6 +131,74 @@ def test_a_certificate_says_what_audits_have_shown(folder):
     assert "None is on file" in certificate_page(deployment_certificate(facts, "0", "now"))
 
 
+def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    (plain,) = deployment_certificate(facts, "0", "now")["audiences"]
+    assert plain["membership_guess"]["measured"] is None
+    claims = [{**CLAIM, "lower": 0.26}, {**CLAIM, "attack": "total", "lower": 0.5}]
+    report = {**REPORT, "audience": "default", "claims": claims}
+    found = deployment_certificate(facts, "0", "now", audits=[report])
+    guess = found["audiences"][0]["membership_guess"]
+    assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
+    assert guess["measured"] == pytest.approx(ndtr(0.13), abs=6e-4)
+    assert guess["measured"] <= guess["to_at_most"]
+    assert "restart (default)" in found["not_audited"]
+    assert "votes (default)" not in found["not_audited"]
+    assert "restart (default)" in certificate_page(found)
+    elsewhere = deployment_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
+    assert "votes (default)" in elsewhere["not_audited"]
+
+
+@pytest.mark.parametrize(
+    ("capped", "names", "epsilon", "gaussian"),
+    [(False, "a", 1.0, True), (True, "a", 2.0, True), (False, "ab", 2.0, False)],
+)
+def test_the_worst_guess_is_that_of_all_audiences_there_may_be(
+    folder, capped, names, epsilon, gaussian
+):
+    with Store.open(folder) as store:
+        facts = store.facts()
+    states = dict.fromkeys(names, facts["audiences"]["default"])
+    total = {"epsilon": 2.0, "delta": 1e-5, "capped": capped, "text": ""}
+    found = deployment_certificate({**facts, "audiences": states, "total": total}, "0", "now")
+    worst = membership_success(epsilon, 1e-5, gaussian=gaussian)
+    assert found["total"]["membership_guess_at_most"] == worst
+
+
+@pytest.mark.parametrize(
+    ("appetite", "beyond"),
+    [
+        ({"epsilon": 1.0, "delta": 1e-5, "membership_guess": 0.56, "retention": "a year"}, []),
+        ({"epsilon": 0.9}, ["epsilon"]),
+        ({"delta": 1e-6, "membership_guess": 0.55}, ["delta", "membership_guess"]),
+        ({"retention": "a month"}, ["retention"]),
+    ],
+)
+def test_an_appetite_passes_or_fails(folder, tmp_path, appetite, beyond):
+    path, out = tmp_path / "appetite.json", tmp_path / "out"
+    path.write_text(json.dumps(appetite))
+    found = run("certificate", folder, "-o", out, "--appetite", path, "--retention", "a year",
+                code=1 if beyond else 0)  # fmt: skip
+    checked = json.loads((out / "certificate.json").read_text())["appetite"]
+    assert [check["what"] for check in checked["checks"] if not check["met"]] == beyond
+    assert checked["met"] == (not beyond)
+    assert ("FAIL" in (out / "certificate.html").read_text()) == bool(beyond)
+    assert all(name in found.stderr for name in beyond)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["[]", "{}", '{"epsilon": "1"}', '{"delta": -1}', '{"retention": 3}', '{"years": 1}'],
+)
+def test_an_appetite_that_is_none_is_refused(folder, tmp_path, content):
+    path, out = tmp_path / "appetite.json", tmp_path / "out"
+    path.write_text(content)
+    found = run("certificate", folder, "-o", out, "--appetite", path, code=2)
+    assert found.stderr.count("\n") == 1
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 8.0])
 def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
     plain = membership_success(epsilon, 1e-5, gaussian=False)
@@ -143,7 +211,8 @@ def test_attack_success_is_that_of_the_curve_rounded_up(epsilon):
 
 
 CLAIM = {
-    "mechanism": "m", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8, "confidence": 0.99,
+    "attack": "votes", "mechanism": "m", "world": "w", "lower": 0.2, "claim": 0.25, "ratio": 0.8,
+    "confidence": 0.99,
     "would_have_seen": {"epsilon": 1.5}, "controls": [{"name": "noise halved", "caught": True}],
 }  # fmt: skip
 REPORT = {"at": "2026-01-01", "version": "0.1.0", "holds": True, "claims": [CLAIM]}

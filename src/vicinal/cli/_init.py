@@ -20,6 +20,7 @@ from vicinal.cli._options import (
     AudiencePlanCommand,
     Data,
     DryRun,
+    IdsDiffer,
     Json,
     Label,
     Ledger,
@@ -61,6 +62,7 @@ def init(
     *,
     label: Label = None,
     subject: Subject = None,
+    ids_differ: IdsDiffer = False,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
     ledger: Ledger = None,
@@ -105,7 +107,7 @@ def init(
             new = stores.NewStore.checked(
                 store, dataset.features, dataset.labels, dataset.subjects, public=points,
                 extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
-                accept_weak_plan=yes, **plan,
+                ids_differ=ids_differ, accept_weak_plan=yes, **plan,
             )  # fmt: skip
             if dry_run:
                 show_outlook(new.plan, points, labels, json=json)

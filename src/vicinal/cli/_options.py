@@ -29,6 +29,10 @@ Data = Annotated[Path, Option(help="Records: .parquet, .csv, .xlsx, .npz, or a f
 Label = Annotated[str | None, Option(help="Column of labels.")]
 Subject = Annotated[str | None, Option(help="Column of subject ids.")]
 SubjectIds = Annotated[list[str] | None, Option(help="An id; repeat for more.")]
+IdsDiffer = Annotated[
+    bool,
+    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
+]
 SubjectFile = Annotated[Path | None, Option(help="File with one id a line.")]
 Audience = Annotated[str, Option(help="Whose budgets and whose plan.")]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Leave out summaries and guarantee.")]

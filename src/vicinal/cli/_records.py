@@ -132,14 +132,15 @@ def local_file(data: str) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Put the file's name in front of what is wrong with it."""
+def naming(path: Path, more: str = "") -> Iterator[None]:
+    """Put the file's name in front of what is wrong with it, and `more` behind."""
     try:
         yield
     except InvalidInput as error:
-        if str(path) in str(error):
+        named = str(path) in str(error)
+        if named and not more:
             raise
-        raise InvalidInput(f"{path}: {error}") from None
+        raise InvalidInput(f"{'' if named else f'{path}: '}{error}{more}") from None
 
 
 def read_records(

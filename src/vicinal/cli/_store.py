@@ -19,6 +19,7 @@ from vicinal.cli._options import (
     Audience,
     Data,
     DryRun,
+    IdsDiffer,
     Json,
     Label,
     Ledger,
@@ -57,10 +58,6 @@ MODEL_STAYS = (
     "A private model was trained before: its weights stay as they are, like answers given, within "
     "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
 )
-IdsDiffer = Annotated[
-    bool,
-    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
-]
 FORMATS = (".csv", ".parquet", ".npy")
 _SHOWN = 5
 _FIGURE_NAMES = {
@@ -78,15 +75,25 @@ def add(
     key: Annotated[str | None, Option(help="Idempotency key: sent again, added once.")] = None,
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Add records; people who are known, or were, keep the budget they have left."""
+    """Add records; people who are known, or were, keep the budget they have left.
+
+    A folder of .parquet files is added a file at a time, by name: together they need not fit into
+    memory. With a --key, of which each file gets its own, repeating the command adds none twice.
+    """
+    parts = sorted(data.glob("*.parquet")) if data.is_dir() else []
+    if parts and key is None:
+        raise InvalidInput("The 'key' option must be given for a folder of .parquet files.")
+    version, n_added = 0, 0
     with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
-        dataset, labels = read_labelled(data, schema.extractor, schema.target, label, subject)
-        with naming(data):
-            version = opened.add(
-                dataset.features, labels, dataset.subjects, ids_differ=ids_differ,
-                idempotency_key=key,
-            )  # fmt: skip
+        for part in parts or [data]:
+            with naming(part, f" Files before it are added: {n_added}." if n_added else ""):
+                given = read_labelled(part, schema.extractor, schema.target, label, subject)
+                version = opened.add(
+                    given[0].features, given[1], given[0].subjects, ids_differ=ids_differ,
+                    idempotency_key=f"{key} {part.name}" if parts else key,
+                )  # fmt: skip
+            n_added += 1
     echo(f"Added. The records are at version {version} now.")
 
 

@@ -31,7 +31,7 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 
@@ -276,15 +276,15 @@ class Coordinator(stores.BaseStore):
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
-        n_alike, ids = 0, list(dict.fromkeys(subjects))
+        ids, new, alike = list(dict.fromkeys(subjects)), [], set()
         for start in range(0, len(ids), changes.AT_ONCE):
             some = ids[start : start + changes.AT_ONCE]
             standings = zip(some, self._standings(some), strict=True)
             unknown = [one for one, standing in standings if not standing]
+            new += unknown
             with self._exclusive():
-                alike = self._changes.on_all(tasks.AlikeSubjects(unknown)).values()
-            n_alike += len(set().union(*alike))
-        return n_alike
+                alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
+        return len(alike | twins(new))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:

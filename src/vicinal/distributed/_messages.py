@@ -271,7 +271,7 @@ class KnownSubjects:
 
 @dataclass(frozen=True, slots=True)
 class AlikeSubjects:
-    """Say which subjects are unknown but for leading zeros, case or blanks; answered with them."""
+    """Say which unknown subjects are known, or twice among these, once folded: their ids."""
 
     subjects: Sequence[SubjectId]
 

@@ -37,6 +37,7 @@ from vicinal.ledger._id_encoding import first_framed_id as first_framed_id
 from vicinal.ledger._id_encoding import folded as folded
 from vicinal.ledger._id_encoding import framed as framed
 from vicinal.ledger._id_encoding import framed_all as framed_all
+from vicinal.ledger._id_encoding import twins as twins
 from vicinal.ledger._id_encoding import unframed as unframed
 from vicinal.ledger._ledger import EVALUATED as EVALUATED
 from vicinal.ledger._ledger import Enrollment as Enrollment

@@ -3,7 +3,9 @@
 import hashlib
 import hmac
 import re
+from collections import Counter
 from collections.abc import Iterable
+from unicodedata import normalize
 from urllib.parse import quote, unquote
 
 from vicinal._checks import SubjectId
@@ -65,10 +67,21 @@ def unframed(stored: bytes) -> SubjectId:
 
 
 def folded(subjects: Iterable[SubjectId]) -> list[str]:
-    """Return ids without leading zeros, case and blanks: those equal then may be one person's."""
-    # No id holds a line break.
-    text = "\n".join(map(str, subjects)).casefold().replace(" ", "")
+    """Return ids without leading zeros, case, blanks and width: equal ones may be one person's."""
+    # No id holds a line break. Unicode compares identifiers so: forms and case, twice.
+    text = normalize("NFKD", normalize("NFD", "\n".join(map(str, subjects))).casefold())
+    text = normalize("NFKD", text.replace(" ", "").replace("\u0131", "i").casefold())
     return _LEADING_ZEROS.sub("", text).split("\n") if text else []
+
+
+def twins(subjects: Iterable[SubjectId]) -> set[SubjectId]:
+    """Return those of some ids that equal another one of them once they are :func:`folded`."""
+    ids = list(dict.fromkeys(subjects))
+    if not any(isinstance(one, str) for one in ids):
+        return set()
+    names = folded(ids)
+    counts = Counter(names)
+    return {one for one, name in zip(ids, names, strict=True) if counts[name] > 1}
 
 
 def first_framed_id(content: bytes, at: int = 0) -> bytes | None:

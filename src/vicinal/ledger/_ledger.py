@@ -22,7 +22,13 @@ from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, wr
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash
+from vicinal.ledger._id_encoding import (
+    folded_hashes,
+    framed_all,
+    keyed_digest,
+    keyed_hash,
+    twins,
+)
 from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
@@ -389,16 +395,17 @@ class Ledger:
         return enrollment.slots
 
     def alike(self, subjects: Iterable[SubjectId], turn: Turn = nullcontext) -> list[SubjectId]:
-        """Return the unknown ones whose ids differ from a known one's by what folding leaves out.
+        """Return the unknown ones whose ids equal a known one's, or another's, once folded.
 
-        That is leading zeros, case and blanks. `turn` as in :meth:`enrollment_of`.
+        `turn` as in :meth:`enrollment_of`.
         """
         ids = list(dict.fromkeys(subjects))
         standings = zip(ids, self.standings(ids, turn), strict=True)
         unknown = [one for one, standing in standings if standing == Standing.UNKNOWN]
         here = self.slot_table.alike(unknown, turn).tolist()
         left = self._least_numbers(lambda: folded_hashes(self._key, unknown), turn)
-        return [one for place, one in enumerate(unknown) if here[place] or place in left]
+        known = {one for place, one in enumerate(unknown) if here[place] or place in left}
+        return list(known | twins(unknown))
 
     def leaving(self, subjects: Iterable[SubjectId]) -> tuple[Slots, list[bytes], list[bytes]]:
         """Return slots and keyed hashes, of ids and :func:`folded` ids, of those enrolled."""

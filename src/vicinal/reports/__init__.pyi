@@ -11,6 +11,7 @@ from vicinal.reports._demo import image_benchmark as image_benchmark
 from vicinal.reports._demo import labels_of as labels_of
 from vicinal.reports._demo import prepare as prepare
 from vicinal.reports._demo import split as split
+from vicinal.reports._deployment_certificate import APPETITE as APPETITE
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
 from vicinal.reports._outcomes import ClassFigures as ClassFigures

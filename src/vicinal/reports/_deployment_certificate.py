@@ -11,9 +11,11 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from statistics import NormalDist
 from typing import Any
 
 from vicinal.accounting import zcdp_budget as budget
+from vicinal.audit import not_audited
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.reports._text import gaussian_guess_limit, guess_limit, rendered
 
@@ -51,14 +53,26 @@ def deployment_certificate(
     vouched_by: str | None = None,
     accuracy: str | None = None,
     audits: Sequence[Mapping[str, Any]] = (),
+    appetite: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a certificate of a store, from what everybody may know of it.
 
     `facts` are those of ``Store.facts()``, without private numbers. Only the operator can state who
     is responsible, what for, how long records and backups stay, who vouches for the assumptions,
-    and what accuracy is known. `audits` are reports of ``vicinal audit``, newest first.
+    and what accuracy is known. `audits` are reports of ``vicinal audit``, newest first. `appetite`
+    is what the operator is ready to accept, see :data:`APPETITE`.
     """
-    audiences = [_audience(name, state) for name, state in facts["audiences"].items()]
+    audited = _audited(audits)
+    audiences = [
+        _audience(name, state, audited.get(name, {})) for name, state in facts["audiences"].items()
+    ]
+    total, stated = facts["total"], retention or NOT_STATED
+    worst = max([state["membership_guess"]["to_at_most"] for state in audiences], default=0.5)
+    if total["capped"] or len(audiences) > 1:  # which may tell each other, or come yet
+        worst = 1.0
+        if total["epsilon"] is not None:
+            whole = total["epsilon"], total["delta"]
+            worst = membership_success(*whole, gaussian=total["capped"])
     lists = json.loads(files(__package__).joinpath("templates/certificate.json").read_bytes())
     lists["registry"]["tier_1"].update(
         data_curators=controller or NOT_STATED,
@@ -73,7 +87,8 @@ def deployment_certificate(
         "unit": "one subject: a person with all records that carry that person's id",
         "audiences": audiences,
         "total": {
-            **facts["total"],
+            **total,
+            "membership_guess_at_most": worst,
             "why": (
                 "Budgets are kept for each audience, and data adapt: what is done because of an "
                 "answer to one audience may change records that answer another, whose budgets were "
@@ -94,23 +109,61 @@ def deployment_certificate(
             "proofs": _proofs(facts),
         },
         "audits": [_audit(report) for report in audits],
+        "not_audited": not_audited(facts, audited),
+        "appetite": None if appetite is None else _checked_against(appetite, total, worst, stated),
         "deletion": {
             "policy": (
                 "An erasure removes features, labels and id from every file at once. A keyed "
                 "digest of the id stays with what was left of the budget; so do answers given, and "
                 "the weights of private models."
             ),
-            "retention": retention or NOT_STATED,
+            "retention": stated,
         },
         **lists,
     }
 
 
-def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
+APPETITE = {"epsilon": float, "delta": float, "membership_guess": float, "retention": str}
+"""What an operator may accept: epsilon and delta to all audiences together, the share of right
+guesses about who is in the data, and how long what is kept, in the operator's own words."""
+
+
+def _checked_against(
+    appetite: Mapping[str, Any], total: Mapping[str, Any], worst: float, retention: str
+) -> dict[str, Any]:
+    """Return each thing that is accepted beside what is so, and whether all is within."""
+    found = {**total, "membership_guess": worst, "retention": retention}
+    checks = []
+    for name, accepted in appetite.items():
+        have = found[name]
+        number = have is not None and not isinstance(have, str)
+        met = have <= accepted if number else have == accepted
+        checks.append({"what": name, "accepted": accepted, "found": have, "met": met})
+    return {"met": all(check["met"] for check in checks), "checks": checks}
+
+
+def _audited(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return the largest mu that each attack has proved, of each audience."""
+    found: dict[str, dict[str, float]] = {}
+    for report in audits:
+        own = found.setdefault(report.get("audience") or "", {})
+        for claim in report["claims"]:
+            own[claim["attack"]] = max(claim["lower"], own.get(claim["attack"], 0.0))
+    return found
+
+
+def _guess(shift: float) -> float:
+    """Return the share of right guesses that a Gaussian shift allows, to a tenth of a percent."""
+    return round(NormalDist().cdf(shift / 2), 3)
+
+
+def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) -> dict[str, Any]:
     guarantee, plan, queries = state["guarantee"], state["plan"], state["queries"]
     gaussian = plan["release"] == "votes" and "Gaussian DP" in guarantee["method"]
     holds = bool(guarantee["holds"])
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
+    own = [shift for attack, shift in proved.items() if attack != "total"]
+    wear, spendable = state.get("wear"), budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
     return {
         "name": name,
         "holds": holds,
@@ -127,7 +180,15 @@ def _audience(name: str, state: Mapping[str, Any]) -> dict[str, Any]:
             "The guarantee covers all planned answers, however many are given. What single people "
             "have left is private."
         ),
-        "membership_guess": {"from": 0.5, "to_at_most": success if holds else 1.0},
+        "membership_guess": {
+            "from": 0.5,
+            # Of somebody with as much used as public points stand for; an estimate, no bound.
+            "expected": _guess(math.sqrt(2 * wear["mean"] * spendable))
+            if wear and gaussian
+            else None,
+            "to_at_most": success if holds else 1.0,
+            "measured": _guess(max(own)) if own else None,
+        },
     }
 
 
@@ -181,6 +242,10 @@ def certificate_page(certificate: Mapping[str, Any]) -> str:
         **certificate,
         title="Certificate of a private prediction store",
         assumed=list(dict.fromkeys(assumed)),
+        accepted=[
+            (check["what"], check["accepted"], check["found"], "yes" if check["met"] else "NO")
+            for check in (certificate["appetite"] or {"checks": ()})["checks"]
+        ],
         proofs=[(one["note"], digest.format(one["sha256"])) for one in mechanism["proofs"]],
         claims=[
             _claim_row(report, c) for report in certificate["audits"] for c in report["claims"]

@@ -89,9 +89,10 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         return Problem(503, "storage-failed", detail)
     if isinstance(error, IdsAlike):
         detail = (
-            "Some new 'subjects' differ from known ones by leading zeros, case or blanks only, and "
-            "the same people would get second budgets. Write them as they were written first; if "
-            "they are other people, send 'ids_differ': true. Nothing was added."
+            "Some new 'subjects' differ from known ones, or from each other, by leading zeros, "
+            "case, blanks or width only, and the same people would get second budgets. Write them "
+            "as they were written first; if they are other people, send 'ids_differ': true. "
+            "Nothing was added."
         )
         return Problem(409, "ids-alike", detail)
     if isinstance(error, PrivacyRefused):

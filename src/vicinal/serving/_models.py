@@ -92,7 +92,7 @@ class RecordsRequest(RowsBody):
     ids_differ: bool = Field(
         False,
         description="Whether new ids are those of other people although they differ from known "
-        "ones by leading zeros, case or blanks only.",
+        "ones, or from each other, by leading zeros, case, blanks or width only.",
     )
 
 

@@ -13,7 +13,6 @@ from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting import Guarantee
 from vicinal.errors import (
-    IdsAlike,
     InvalidInput,
     NoSubjectIds,
     ShardMissing,
@@ -46,6 +45,7 @@ from vicinal.store._records import (
     StoredRecords,
     came_with_ids,
     check_naming,
+    refuse_alike,
 )
 from vicinal.store._request_batch import (
     QueryCost,
@@ -89,7 +89,7 @@ class BaseStore(ABC):
 
     @abstractmethod
     def _alike(self, subjects: list[SubjectId]) -> int:
-        """Return how many of `subjects` are unknown, with ids like known ones; beside answers."""
+        """Return how many unknown `subjects` have ids like known or other ones; beside answers."""
 
     @abstractmethod
     def _collect(
@@ -292,7 +292,7 @@ class BaseStore(ABC):
         with self._exclusive():
             state = audience_state(self._audience_states, audience)
             if subjects is not None and not _checks.boolean("ids_differ", ids_differ):
-                self._refuse_alike(_checks.subject_ids("subjects", subjects))
+                refuse_alike(self._alike(_checks.subject_ids("subjects", subjects)))
             figures = evaluate(
                 self._parts, state, X, y, subjects, share=share, largest_error=largest_error,
                 accept_noise=accept_noise, collect=self._collect,
@@ -358,8 +358,8 @@ class BaseStore(ABC):
             Records as the store's extractor takes them, a label for each, and whose they are,
             exactly if the store's first records came with subjects; without, each is a new subject.
         ids_differ : bool
-            Take new ids as those of new people although they differ from known ones by leading
-            zeros, case or blanks only, as "007" from 7.
+            Take new ids as those of new people although they differ from known ones, or from each
+            other, by leading zeros, case, blanks or width only, as "007" from 7.
         curator, idempotency_key : str
             The same curator's same key adds the same records once, and returns the version that
             they made.
@@ -370,7 +370,7 @@ class BaseStore(ABC):
             If anything is unusable; KeyReused if the key was used for other records, or somebody
             was erased since.
         IdsAlike
-            If new ids differ from known ones so little, without `ids_differ`.
+            If new ids differ so little, without `ids_differ`.
         ShardMissing
             If a shard of a cluster is missing. If the change was decided before, it is finished
             later.
@@ -387,18 +387,8 @@ class BaseStore(ABC):
                     return done
                 check_naming(self._parts.database, by_holder=records.ids is not None)
             if records.ids is not None and not _checks.boolean("ids_differ", ids_differ):
-                self._refuse_alike(records.ids)
+                refuse_alike(self._alike(records.ids))
             return self._add(records, addition)
-
-    def _refuse_alike(self, subjects: list[SubjectId]) -> None:
-        """Raise IdsAlike if new ids differ from known ones so little that they may be the same."""
-        if n_alike := self._alike(subjects):
-            raise IdsAlike(
-                f"Private: {n_alike} of the new ids differ from known ones by leading zeros, case "
-                "or blanks only, as 007 differs from 7. The same people would get second budgets. "
-                "Write their ids as they were written first; if they are other people, set the "
-                "'ids_differ' parameter. Nothing was changed."
-            )
 
     def _erasable(self, subjects: npt.ArrayLike) -> list[SubjectId]:
         """Return checked ids of people to erase; NoSubjectIds if no record has an id."""

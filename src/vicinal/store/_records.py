@@ -16,7 +16,7 @@ import numpy.typing as npt
 from vicinal._arrays import FloatMatrix, Ints32
 from vicinal._checks import SubjectId
 from vicinal.engine import PreparedRecords
-from vicinal.errors import KeyReused
+from vicinal.errors import IdsAlike, KeyReused
 from vicinal.ledger import (
     Database,
     Enrollment,
@@ -51,6 +51,17 @@ def write_naming(database: Database, *, by_holder: bool) -> None:
 def check_naming(database: Database, *, by_holder: bool) -> None:
     """Raise InvalidInput if records come with ids where they had none before, or without."""
     check_subjects_given(by_holder, before=came_with_ids(database))
+
+
+def refuse_alike(n_alike: int) -> None:
+    """Raise IdsAlike if so many new ids differ so little that they may be the same people's."""
+    if n_alike:
+        raise IdsAlike(
+            f"Private: {n_alike} of the new ids differ from known ones, or from each other, by "
+            "leading zeros, case, blanks or width only, as 007 differs from 7. The same people "
+            "would get second budgets. Write their ids as they were written first; if they are "
+            "other people, set the 'ids_differ' parameter. Nothing was changed."
+        )
 
 
 def came_with_ids(database: Database) -> bool:

@@ -18,7 +18,7 @@ from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
-from vicinal.ledger import Audience, ForkSafeLock
+from vicinal.ledger import Audience, ForkSafeLock, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import IndKNNPlan, total_budget
@@ -48,6 +48,7 @@ from vicinal.store._records import (
     StoredRecords,
     add_records,
     prepare_addition,
+    refuse_alike,
     write_naming,
 )
 from vicinal.store._request_batch import RequestBatch
@@ -111,6 +112,7 @@ class Store(BaseStore):
         classes: Sequence[Any] | None = None,
         public: npt.ArrayLike | None = None,
         extractor: StoreExtractor | None = None,
+        ids_differ: bool = False,
         ledger: str | None = None,
         witness: str | Path | None = None,
         epsilon_total: float | None = None,
@@ -136,6 +138,8 @@ class Store(BaseStore):
             Public reference, features (after extraction).
         extractor : StoreExtractor, optional
             What makes features of raw records and queries.
+        ids_differ : bool
+            As of :meth:`add`.
         ledger : str, optional
             "sqlite" (default), or a postgresql:// URL.
         witness : path, optional
@@ -161,9 +165,9 @@ class Store(BaseStore):
             Before anything is written.
         """
         return NewStore.checked(
-            path, X, y, subjects, public=public, extractor=extractor, ledger=ledger,
-            witness=witness, epsilon_total=epsilon_total, accept_weak_plan=accept_weak_plan,
-            classes=classes, **plan,
+            path, X, y, subjects, public=public, extractor=extractor, ids_differ=ids_differ,
+            ledger=ledger, witness=witness, epsilon_total=epsilon_total,
+            accept_weak_plan=accept_weak_plan, classes=classes, **plan,
         ).made()  # fmt: skip
 
     @classmethod
@@ -395,6 +399,7 @@ class NewStore:
         *,
         public: npt.ArrayLike | None = None,
         extractor: StoreExtractor | None = None,
+        ids_differ: bool = False,
         ledger: str | None = None,
         witness: str | Path | None = None,
         epsilon_total: float | None = None,
@@ -405,6 +410,9 @@ class NewStore:
         place = Path(path), ledger, None if witness is None else Path(witness)
         schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.of(schema, X, y, subjects)
+        refuse_alike(
+            0 if _checks.boolean("ids_differ", ids_differ) else len(twins(records.ids or ()))
+        )
         shared = {*SHARED, CLASSES, *schema.target.own}
         own = {name: value for name, value in plan.items() if name not in shared}
         written = new_plan(schema, own, accept_weak=accept_weak_plan)
