@@ -14,6 +14,7 @@ from vicinal.linear._descent import (
     step_noise,
 )
 from vicinal.linear._model_features import softmax
+from vicinal.linear._private_model import TrainingBudget
 
 M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)
@@ -90,3 +91,32 @@ def test_the_clip_follows_from_the_noise():
     assert width * classes * noise == pytest.approx(1 / (SCATTER * n))
     assert clip_of(share, 100, width, classes) == LEAST_CLIP
     assert clip_of(share, 10**9, width, classes) == MOST_CLIP
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
+def test_the_curvature_is_that_of_cut_gradients(clip):
+    """Row by row and label by label, as often as the model expects it."""
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 3, 100, clip, 0.1)
+    descent.weights = RNG.normal(size=(D + 1, 3))
+    curved = []
+    for row in ROWS / UNIT:
+        p = softmax(row[None] @ descent.weights)[0]
+        norms = [np.linalg.norm(row) * np.linalg.norm(p - np.eye(3)[y]) for y in range(3)]
+        uncut = sum(p[y] * min(1.0, clip / norms[y]) for y in range(3))
+        curved.append((p * (1 - p)).sum() / 2 * uncut)
+    assert descent._curvature() == pytest.approx(np.mean(curved), rel=1e-4)
+
+
+def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
+    """With ten classes the curvature at the start is a fifth of its bound."""
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 10, 1e12, 9.0, 1e-9)
+    gradient = RNG.normal(size=(D + 1, 10))
+    longest = 2 / descent._lengths[:, None] * (descent._from_directions.T @ gradient)
+    descent.step(gradient)
+    np.testing.assert_allclose(descent._along, -longest, rtol=1e-6)
+
+
+def test_trainings_that_share_a_budget_share_the_clip_s_noise():
+    budget = TrainingBudget(2000, 0.06, 0.5, 3, np.ones(2) / 2, 1.0)
+    assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
+    assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, 2))

@@ -7,8 +7,8 @@ from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.linear import _private_model
-from vicinal.planning import IndKNNPlan
+from vicinal.linear import ModelFeatures, _private_model
+from vicinal.planning import IndKNNPlan, kernel_for
 
 N, D, CLASSES = 500, 5, 3
 
@@ -204,3 +204,13 @@ def test_leads_of_queries_can_be_compared(both):
     np.testing.assert_allclose(answers.votes, chances * expected[:, None], rtol=1e-9)
     most = expected / (np.sqrt(2) * answers.noise)
     assert (classifier.confidence(answers.votes, answers.noise) <= most * (1 + 1e-9)).all()
+
+
+@pytest.mark.parametrize("width", [62, 63, 64])
+def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
+    public = np.random.default_rng(width).normal(size=(40, width))
+    plan = IndKNNPlan.of_classes(2, epsilon=1.0, n_queries=10, n_records=100)
+    kernel = kernel_for(plan, public)
+    encoded = kernel.encode(public).astype(np.float32)
+    features = ModelFeatures.planned(encoded, 100, lifted=kernel.lifts)
+    assert kernel.lifts == (features.kernel is None) == (width < 64)

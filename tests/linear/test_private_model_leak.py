@@ -116,9 +116,11 @@ SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
 
+@pytest.mark.parametrize("clip", [0.4, 1.0])
 @pytest.mark.parametrize("release", ["votes", "label"])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
-def test_training_loses_what_the_victim_paid(subjects, victim, release, monkeypatch):
+def test_training_loses_what_the_victim_paid(subjects, victim, release, clip, monkeypatch):
+    monkeypatch.setattr(_descent, "MOST_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, release=release)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -384,6 +386,7 @@ def what_descends(world, monkeypatch, **parameters):
         step(self, gradient)
 
     def told(self, sums):
+        assert facts[-1][6] == pytest.approx(self.noise * facts[-1][5] / N, rel=1e-6)
         published.append(publish(self, sums))
         return published[-1]
 

@@ -121,3 +121,17 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     same = beside.model.shares.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
+
+
+@pytest.mark.parametrize("refreshes", [0, 3])
+def test_what_trainings_leave_is_what_fit_leaves_for_votes(refreshes, monkeypatch):
+    """Fails if one training of several is taken for all of them."""
+    models, honest = [], _plan_simulation._trained
+    monkeypatch.setattr(
+        _plan_simulation, "_trained", lambda *rest: models.append(honest(*rest)) or models[-1]
+    )
+    plan = WISH.replanned(model_refreshes=refreshes)
+    left = played_model(*shown(), LABELS, plan, 3).budget_share
+    used = np.mean([model.typical_use for model in models]) * (1 + refreshes)
+    assert left == pytest.approx(1 - used)
+    assert used > 0

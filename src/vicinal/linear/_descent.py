@@ -38,6 +38,7 @@ KEPT = 0.95
 is read by, the less so the further off it was taken."""
 
 _FREE = 20.0  # standard deviation of the bias' weight: nearly free
+_SHORT = 1e-4  # mean square of public rows below which one of them outdoes all others
 _FLAT = 1e-12  # of a direction that public rows do not have
 
 
@@ -83,7 +84,7 @@ class Descent:
         features = self._rows / unit
         self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         squares = np.square(features[:, :-1]).sum(axis=1).mean()
-        before = np.full(features.shape[1], spread / math.sqrt(max(squares, _FLAT)))
+        before = np.full(features.shape[1], spread / math.sqrt(max(squares, _SHORT)))
         before[-1] = _FREE
         wide = features * before
         moment = wide.T @ wide

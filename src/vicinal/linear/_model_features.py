@@ -56,7 +56,7 @@ class ModelFeatures:
     @classmethod
     def planned(cls, public: FloatMatrix, n_records: int, *, lifted: bool) -> Self:
         """Return what a model of so many records is trained on, beside public rows (m, d)."""
-        many = _are_many(public.shape[1], n_records)
+        many = _are_many(public.shape[1] - lifted, n_records)
         with one_thread():
             return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
 
@@ -120,6 +120,8 @@ def _are_many(n_features: int, n_records: int) -> bool:
 
 @cache
 def _blas() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401 (has a BLAS of its own, which must be there to be found)
+
     return ThreadpoolController()
 
 

@@ -85,13 +85,13 @@ def played_model(
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
     shares, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
-    uses = []
+    lefts = []
     for part in (first, ~first):
         model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
         rows[part], shares[part] = model.mapped(numbers[part])
         sure[part] = model.sure(shares[part])
-        uses.append(model.typical_use)
-    metric, left = metric_kernel(rows), 1.0 - float(np.mean(uses))
+        lefts.append(plan.left_by(model))
+    metric, left = metric_kernel(rows), float(np.mean(lefts))
     return PlayedModel(Reference(metric, metric.encode(rows)), shares, sure, left)
 
 
