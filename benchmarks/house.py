@@ -39,7 +39,7 @@ ROOMS = {
     "predictors": 2210,
     "planning": 2030,
     "engine": 1580,
-    "linear": 810,
+    "linear": 850,
     "targets": 1480,
     "features, datasets": 4690,
     "ledger": 3450,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_320,
+    "lines of src": 56_360,
     "code of src": 35_380,
-    "lines of tests": 41_900,
+    "lines of tests": 42_000,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
