@@ -19,7 +19,7 @@ from vicinal.errors import VicinalError
 from vicinal.features import SentenceFeatures
 from vicinal.labelling import FileJournal, JournalEntry
 from vicinal.ledger import read_sealed, write_sealed
-from vicinal.serving import KeyFile
+from vicinal.serving import KeyCache, KeyFile
 from vicinal.store import Store, check_receipt
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
@@ -116,6 +116,19 @@ def revoked(place: Path) -> str:
     return seen(keys.all)
 
 
+def earlier_keys(place: Path) -> str:
+    """Put yesterday's keys back, whole."""
+    tools.make(place / "store").close()
+    keys = KeyFile(place / "store")
+    token = keys.add("anna", "analyst", "default")
+    before = keys.path.read_bytes()
+    keys.revoke(keys.all()[0].id)
+    keys.path.write_bytes(before)
+    return (
+        "NOT STOPPED: who was revoked since is let in" if KeyCache(keys).find(token) else "refused"
+    )
+
+
 def model(place: Path) -> str:
     """Name a class beside a text model."""
     part = {"idx": 0, "name": "0", "path": "", "type": "evil.Module"}
@@ -186,7 +199,8 @@ ATTACKS: list[tuple[str, Callable[[Path], str]]] = [
     ("a link in a backup to a file of yours, to be copied", link_in_a_backup),
     ("a `cluster.json` of a million levels", deep),
     ("a `store.json` of a terabyte", huge),
-    ("a revoked key, back in `keys.json`", revoked),
+    ("a revoked key, written back into `keys.json`", revoked),
+    ("yesterday's whole `keys.json`, put back", earlier_keys),
     ("a text model that names its own code", model),
     ("a student whose epsilon became 0", student),
     ("a labelling journal that ran elsewhere, swapped back", journal),

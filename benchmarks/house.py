@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3580,
     "serving": 2440,
-    "reports": 1624,
+    "reports": 1560,
     "audit": 2700,
     "distributed": 3700,
     "store": 5700,
@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 3630,
+    "accounting": 4050,
     "noise, testing, ground": 2430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_950,
-    "code of src": 35_140,
-    "lines of tests": 41_600,
-    "lines of experiments and benchmarks": 9600,
+    "lines of src": 56_320,
+    "code of src": 35_380,
+    "lines of tests": 41_900,
+    "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from experiments.trials import Benchmark
 from vicinal.errors import InvalidInput
-from vicinal.reports import Benchmark
 
 Vectors = npt.NDArray[np.float32]
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from experiments.feature_cache import Vectors, cached
+from experiments.trials import Benchmark, labels_of
 from vicinal.datasets import Dataset
 from vicinal.features import SentenceFeatures
-from vicinal.reports import Begin, Benchmark, labels_of
+from vicinal.reports import Begin
 
 
 def text_benchmark(

@@ -1,4 +1,4 @@
-"""Neighbours alone, and no privacy at all, on trials of public benchmark data.
+"""Public benchmark data with a part played as private, and neighbours alone on trials of it.
 
 Trials run in simulation mode: the noise comes from seeds, so that tables can be repeated, and the
 results carry no guarantee. That is right for measuring accuracy on data that is public anyway, and
@@ -7,18 +7,78 @@ for nothing else: every run would spend a fresh budget.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal import IndKNNClassifier
+from vicinal.datasets import Dataset
+from vicinal.errors import InvalidInput
+from vicinal.features import PublicMap
 from vicinal.reports import Outcome, Trial
+
+Array = npt.NDArray[Any]
 
 YARDSTICK_NEIGHBORS = 200
 DEFAULT = "vicinal, neighbours alone"
 NOT_PRIVATE = f"{YARDSTICK_NEIGHBORS}-NN, not private"
+
+
+class Split(NamedTuple):
+    """Which test rows are public reference, and which are queries; never both."""
+
+    reference: Array
+    queries: Array
+
+
+def split(n_rows: int, n_reference: int, n_queries: int, seed: int) -> Split:
+    """Return a public split of test rows, the same for the same seed."""
+    if n_reference + n_queries > n_rows:
+        raise InvalidInput(
+            f"The test part must have at least {n_reference} + {n_queries} rows, for reference "
+            f"points and queries. Got {n_rows}; ask fewer queries."
+        )
+    generator = np.random.default_rng(seed)  # noqa: TID251 (public split; no privacy hangs on it)
+    order = generator.permutation(n_rows)
+    return Split(order[:n_reference], order[n_reference : n_reference + n_queries])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Benchmark:
+    """Raw features of a public data set: a training part played as private, and a test part.
+
+    `learnt` are the options of the public map that suits them.
+    """
+
+    classes: Sequence[Any]
+    records: Array
+    labels: Array
+    test: Array
+    test_labels: Array
+    learnt: Mapping[str, Any] = field(default_factory=dict)
+
+    def trial(self, public_map: PublicMap, parts: Split) -> Trial:
+        """Fit the map on the reference of a split, and map everything by it."""
+        fitted = public_map.fit(self.test[parts.reference])
+        return Trial(
+            self.classes,
+            fitted.transform(self.records),
+            self.labels,
+            fitted.transform(self.test[parts.reference]),
+            fitted.transform(self.test[parts.queries]),
+            self.test_labels[parts.queries],
+        )
+
+
+def labels_of(dataset: Dataset) -> Array:
+    """Return the labels of a data set that must have them."""
+    if dataset.labels is None:
+        raise InvalidInput("The data must have labels, in the training and in the test part.")
+    return dataset.labels
 
 
 @dataclass(frozen=True, slots=True)

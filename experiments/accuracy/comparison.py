@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 
 from experiments.accuracy.search import ParameterGrid, Point, best_first, published_outcome, uphill
 from experiments.spread import mean_and_spread
-from experiments.trials import DEFAULT, NOT_PRIVATE, Setting, default_outcome, yardstick_outcome
+from experiments.trials import (
+    DEFAULT,
+    NOT_PRIVATE,
+    Benchmark,
+    Setting,
+    default_outcome,
+    split,
+    yardstick_outcome,
+)
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Outcome, Step, Trial, split
+from vicinal.reports import Outcome, Step, Trial
 
 LABELS = "vicinal, labels only"
 PUBLISHED = "Zhu et al. 2023, best of grid"

@@ -16,7 +16,8 @@ from experiments.accuracy.grid import Spot, Table, fill, trial_of
 from experiments.accuracy.method_plots import Panel
 from experiments.accuracy.result_cache import Cells
 from experiments.accuracy.table import Entry
-from vicinal.reports import Benchmark, Step, Trial
+from experiments.trials import Benchmark
+from vicinal.reports import Step, Trial
 
 SIZES = (5000, 10000, 20000, 40000, 60000)
 """Private records of the third figure, as far as a data set has them."""

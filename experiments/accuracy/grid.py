@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from experiments.accuracy.methods import Reply, answered, contender_of
 from experiments.accuracy.result_cache import Cells, Place, Score
-from experiments.trials import Setting
+from experiments.trials import Benchmark, Setting, split
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Step, Trial, rightness, split
+from vicinal.reports import Step, Trial, rightness
 
 MOST_REFERENCE = 5000
 LEAST_REFERENCE = 500

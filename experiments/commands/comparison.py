@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from experiments.commands.options import OUT, Out, images, with_notes, write_table
+from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
 from vicinal.cli import Json, output_folder, peak_memory, progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
-    from vicinal.reports import Begin, Benchmark
+    from experiments.trials import Benchmark
+    from vicinal.reports import Begin
 
 
 NOTE = (
@@ -71,16 +73,8 @@ def indknn_agnews(
 
 def _reproduce_images(name: str, data: Path | None, runs: int, *, json: bool, out: Path) -> None:
     from experiments.accuracy import recipes
-    from vicinal.reports import image_benchmark
 
-    dataset = images(data)
-    _reproduce(
-        name,
-        lambda begin: image_benchmark(dataset, range(10), begin),
-        recipes.images(runs),
-        json=json,
-        out=out,
-    )
+    _reproduce(name, partial(benchmark, data), recipes.images(runs), json=json, out=out)
 
 
 def _reproduce(

@@ -27,7 +27,8 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     from experiments.accuracy.result_cache import Cells
     from experiments.accuracy.table import Entry
-    from vicinal.reports import Begin, Benchmark
+    from experiments.trials import Benchmark
+    from vicinal.reports import Begin
 
 ACCURACY = "accuracy"
 FIGURES = "indknn-figures"

@@ -13,8 +13,9 @@ from vicinal.cli import as_json, write_file
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from experiments.trials import Benchmark
     from vicinal.datasets import Dataset
-    from vicinal.reports import Begin, Benchmark
+    from vicinal.reports import Begin
 
 Data = Annotated[
     Path | None,
@@ -41,9 +42,9 @@ def images(data: Path | None) -> Dataset:
 
 def benchmark(data: Path | None, begin: Begin) -> Benchmark:
     """Return HOG features of those images, of ten classes."""
-    from vicinal.reports import image_benchmark
+    from experiments.planning.feature_maps import HOG
 
-    return image_benchmark(images(data), range(10), begin)
+    return HOG.benchmark(images(data), range(10), begin)
 
 
 def texts(train: Path | None, test: Path | None) -> tuple[Path, Path] | None:

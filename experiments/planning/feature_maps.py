@@ -17,11 +17,11 @@ import numpy.typing as npt
 from experiments.feature_cache import Vectors, cached
 from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
-from experiments.trials import Setting, fitted, yardstick_outcome
+from experiments.trials import Benchmark, Setting, fitted, labels_of, split, yardstick_outcome
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.datasets import Dataset
 from vicinal.features import HOGFeatures, ImageFeatures, PublicMap, ScatteringFeatures
-from vicinal.reports import Begin, Benchmark, Step, Trial, labels_of, split
+from vicinal.reports import Begin, Step, Trial
 
 N_REFERENCE = 5000
 

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.spread import mean_and_spread
-from experiments.trials import Setting, fitted
+from experiments.trials import Benchmark, Setting, fitted, split
 from vicinal.features import PublicMap
-from vicinal.reports import Benchmark, Step, Trial, split
+from vicinal.reports import Step, Trial
 
 N_REFERENCE = 5000
 

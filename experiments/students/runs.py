@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.spread import mean_and_spread
+from experiments.trials import labels_of, split
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
@@ -35,7 +36,7 @@ from vicinal.labelling import (
     default_plan,
     transfer,
 )
-from vicinal.reports import Begin, labels_of, rightness, split
+from vicinal.reports import Begin, rightness
 
 N_PUBLIC = 5000
 

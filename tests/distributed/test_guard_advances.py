@@ -10,7 +10,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import _shard_server
+from vicinal.distributed import _vote_charging
 from vicinal.ledger import WitnessState
 
 
@@ -82,9 +82,17 @@ def test_a_batch_that_is_interrupted_after_its_commit_is_in_the_guard(request, k
     assert not any(map(behind, parts_of(found)))
 
 
+def test_the_guard_knows_of_an_answer_before_shards_delete_its_votes(cluster, monkeypatch):
+    """Fails if a coordinator from before the answer could be put back, and draw a second noise."""
+    late = []
+    monkeypatch.setattr(type(cluster), "_delete_votes", lambda one: late.append(behind(one._parts)))
+    cluster.predict(tools.Q[:3])
+    assert late == [False]
+
+
 def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):
     before = [parts.ledger.last_commit for parts in parts_of(cluster)[1:]]
-    with interrupted(monkeypatch, _shard_server, "charge"):
+    with interrupted(monkeypatch, _vote_charging, "charge"):
         cluster.predict(tools.Q[:3])
     shards = parts_of(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))

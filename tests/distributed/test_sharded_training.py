@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import threading
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
@@ -402,22 +403,25 @@ def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
 # ---------------------------------------------------------------- what a shard refuses
 
 
-def test_a_late_step_or_another_noise_charges_nobody(path):
-    sent = []
+def steps_of(path, patch, **plan):
+    """Train the second audience's model; return what all shards were asked for, and the sums."""
+    asked, honest = [], ClusterChanges.on_all
 
-    class Watched(Unruly):
-        def send(self, message):
-            if isinstance(message.task, GradientRequest):
-                sent.append(message)
-            return self.transport.send(message)
+    def watched(self, task):
+        sums = honest(self, task)
+        if isinstance(task, GradientRequest):
+            asked.append((task, sum(sums.values())))
+        return sums
 
-    def links(paths):
-        return [Watched(one, None) for one in local_transports(paths)]
+    with patch.context() as watching, tools.local(path) as cluster:
+        watching.setattr(ClusterChanges, "on_all", watched)
+        cluster.open_audience("second", **{**PLAN, **plan})
+    return asked
 
-    with Coordinator.open(path, links, tools.PATIENCE) as cluster:
-        cluster.open_audience("second", **PLAN)
+
+def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
+    task, _ = steps_of(path, monkeypatch)[-2]
     before = tools.budgets(path, "second")
-    task = sent[-2].task
     changed = {"name": b"another", "clock": 10**6}
     cases = [
         (task, PrivacyRefused, "is over"),
@@ -433,30 +437,15 @@ def test_a_late_step_or_another_noise_charges_nobody(path):
     assert tools.budgets(path, "second") == before
 
 
-def test_nobody_pays_more_than_the_share_whatever_comes(path):
-    """A thousand further steps that a shard is asked for take what the plan has for training."""
-    with tools.local(path) as cluster:
-        cluster.open_audience("second", **{**PLAN, "model_refreshes": 0})
+def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
+    """Further steps that a shard is asked for take no more than what the plan has for training."""
+    first, _ = steps_of(path, monkeypatch, model_refreshes=0)[0]
+    rng = np.random.default_rng(0)
     with closing(ShardServer.open(path / "shard-0")) as server:
-        ledger = server._parts.ledger
-        account = ledger.audiences["second"].account
-        d, c = server._audience_states["second"].private_model.model.model.weights.shape
-        scale = None
         for step in range(60):
-            weights = np.random.default_rng(step).normal(size=(d, c)) * 9
-            request = GradientRequest(b"%016d" % step, 10**6 + step, "second", scale or 0, weights)
-            if scale is None:
-                with pytest.raises(PrivacyRefused, match="another plan"):
-                    server.do(request)
-                scale = (
-                    server._gradients["second"]
-                    .mechanism.release(
-                        server._audience_states["second"].settings.training.step_noise
-                    )
-                    .scale
-                )
-                request = replace(request, scale=scale)
-            server.do(request)
+            weights = rng.normal(size=first.weights.shape) * 9
+            server.do(replace(first, name=b"%d" % step, clock=10**6 + step, weights=weights))
+        account = server._parts.ledger.audiences["second"].account
         assert (account.remaining >= UNITS - UNITS // 2 - 1).all()
         assert (account.durable == account.remaining).all()
 
@@ -467,21 +456,12 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
 
     The others' gradients and charges are the same; the sums differ by what the person paid for.
     """
-    victim, asked = "person-7", []
+    victim = "person-7"
     if broken:
         charges_half(monkeypatch)
-    honest = ClusterChanges.on_all
-
-    def watched(self, task):
-        sums = honest(self, task)
-        if isinstance(task, GradientRequest):
-            asked.append((task, sum(sums.values())))
-        return sums
-
     everybody = tools.clustered(tmp_path / "with", 2, place=tools.scattered(2, 2), make=make)
-    with monkeypatch.context() as patch, tools.local(everybody) as cluster:
-        patch.setattr(ClusterChanges, "on_all", watched)
-        cluster.open_audience("second", **PLAN)
+    asked = steps_of(everybody, monkeypatch)
+    with tools.local(everybody) as cluster:
         budget = cluster._audience_states["second"].settings.spendable
     others = tools.clustered(tmp_path / "without", 2, place=tools.scattered(2, 2), make=make)
     with tools.local(others) as cluster:
@@ -506,6 +486,61 @@ def test_what_a_training_loses_about_somebody_is_paid(broken, tmp_path, monkeypa
     paid = (UNITS - there.pop(victim)) / UNITS * budget
     assert there == here
     assert (0 < loss <= paid) == (not broken)
+
+
+@pytest.mark.parametrize("part", ["coordinator", "shard-0", "shard-1"])
+def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_path, monkeypatch):
+    """Folder and witness: its sums could be published with another noise, or charged nobody."""
+    at = (path / part, tools.witness_of(path, part))
+
+    def broken_off(step, train):
+        with monkeypatch.context() as patch:
+            dies_at(patch, ShardedGradients, "publish", step, done=True)
+            with pytest.raises(Killed):
+                train()
+
+    cluster = tools.local(path)
+    broken_off(5, lambda: cluster.open_audience("second", **PLAN))
+    cluster._failed = True
+    cluster.close()
+    for number, place in enumerate(at):
+        (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
+    broken_off(12, lambda: tools.local(path))
+    shutil.rmtree(at[0])
+    shutil.copytree(tmp_path / "0", at[0])
+    shutil.copy(tmp_path / "1", at[1])
+    with pytest.raises((PrivacyRefused, ShardMissing), match="is an old copy"):
+        tools.local(path)
+
+
+def test_a_cluster_trains_while_records_come_and_queries_are_answered(path):
+    errors = []
+
+    def meanwhile(work):
+        try:
+            for number in range(10):
+                work(number)
+        except BaseException as error:  # noqa: BLE001 (shown below)
+            errors.append(error)
+
+    with tools.local(path) as cluster:
+        new = points(30, 50)
+        works = [
+            lambda i: cluster.add(*new, [f"new-{i}-{j}" for j in range(30)]),
+            lambda i: cluster.predict(Q[i : i + 1]),
+        ]
+        threads = [threading.Thread(target=meanwhile, args=(work,)) for work in works]
+        for thread in threads:
+            thread.start()
+        cluster.open_audience("second", **PLAN)
+        cluster.refresh_model("second")
+        cluster.erase(["person-3", "new-0-1"])
+        for thread in threads:
+            thread.join()
+        assert not errors
+        assert cluster.verify()
+        assert cluster.predict(Q[:5], audience="second").charged == 5
+    assert len(tools.budgets(path, "second")) in (150 + 300 - 1, 150 + 300 - 2)
 
 
 # ---------------------------------------------------------------- what a model serves, on a cluster
@@ -568,19 +603,6 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
         assert cluster.is_consistent
         assert cluster.audiences == ("default", "second")
         assert cluster.predict(Q[:1]).charged == 1  # no training was begun
-
-
-def test_a_backup_in_the_middle_has_the_whole_model(path, tmp_path):
-    with tools.local(path) as cluster:
-        cluster.open_audience("second", **PLAN)
-        before = facts_of(cluster)
-        cluster.backup(tmp_path / "backup")
-    from vicinal.distributed import restore_cluster
-
-    shutil.rmtree(path)
-    restore_cluster(tmp_path / "backup", path)
-    with tools.local(path) as again:
-        assert facts_of(again) == before
 
 
 def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):

@@ -17,7 +17,7 @@ from vicinal import _checks
 from vicinal.baselines import NoisySGDClassifier
 from vicinal.cli import listed_ids
 from vicinal.datasets import load_images, load_table, read_ids
-from vicinal.distributed import Coordinator, _changes, local_transports, split
+from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import IdsAlike, InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import IndKNNLabeller
@@ -477,7 +477,7 @@ def test_new_ids_that_are_alike_in_one_batch_are_refused(tmp_path, monkeypatch, 
     Store.init(path, X, Y, KNOWN, **plan).close()
     if shards:
         split(path, tmp_path / "cluster", shards)
-        monkeypatch.setattr(_changes, "AT_ONCE", 1)
+        monkeypatch.setattr("vicinal.distributed._changes.AT_ONCE", 1)
     opened = (
         Coordinator.open(tmp_path / "cluster", local_transports) if shards else Store.open(path)
     )

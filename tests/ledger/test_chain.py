@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store_tools import PLAN, Q, broken_off, make
-from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreInUse
+from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreDamaged, StoreInUse
 from vicinal.ledger import _database as _chain
 from vicinal.ledger._database import NO_HEAD, ChainLink, chain_faults, descends
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._rollback_guard import RollbackGuard, WitnessState
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._tables import Tables
-from vicinal.store import RequestBatch, Store, _store
+from vicinal.ledger._tables import TABLES, Tables
+from vicinal.store import RequestBatch, Store, create_store
 from vicinal.testing import remaining_budgets
 
 KEY = bytes(32)
@@ -222,13 +222,12 @@ def test_a_head_counts_entries_that_are_on_the_disk(tmp_path, monkeypatch):
 
 def test_a_new_witness_replaces_no_other_one(place, monkeypatch):
     """Fails if two stores that are made at one time get one witness, or the second removes it."""
-    init = _store.create_store
 
     def late(*args):
         (place / "store.witness").rename(place / "shared")
-        return init(*args)
+        return create_store(*args)
 
-    monkeypatch.setattr(_store, "create_store", late)
+    monkeypatch.setattr("vicinal.store._store.create_store", late)
     before = (place / "store.witness").read_bytes()
     with pytest.raises(InvalidInput, match="Move it away"):
         make(place / "second", witness=place / "shared")
@@ -387,6 +386,64 @@ def test_a_row_that_is_not_what_was_written_is_told(book, change):
         book.database._connection.execute(statement)
     with pytest.raises(StorageFailed, match=r"not what was written.*Restore a backup"):
         reopened(book)
+
+
+def row_of(book, table, number):
+    """Return a row that nobody else has written, of the types that the table's columns have."""
+    values = {"INTEGER": 900 + number, "BLOB": bytes([number]), "TEXT": f"t{number}"}
+    columns = book.database._connection.execute(f"PRAGMA table_info({table.name})").fetchall()
+    return [values[kind] for _, _, kind, *_ in columns]
+
+
+@pytest.mark.parametrize(
+    "table", [one for one in TABLES if one.name != "chain"], ids=lambda t: t.name
+)
+def test_no_row_of_any_table_is_left_out_of_the_digests(book, table, tmp_path):
+    """Fails if a row of any table can be written, changed or deleted past the ledger."""
+    here, more = row_of(book, table, 1), row_of(book, table, 2)
+    book.database.insert(table, [here])
+    key = table.key_of(here)
+    value = f"UPDATE {table.name} SET {table.columns[-1]} = ?"  # noqa: S608 (constants)
+    assert table.columns[-1] not in table.by_key
+    copies = {
+        None: None,
+        "more": (table.insertion, more),
+        "other": (f"{value} WHERE {table.by_key}", (more[-1], *key)),
+        "less": (table.deletion(table.by_key), key),
+    }
+    for name, change in copies.items():
+        path = tmp_path / f"{name}.db"
+        with closing(sqlite3.connect(path)) as connection:
+            book.database._connection.backup(connection)
+            if change is not None:
+                assert connection.execute(*change).rowcount == 1
+            connection.commit()
+        with closing(SQLiteDatabase(path)) as database:
+            if change is None:
+                _chain.attach(database, KEY)
+            else:
+                with pytest.raises(StoreDamaged, match="its rows differ"):
+                    _chain.attach(database, KEY)
+
+
+@pytest.mark.parametrize(("back", "asked"), [(3, 7), (0, 5)])
+def test_no_link_of_a_copy_that_ran_elsewhere_is_given_the_head_of_the_witness(place, back, asked):
+    """Fails if links need not follow one another: heads need no key, so one is soon forged."""
+    copied(place, place.with_name("there"))
+    for start in range(1, 6):
+        ask(place / "store", 3 * start)
+    seen = WitnessState.read(place / "store.witness")
+    there = place.with_name("there")
+    for start in range(6, 6 + asked):
+        ask(there / "store", 3 * start)
+    shutil.copy(place / "store.witness", there)
+    with closing(sqlite3.connect(there / "store" / "ledger.db")) as connection:
+        ((last,),) = connection.execute("SELECT MAX(number) FROM chain")
+        forged = (seen.head, seen.clock, last - back)
+        connection.execute("UPDATE chain SET head = ?, clock = ? WHERE number = ?", forged)
+        connection.commit()
+    with pytest.raises((PrivacyRefused, StorageFailed), match=r"another way|last link differs"):
+        Store.open(there / "store")
 
 
 def test_an_older_ledger_is_not_brought_up_to_the_clock_of_a_witness(book):

@@ -13,7 +13,7 @@ from vicinal import Guarantee
 from vicinal.accounting import zcdp_budget
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.reports import _demo, _plots
+from vicinal.reports import _plots
 from vicinal.reports import _text as words
 from vicinal.reports._demo import DemoAnswers, PublicPlan, html_page
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
@@ -180,7 +180,7 @@ def test_every_picture_on_the_page_has_words(tree):
 
 
 def test_a_split_is_public_repeatable_and_disjoint():
-    first, again, other = (_demo.split(100, 60, 30, seed) for seed in (1, 1, 2))
+    first, again, other = (trials.split(100, 60, 30, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.queries, again.queries)
     assert set(first.queries) != set(other.queries)
     assert set(first.reference).isdisjoint(first.queries)
@@ -196,12 +196,12 @@ def clusters(rows, seed):
 
 @pytest.fixture(scope="module")
 def benchmark_data():
-    return _demo.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
+    return trials.Benchmark(range(3), *clusters(900, 0), *clusters(300, 1))
 
 
 @pytest.fixture(scope="module")
 def trial(benchmark_data):
-    parts = _demo.split(300, 200, 50, seed=0)
+    parts = trials.split(300, 200, 50, seed=0)
     return benchmark_data.trial(PublicMap(n_components=None), parts)
 
 

@@ -20,11 +20,10 @@ from experiments.accuracy.grid import Table
 from experiments.accuracy.methods import CONTENDERS, answered
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import crossings, entries, text_tables
-from experiments.trials import Setting
+from experiments.trials import Benchmark, Setting
 from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
-from vicinal.reports import Benchmark
 
 CLASSES, D = 3, 12
 PLACE = Place("toy", 10, 5, "default", 1.0, 100, 0)

@@ -2,15 +2,11 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal._progress import Begin as Begin
 from vicinal._progress import Step as Step
-from vicinal.reports._demo import Benchmark as Benchmark
 from vicinal.reports._demo import DemoAnswers as DemoAnswers
 from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer
 from vicinal.reports._demo import html_page as html_page
-from vicinal.reports._demo import image_benchmark as image_benchmark
-from vicinal.reports._demo import labels_of as labels_of
 from vicinal.reports._demo import prepare as prepare
-from vicinal.reports._demo import split as split
 from vicinal.reports._deployment_certificate import APPETITE as APPETITE
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate

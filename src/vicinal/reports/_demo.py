@@ -1,4 +1,4 @@
-"""The demonstration, and what experiments share with it: public data with a part played as private.
+"""The demonstration: public data with a part played as private.
 
 What :func:`answer` returns has real noise.
 """
@@ -6,9 +6,9 @@ What :func:`answer` returns has real noise.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,27 +24,6 @@ from vicinal.reports import _text as words
 from vicinal.reports._outcomes import Outcome
 
 Rows = FloatMatrix
-_MANY = 2048
-"""From this many images on, starting other processes pays."""
-
-
-class Split(NamedTuple):
-    """Which test rows are public reference, and which are queries; never both."""
-
-    reference: Places
-    queries: Places
-
-
-def split(n_rows: int, n_reference: int, n_queries: int, seed: int) -> Split:
-    """Return a public split of test rows, the same for the same seed."""
-    if n_reference + n_queries > n_rows:
-        raise InvalidInput(
-            f"The test part must have at least {n_reference} + {n_queries} rows, for reference "
-            f"points and queries. Got {n_rows}; ask fewer queries."
-        )
-    generator = np.random.default_rng(seed)  # noqa: TID251 (public split; no privacy hangs on it)
-    order = generator.permutation(n_rows)
-    return Split(order[:n_reference], order[n_reference : n_reference + n_queries])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,55 +42,6 @@ class Trial:
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Benchmark:
-    """Raw features of a public data set: a training part played as private, and a test part.
-
-    `learnt` are the options of the public map that suits them.
-    """
-
-    classes: Sequence[Any]
-    records: Rows
-    labels: AnyArray
-    test: Rows
-    test_labels: AnyArray
-    learnt: Mapping[str, Any] = field(default_factory=dict)
-
-    def trial(self, public_map: PublicMap, parts: Split) -> Trial:
-        """Fit the map on the reference of a split, and map everything by it."""
-        fitted = public_map.fit(self.test[parts.reference])
-        return Trial(
-            self.classes,
-            fitted.transform(self.records),
-            self.labels,
-            fitted.transform(self.test[parts.reference]),
-            fitted.transform(self.test[parts.queries]),
-            self.test_labels[parts.queries],
-        )
-
-
-def image_benchmark(dataset: Dataset, classes: Sequence[Any], begin: Begin) -> Benchmark:
-    """Return histograms of oriented gradients of a training and a test part."""
-    records, test = dataset.split()
-    step = begin("HOG features", len(records) + len(test))
-
-    def features(part: Dataset) -> Rows:
-        extractor = HOGFeatures(n_jobs=-1 if len(part) >= _MANY else None)
-        vectors: Rows = extractor.transform(np.asarray(part.features), progress=step)
-        return vectors
-
-    return Benchmark(
-        classes, features(records), labels_of(records), features(test), labels_of(test)
-    )
-
-
-def labels_of(dataset: Dataset) -> AnyArray:
-    """Return the labels of a data set that must have them."""
-    if dataset.labels is None:
-        raise InvalidInput("The data must have labels, in the training and in the test part.")
-    return dataset.labels
-
-
 CLASSES = tuple(range(10))
 
 MOST_REFERENCE = 5000
@@ -125,6 +55,7 @@ FEATURES = (
 )
 
 _SPLIT_SEED = 0
+"""Of a public split; no privacy hangs on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,22 +98,36 @@ class DemoAnswers:
     @property
     def balanced_accuracy(self) -> float:
         """The mean share of right answers over classes."""
-        return outcomes.balanced_accuracy(self.labels, self.truth)
+        return outcomes.ClassFigures.of(self.labels, self.truth, CLASSES).balanced.value
 
 
 def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyArray]:
     """Return a trial with the features of the data, mapped by its reference; and query images."""
-    _, test = dataset.split()
+    records, test = dataset.split()
     n_reference = min(MOST_REFERENCE, len(test) - n_queries)
     if n_reference < LEAST_REFERENCE:
         raise InvalidInput(
             f"The test part must have at least {n_queries + LEAST_REFERENCE} images for "
             f"{n_queries} queries and a public reference. Got {len(test)}; ask fewer queries."
         )
-    parts = split(len(test), n_reference, n_queries, _SPLIT_SEED)
-    benchmark = image_benchmark(dataset, CLASSES, begin)
-    trial = benchmark.trial(PublicMap(), parts)
-    return trial, np.asarray(test.features)[parts.queries]
+    if records.labels is None or test.labels is None:
+        raise InvalidInput("The data must have labels, in the training and in the test part.")
+    step = begin("HOG features", len(records) + len(test))
+    extractor, images = HOGFeatures(n_jobs=-1), np.asarray(test.features)
+    private: Rows = extractor.transform(np.asarray(records.features), progress=step)
+    public: Rows = extractor.transform(images, progress=step)
+    order = np.random.default_rng(_SPLIT_SEED).permutation(len(test))  # noqa: TID251 (public)
+    reference, queries = order[:n_reference], order[n_reference : n_reference + n_queries]
+    fitted = PublicMap().fit(public[reference])
+    trial = Trial(
+        CLASSES,
+        fitted.transform(private),
+        records.labels,
+        fitted.transform(public[reference]),
+        fitted.transform(public[queries]),
+        test.labels[queries],
+    )
+    return trial, images[queries]
 
 
 def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnswers:

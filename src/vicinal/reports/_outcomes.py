@@ -100,15 +100,6 @@ def outcome_of_surest(right: Bools, confidence: Floats, share: float) -> Outcome
     return Outcome(int(right[surest].sum()), count)
 
 
-def balanced_accuracy(answers: npt.ArrayLike, truth: npt.ArrayLike) -> float:
-    """Return the mean share of right answers over the classes that there are queries of."""
-    labels, true = np.asarray(answers), np.asarray(truth)
-    members: list[Any] = [true == name for name in np.unique(true)]
-    return (
-        float(np.mean([(labels == true)[mine].mean() for mine in members])) if members else math.nan
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class FigureInterval:
     """A figure with its 95 % interval, which is for the choice of examples."""
