@@ -55,9 +55,10 @@ _OTHER = {"min": "max", "max": "min", "ceil": "floor", "floor": "ceil", "minimum
 
 def changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
     """Yield what can be wrong with a node of the syntax, in words, and what makes it so."""
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        for value in {2 * node.value, node.value + 1} - {node.value}:
-            yield f"{node.value} -> {value}", lambda n, v=value: setattr(n, "value", v)
+    number = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        for value in {2 * number, number + 1} - {number}:
+            yield f"{number} -> {value}", lambda n, v=value: setattr(n, "value", v)
     if isinstance(node, ast.If | ast.While | ast.IfExp):
         turn = "condition turned round"
         yield turn, lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))
