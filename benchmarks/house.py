@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3230,
     "neighbours": 3870,
     "smoothed": 3360,
-    "accounting": 3630,
+    "accounting": 4050,
     "noise, testing, ground": 2430,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_950,
-    "code of src": 35_140,
-    "lines of tests": 41_700,
+    "lines of src": 56_320,
+    "code of src": 35_380,
+    "lines of tests": 41_900,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,

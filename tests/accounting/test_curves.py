@@ -11,7 +11,8 @@ from mpmath import mp, mpf
 from loss_tools import pld_delta
 from vicinal.accounting import _certificate, _composition
 from vicinal.accounting._budget import gdp_delta, gdp_epsilon, rdp_epsilon
-from vicinal.accounting._composition import METHODS, Composition, Zcdp, compose
+from vicinal.accounting._composition import METHODS, Composition, compose
+from vicinal.accounting._counts import RenyiCurve
 from vicinal.accounting._divergence import GaussianPair
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_epsilon
@@ -100,7 +101,7 @@ class RandomisedResponse:
     """The pair of one bit that is told truly with chance e^epsilon / (1 + e^epsilon)."""
 
     epsilon: float
-    symmetric = True
+    symmetric, missing = True, (0.0, 0.0)
 
     def gaussian(self):
         """Return None."""
@@ -161,9 +162,9 @@ def test_mixed_compositions_lie_between_their_parts_and_the_sum_of_both():
 def test_methods_are_those_that_hold():
     assert Composition.of(SubsampledGaussian(2.0)).methods() == METHODS
     assert Composition.of(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")
-    assert Composition.of(Zcdp(0.1)).methods() == ("rdp_mironov", "rdp")
+    assert Composition.of(RenyiCurve((2.0,), (0.1,))).methods() == ("rdp_mironov", "rdp")
     with pytest.raises(InvalidInput, match="'method'"):
-        Composition.of(Zcdp(0.1)).to_epsilon(1e-5, "pld")
+        Composition.of(RenyiCurve((2.0,), (0.1,))).to_epsilon(1e-5, "pld")
     with pytest.raises(InvalidInput, match="'method'"):
         Composition.of(SAMPLED).to_epsilon(1e-5, "moments")
 
@@ -187,11 +188,6 @@ def test_bad_delta_is_refused(delta):
         Composition.of(SAMPLED).to_epsilon(delta)
 
 
-def test_zcdp_is_refused_below_zero():
-    with pytest.raises(InvalidInput, match="'rho'"):
-        Zcdp(-0.1)
-
-
 def test_gaussians_merge_exactly_in_the_pld():
     merged = pld_epsilon([(GaussianPair(0.1), 400), (GaussianPair(0.5), 4)], 1e-5)
     assert merged == pytest.approx(gdp_epsilon(math.sqrt(5), 1e-5), rel=1e-4)
@@ -202,7 +198,7 @@ def test_gaussians_merge_exactly_in_the_pld():
 class Mirrored:
     """The pair of another with the two laws exchanged."""
 
-    symmetric = False
+    symmetric, missing = False, (0.0, 0.0)
 
     def __init__(self, pair):
         self.pair = pair

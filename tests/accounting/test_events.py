@@ -5,7 +5,8 @@ import pytest
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 
-from vicinal.accounting._composition import Composition, Zcdp, compose, to_event
+from vicinal.accounting._composition import Composition, compose, to_event
+from vicinal.accounting._counts import LaplaceNumber
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
@@ -14,7 +15,7 @@ EVERYTHING = compose(
     [
         Composition.of(SubsampledGaussian(3.0, 0.2), 40),
         Composition.of(SubsampledGaussian(25.0), 7),
-        Composition.of(Zcdp(0.01), 2),
+        Composition.of(LaplaceNumber(0.1), 2),
     ]
 )
 ORDERS = [2, 3, 8, 30]

@@ -156,8 +156,9 @@ def test_a_witness_with_a_name_that_no_disk_takes_is_one_error(store, loss):
 
 
 @pytest.mark.parametrize("name", ["key", "public.npy"])
-def test_a_file_larger_than_memory_is_not_read_into_it(store, name):
-    os.truncate(store / name, 1 << 28)
+@pytest.mark.parametrize("size", [1 << 28, 1 << 40])
+def test_a_file_larger_than_memory_is_not_read_into_it(store, name, size):
+    os.truncate(store / name, size)
     tracemalloc.start()
     with pytest.raises(VicinalError, match=name):
         Store.open(store, reading=True)

@@ -14,7 +14,7 @@ from vicinal.accounting._plan import Plan, mapping, releases_of
 from vicinal.errors import PrivacyRefused
 
 # A larger value of these makes a release cheaper; of the others, dearer.
-_CHEAPER = ("sigma", "sigma_screen", "sigma_votes")
+_CHEAPER = ("sigma", "sigma_screen", "sigma_votes", "scale")
 _DEARER = ("gamma", "count", "steps", "B", "epsilon", "tau", "sensitivity")
 FIELDS = (*_CHEAPER, *_DEARER)
 

@@ -37,6 +37,7 @@ from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal._lazy import of_extra
 from vicinal.accounting import _budget
+from vicinal.accounting._counts import LaplaceNumber
 from vicinal.accounting._divergence import Pair
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_epsilon
@@ -61,7 +62,7 @@ _SAFETY = 1 + 1e-10
 class PricedRelease(Protocol):
     """One release of a mechanism, or many equal ones counted elsewhere.
 
-    A release that is only known at one order has it as its attribute ``order``.
+    A release that is only known at some orders has them as its attribute ``orders``.
     A release is hashable, and equal to any other that costs the same for the same reason.
     ``rdp(orders)`` states: for data sets that differ in one subject the release satisfies
     (alpha, rdp(alpha))-RDP, in both directions, at every real order alpha > 1. ``pair()`` gives a
@@ -76,27 +77,6 @@ class PricedRelease(Protocol):
 
     def __hash__(self) -> int:
         """Return a number that equal releases share."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Zcdp:
-    """A release that is only known to be rho-zCDP: RDP of rho alpha at every order alpha.
-
-    Source: Bun & Steinke 2016.
-    """
-
-    rho: float
-
-    def __post_init__(self) -> None:
-        _checks.real("rho", self.rho, least=0)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return rho alpha."""
-        return self.rho * orders
-
-    def pair(self) -> Pair | None:
-        """Return None: zCDP does not fix a dominating pair."""
-        return None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,8 +185,8 @@ class Composition:
 
     def _minimum(self, value: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
         """Return (order, value) next to the minimum over orders > 1 of value(orders, rdp)."""
-        known = [getattr(release, "order", None) for release, _ in self.terms]
-        orders = np.union1d(_COARSE, [order for order in known if order is not None])
+        known = [getattr(release, "orders", ()) for release, _ in self.terms]
+        orders = np.union1d(_COARSE, [order for some in known for order in some])
         best = (math.inf, math.inf)
         for _ in range(1 + _ZOOMS):
             values = value(orders, self.rdp(orders))
@@ -270,8 +250,8 @@ def _event_of(release: PricedRelease, events: Any) -> DpEvent:
         if release.gamma < 1:
             event = events.PoissonSampledDpEvent(release.gamma, event)
         return event
-    if isinstance(release, Zcdp):
-        event = events.ZCDpEvent(release.rho)
+    if isinstance(release, LaplaceNumber):
+        event = events.LaplaceDpEvent(1 / release.size)
         return event
     raise InvalidInput(
         f"The 'composition' parameter holds a {type(release).__name__}, which has no exact "

@@ -142,7 +142,12 @@ _RULES = {count: np.polynomial.legendre.leggauss(count) for count in (4, 12)}
 
 
 class Pair(Protocol):
-    """Two laws that dominate a release: P with the subject, Q without."""
+    """Two laws that dominate a release: P with the subject, Q without.
+
+    `missing`: masses of infinite loss, of P where Q has none and of Q where P has none.
+    """
+
+    missing: tuple[float, float] = (0.0, 0.0)
 
     @property
     def symmetric(self) -> bool:

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from abc import abstractmethod
+from collections.abc import Sized
 from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import MAX_COUNT, Composition
+from vicinal.accounting._counts import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    FiniteLosses,
+    LaplaceNumber,
+    RenyiCurve,
+)
 from vicinal.accounting._gaussian import SubsampledGaussian
-from vicinal.accounting._label_only import LabelFilter, NoisyLabel
+from vicinal.accounting._label_only import NoisyLabel, label_budget
 from vicinal.accounting._planned_release import (
     KNOWN_COINS,
     LABEL_ONLY,
@@ -26,11 +35,14 @@ from vicinal.accounting._planned_release import (
     checked,
     classes,
     fraction,
+    growing,
+    numbers,
     positive,
     rate,
     scale,
     threshold,
     vote_count,
+    whole_step,
 )
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
@@ -282,7 +294,7 @@ class PlannedIndKNN(PlannedRelease):
         if self.B is not None:
             return float(self.B)
         if self.release == "label":
-            label = LabelFilter.from_epsilon(*self._guarantee())
+            label = label_budget(*self._guarantee())
             return label.budget / label.order
         return _budget.zcdp_budget(*self._guarantee(), "gdp")
 
@@ -313,7 +325,9 @@ class PlannedIndKNN(PlannedRelease):
 
     def cost(self, count: int) -> Composition:
         if self.release == "label":
-            return Composition.of(LabelFilter.from_epsilon(*self._guarantee()), count)
+            # Charged at one order, at which and below which it is known.
+            label = label_budget(*self._guarantee())
+            return Composition.of(RenyiCurve((label.order,), (label.budget,)), count)
         return Composition.of(self._whole_budget(), count)
 
     def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
@@ -412,6 +426,133 @@ class PlannedConfidentGNMax(PlannedRelease):
         return PlannedNoisyMax(sigma=self.sigma_votes, release=self.release)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _PlannedRow(PlannedRelease):
+    """Equal releases side by side."""
+
+    cells: int = checked(check_that("a number of cells", _checks.integer, least=1, most=10**6), 1)
+
+    @abstractmethod
+    def priced(self) -> Any:
+        """Return one of them."""
+
+    def complete(self, name: str, delta: float, count: int) -> Self:  # noqa: ARG002
+        _checks.integer(f"{name}.cells", self.cells, least=1, most=MAX_COUNT // count)
+        return self
+
+    def cost(self, count: int) -> Composition:
+        return Composition.of(self.priced(), count * self.cells)
+
+    def worst_case(self, count: int, order: float) -> list[WorstCasePair] | None:  # noqa: ARG002
+        pair = self.priced().pair()
+        return None if pair is None else [pair.worst_case(count * self.cells)]
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (
+            (
+                "one subject moves at most 'cells' of the numbers of a release, each by at most "
+                "its sensitivity, and each number has noise of its own"
+            ),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedLaplace(_PlannedRow):
+    """Numbers with Laplace noise: a count, or a histogram."""
+
+    kind: ClassVar[str] = "laplace"
+
+    scale: float = checked(scale)
+    sensitivity: float = checked(positive, 1.0)
+
+    def priced(self) -> LaplaceNumber:
+        return LaplaceNumber(math.nextafter(self.sensitivity / self.scale, math.inf))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedDiscreteLaplace(_PlannedRow):
+    """Whole numbers with discrete Laplace noise."""
+
+    kind: ClassVar[str] = "discrete_laplace"
+
+    scale: float = checked(scale)
+    sensitivity: int = checked(whole_step, 1)
+
+    def priced(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale, self.sensitivity)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedDiscreteGaussian(_PlannedRow):
+    """Whole numbers with discrete Gaussian noise."""
+
+    kind: ClassVar[str] = "discrete_gaussian"
+
+    sigma: float = checked(scale)
+    sensitivity: int = checked(whole_step, 1)
+
+    def priced(self) -> DiscreteGaussian:
+        return DiscreteGaussian(self.sigma, self.sensitivity)
+
+
+_STATED = "stated costs are upper bounds for one subject added or removed, in both directions"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedRenyi(_PlannedRow):
+    """Whatever is known by its Rényi divergences `rdp` at growing `orders`."""
+
+    kind: ClassVar[str] = "renyi"
+
+    orders: tuple[float, ...] = checked(check_that("orders", growing, least=1.001, most=1e9))
+    rdp: tuple[float, ...] = checked(check_that("divergences", numbers, least=0, most=1e9))
+
+    def complete(self, name: str, delta: float, count: int) -> Self:
+        _alike(name, "rdp", self.rdp, "orders", self.orders)
+        return super().complete(name, delta, count)
+
+    def priced(self) -> RenyiCurve:
+        return RenyiCurve(self.orders, self.rdp)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (_STATED,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedLosses(_PlannedRow):
+    """Whatever is known by its privacy losses, growing, and their probabilities."""
+
+    kind: ClassVar[str] = "pld"
+
+    losses: tuple[float, ...] = checked(check_that("losses", growing, least=-500, most=500))
+    probabilities: tuple[float, ...] = checked(
+        check_that("probabilities", numbers, least=1e-300, most=1)
+    )
+    infinite: float = checked(check_that("a probability", _checks.real, least=0, below=1), 0.0)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:
+        _alike(name, "probabilities", self.probabilities, "losses", self.losses)
+        return super().complete(name, delta, count)
+
+    def priced(self) -> FiniteLosses:
+        return FiniteLosses(self.losses, self.probabilities, self.infinite)
+
+    def cost(self, count: int) -> Composition:
+        self.priced().pair()  # refuses probabilities that are none
+        return super().cost(count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (_STATED, "losses are under the law with the subject, in one direction or both")
+
+
+def _alike(name: str, first: str, one: Sized, second: str, other: Sized) -> None:
+    if len(one) != len(other):
+        raise InvalidInput(
+            f"The '{name}.{first}' parameter must be as many numbers as '{second}', {len(other)}. "
+            f"Got {len(one)}."
+        )
+
+
 # Every kind of release, by the name that a plan gives it.
 KINDS: dict[str, type[PlannedRelease]] = {
     release.kind: release
@@ -424,5 +565,10 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedConfidentGNMax,
         PlannedIndKNN,
         PlannedTraining,
+        PlannedLaplace,
+        PlannedDiscreteLaplace,
+        PlannedDiscreteGaussian,
+        PlannedRenyi,
+        PlannedLosses,
     )
 }

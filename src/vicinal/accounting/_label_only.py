@@ -10,7 +10,7 @@ of the label of continuous noise, so both are proven, and every bound here conta
   :func:`two_coordinate_rdp`, exactly Poisson-subsampled.
 - :func:`label_budget` and :func:`charge_table` are the individual filter at one fixed order
   (Feldman & Zrnic 2021, Theorem 3.1); what it charges by the table stands in `_charges.py`.
-- :class:`NoisyLabel` and :class:`LabelFilter` are the same as terms of a composition.
+- :class:`NoisyLabel` is the same as a term of a composition.
 """
 
 from __future__ import annotations
@@ -280,28 +280,3 @@ class NoisyLabel:
     def pair(self) -> GaussianPair:
         """Return the pair of the noisy votes, of which the label is a function."""
         return GaussianPair(math.nextafter(math.sqrt(2), 2) / self.sigma, self.gamma)
-
-
-@dataclass(frozen=True)
-class LabelFilter:
-    """An individual filter over labels, at the one order that it charges by.
-
-    The whole interaction is (order, budget)-RDP, and so (alpha, budget)-RDP at every smaller alpha;
-    above the order nothing is known.
-    """
-
-    order: float
-    budget: float
-
-    @classmethod
-    def from_epsilon(cls, epsilon: float, delta: float) -> LabelFilter:
-        """Return the filter that keeps (epsilon, delta)."""
-        target = label_budget(epsilon, delta)
-        return cls(target.order, target.budget)
-
-    def rdp(self, orders: Floats) -> Floats:
-        """Return the budget up to the filter's order, infinity above."""
-        return np.where(orders <= self.order, self.budget, np.inf)
-
-    def pair(self) -> None:
-        """Return None: one order fixes no pair."""

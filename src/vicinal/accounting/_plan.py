@@ -103,6 +103,12 @@ class Plan:
         total = self.composition()
         epsilons = {name: total.to_epsilon(self.delta, name) for name in total.methods()}
         by_method = {name: value for name, value in epsilons.items() if math.isfinite(value)}
+        if not by_method:
+            raise InvalidInput(
+                f"The 'releases' parameter: nothing known of these releases together gives a bound "
+                f"at delta {self.delta:g}. Take a larger delta, or give Rényi divergences at more "
+                "orders, or losses without infinite ones."
+            )
         method = min(by_method, key=lambda name: by_method[name])
         return {
             "epsilon": by_method[method],
@@ -136,6 +142,9 @@ class Plan:
     def _shares(self, total: Composition) -> list[dict[str, Any]]:
         order = total.best_order(self.delta)
         costs = [float(step.composition().rdp(order)[0]) for step in self.steps]
+        if not math.isfinite(sum(costs)):  # losses that may be infinite have no divergence
+            costs = [step.composition().least_epsilon(self.delta) for step in self.steps]
+            costs = [cost if math.isfinite(cost) else 0.0 for cost in costs]
         total_cost = sum(costs) or 1.0
         return [
             {

@@ -4,12 +4,14 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting._certificate import WorstCasePair
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._screening import MAX_VOTES
+from vicinal.errors import InvalidInput
 
 FieldCheck = Callable[[str, object], Any]
 
@@ -46,6 +48,28 @@ threshold = check_that("a threshold in votes", _checks.real, least=-1e7, most=1e
 vote_count = check_that("a number of voting records", _checks.integer, least=1, most=MAX_VOTES)
 classes = check_that("a number of classes", _checks.integer, least=2)
 check_release = check_that("what leaves the mechanism", _checks.choice, options=("votes", "label"))
+
+
+whole_step = check_that("a whole number", _checks.integer, least=1, most=10_000)
+
+_MOST_NUMBERS = 20_000
+
+
+def numbers(name: str, value: object, **bounds: float) -> tuple[float, ...]:
+    """Return a list of numbers within bounds, not empty."""
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_NUMBERS:
+        raise InvalidInput(
+            f"The '{name}' parameter must be a list of 1 to {_MOST_NUMBERS} numbers."
+        )
+    return tuple(_checks.real(name, each, **bounds) for each in value)
+
+
+def growing(name: str, value: object, **bounds: float) -> tuple[float, ...]:
+    """Return the same, each larger than the one before."""
+    values = numbers(name, value, **bounds)
+    if any(first >= second for first, second in pairwise(values)):
+        raise InvalidInput(f"The '{name}' parameter must grow from number to number.")
+    return values
 
 
 def checked(check: FieldCheck, default: Any = dataclasses.MISSING) -> Any:

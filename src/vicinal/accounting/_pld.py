@@ -122,11 +122,15 @@ def _merge_gaussians(pairs: Sequence[tuple[Pair, int]]) -> list[tuple[Pair, int]
 
 
 def _range(pair: Pair, tail: float) -> tuple[float, float]:
-    """Return the losses beyond which the excess is at most `tail`, in either direction."""
-    high = _first_beyond(pair.excess(_SIZES), tail)
+    """Return the losses beyond which the excess is at most `tail`, in either direction.
+
+    Beside the mass of infinite loss, which stays however far the grid goes.
+    """
+    first, second = pair.missing
+    high = _first_beyond(pair.excess(_SIZES) - first, tail)
     if pair.symmetric:
         return -high, high
-    return -_first_beyond(np.exp(_SIZES) * pair.excess(-_SIZES), tail), high
+    return -_first_beyond(np.exp(_SIZES) * pair.excess(-_SIZES) - second, tail), high
 
 
 def _first_beyond(excess: Floats, tail: float) -> float:

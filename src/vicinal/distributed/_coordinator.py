@@ -276,7 +276,9 @@ class Coordinator(stores.BaseStore):
         return np.max(list(known), axis=0).tolist()  # type: ignore[no-any-return]
 
     def _alike(self, subjects: list[SubjectId]) -> int:
-        ids, new, alike = list(dict.fromkeys(subjects)), [], set()
+        new: list[SubjectId] = []
+        alike: set[SubjectId] = set()
+        ids = list(dict.fromkeys(subjects))
         for start in range(0, len(ids), changes.AT_ONCE):
             some = ids[start : start + changes.AT_ONCE]
             standings = zip(some, self._standings(some), strict=True)

@@ -22,13 +22,7 @@ from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, wr
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
 from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
-from vicinal.ledger._id_encoding import (
-    folded_hashes,
-    framed_all,
-    keyed_digest,
-    keyed_hash,
-    twins,
-)
+from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
 from vicinal.ledger._memory import Turn
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
