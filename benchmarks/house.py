@@ -29,7 +29,7 @@ HERE = Path(__file__).parents[1]
 
 ROOMS = {
     "cli": 3580,
-    "serving": 2440,
+    "serving": 2460,
     "reports": 1560,
     "audit": 2700,
     "distributed": 3700,
@@ -72,7 +72,7 @@ WANTED = {
 ALL = {
     "lines of src": 56_320,
     "code of src": 35_380,
-    "lines of tests": 41_900,
+    "lines of tests": 41_950,
     "lines of experiments and benchmarks": 9640,
     "words of pages": 45_000,
     "words of decisions": 30_000,
