@@ -29,9 +29,9 @@ HERE = Path(__file__).parents[1]
 
 ROOMS = {
     "cli": 3580,
-    "serving": 2440,
+    "serving": 2460,
     "reports": 1560,
-    "audit": 2700,
+    "audit": 2704,
     "distributed": 3700,
     "store": 5700,
     "labelling, students": 3060,
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_360,
-    "code of src": 35_380,
-    "lines of tests": 42_000,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 56_400,
+    "code of src": 35_400,
+    "lines of tests": 42_100,
+    "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

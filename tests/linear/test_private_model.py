@@ -181,6 +181,20 @@ def test_two_witnesses_count_by_their_precision():
     assert quiet[0].sum() == pytest.approx(100 * error / spread)
 
 
+def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
+    votes = _private_model.model_votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]))
+    assert votes.sum() == pytest.approx(1e4 * 3.0)
+
+
+def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
+    classifier, _ = both
+    rows = np.asarray(classifier._encoder.encode(R.astype(np.float32)), dtype=np.float32)
+    mapped = classifier._model.features(rows)
+    lengths = np.linalg.norm(mapped[:, -CLASSES:], axis=1)
+    assert lengths.mean() == pytest.approx(0.25, rel=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(mapped[:, :-CLASSES], axis=1), 1, rtol=2e-3)
+
+
 @pytest.mark.parametrize("known", [1e-6, 1e6])
 def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""

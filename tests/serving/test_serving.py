@@ -332,6 +332,17 @@ def test_times_of_requests_are_for_monitors_and_in_buckets(tmp_path):
         }  # fmt: skip
 
 
+def test_metrics_say_what_each_audience_has_left(tmp_path):
+    with tools.running(tmp_path / "store", n_queries=100) as service:
+        service.store.open_audience('ward "3"', n_queries=30, n_neighbors=40, noise_multiplier=1.5)
+        service.predict(ROWS[:7])
+        text = service.call("GET", "/metrics", key="curator").body
+    assert 'vicinal_answers_left{audience="default"} 93' in text
+    assert r'vicinal_answers_left{audience="ward \"3\""} 30' in text
+    (used,) = re.findall(r'vicinal_budget_used\{audience="default"\} (.*)', text)
+    assert 0 < float(used) < 1
+
+
 def test_metrics_do_not_depend_on_the_data(tmp_path):
     texts = []
     for name, seed in (("one", 1), ("two", 2)):

@@ -132,7 +132,14 @@ async def health(state: AppState, _key: None, _: Request) -> Response:
 
 
 async def metrics(state: AppState, _key: ApiKey, _: Request) -> Response:
-    return Response(state.metrics.text(), media_type="text/plain; version=0.0.4")
+    with suppress(Problem):  # a store that has failed has its figures of before
+        await _note_usage(state)
+    audiences = {}
+    for name in state.store.audiences:
+        samples = state.usage.of(name)
+        left = state.store.quota(audience=name).left
+        audiences[name] = left, samples[-1]["wear"] if samples else None
+    return Response(state.metrics.text(audiences), media_type="text/plain; version=0.0.4")
 
 
 async def add_records(state: AppState, key: ApiKey, request: Request) -> Response:

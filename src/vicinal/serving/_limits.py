@@ -99,7 +99,8 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         detail = (
             "The audience's plan, or your quota, has too few answers left for the new queries, "
             "or you have had answers of another audience. Nothing was charged. Queries answered "
-            "since the data last changed still cost nothing. See GET /v1/quota."
+            "since the data last changed still cost nothing. See GET /v1/quota. A curator can open "
+            "another audience, or publish a student that answers without limit."
         )
         return Problem(403, "budget", detail)
     if isinstance(error, KeyReused):

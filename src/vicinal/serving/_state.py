@@ -13,7 +13,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -386,14 +386,25 @@ class Metrics:
         self.seconds.add(seconds)
         self._recent.append((time.monotonic(), queries))
 
-    def text(self) -> str:
-        """Return all of it in the text format of Prometheus."""
+    def text(self, audiences: Mapping[str, tuple[int, float | None]]) -> str:
+        """Return all of it in the text format of Prometheus.
+
+        `audiences`: answers that each has left, and the mean share of a budget that public points
+        have used, if they tell it; public.
+        """
+        left, used = {}, {}
+        for name, (answers, wear) in sorted(audiences.items()):
+            quoted = name.replace("\\", r"\\").replace('"', r"\"")
+            label = f'{{audience="{quoted}"}}'
+            left[label] = answers
+            if wear is not None:
+                used[label] = round(wear, 4)
         requests = {
             f'{{path="{path}",method="{method}",status="{status}"}}': count
             for (path, method, status), count in sorted(self.requests.items())
         }
         dropped = {f'{{reason="{why}"}}': count for why, count in sorted(self.dropped.items())}
-        families = (
+        families: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
             ("requests_total", "HTTP requests by path, method and status.", "counter", requests),
             ("waiting_queries", "Queries before the worker.", "gauge", {"": self.waiting}),
             ("shard_missing_total", "Blocks refused as a shard was away.", "counter",
@@ -401,6 +412,8 @@ class Metrics:
             ("connections", "Open connections.", "gauge", {"": self.connections}),
             ("connections_dropped_total",
              "Connections that were ended before a request, by reason.", "counter", dropped),
+            ("answers_left", "Answers of the plan that are left.", "gauge", left),
+            ("budget_used", "Mean share of a budget used, by public points.", "gauge", used),
             ("up", "0 once the store has failed.", "gauge", {"": int(self.up)}),
         )  # fmt: skip
         lines = self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")
