@@ -16,7 +16,7 @@ TIGHT = {"votes": 0.7, "votes-two-labels": 0.7, "pate": 0.7, "private-knn-all": 
 """Ratios that so few runs reach, where a claim is met."""
 
 RUNS = {"private-knn-all": 40_000, "count": 20_000, "private-knn-plan": 512, "pate-plan": 512}
-"""Where a broken version needs more of them, and they are cheap; or each run is fitted by itself."""
+"""Where a broken version needs more of them, and they are cheap; or each run is a fit."""
 
 
 @pytest.mark.parametrize("name", TRIALS)
