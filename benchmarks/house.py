@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3580,
     "serving": 2460,
     "reports": 1560,
-    "audit": 2700,
+    "audit": 2704,
     "distributed": 3700,
     "store": 5700,
     "labelling, students": 3060,
@@ -39,7 +39,7 @@ ROOMS = {
     "predictors": 2210,
     "planning": 2030,
     "engine": 1580,
-    "linear": 810,
+    "linear": 850,
     "targets": 1480,
     "features, datasets": 4690,
     "ledger": 3450,
@@ -70,10 +70,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_320,
-    "code of src": 35_380,
-    "lines of tests": 41_950,
-    "lines of experiments and benchmarks": 9640,
+    "lines of src": 56_400,
+    "code of src": 35_400,
+    "lines of tests": 42_100,
+    "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -3,38 +3,48 @@
 import numpy as np
 import pytest
 
-from vicinal.linear._descent import SPREAD, STEPS, Descent, step_noise
+from vicinal.linear._descent import (
+    KEPT,
+    LEAST_CLIP,
+    MOST_CLIP,
+    SCATTER,
+    STEPS,
+    Descent,
+    clip_of,
+    step_noise,
+)
+from vicinal.linear._model_features import softmax
+from vicinal.linear._private_model import TrainingBudget
 
-M, D = 400, 5
+M, D, SPREAD = 400, 5, 2.0
 RNG = np.random.default_rng(0)
 UNIT = 1000.0
 ROWS = np.rint(UNIT * np.hstack([RNG.normal(size=(M, D)) * 0.3, np.full((M, 1), 0.3)]))
-EVEN = np.array([0.5, 0.5])
 
 
-def descended(gradient_at, shares=EVEN, n_records=1e9, noise=1e-12):
-    descent = Descent(ROWS.astype(np.float32), UNIT, shares, n_records, noise)
+def descended(gradient_at, n_records=1e9, noise=1e-9):
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, n_records, 2.0, noise)
     for _ in range(STEPS):
         descent.step(gradient_at(descent.weights))
-    return descent
-
-
-def curvature():
-    rows = ROWS / UNIT
-    return rows.T @ rows / M / 4
+    return descent.weights
 
 
 def test_without_noise_it_arrives():
+    """At the weights by which every row has the chances that its labels have."""
     target = RNG.normal(size=(D + 1, 2))
-    found = descended(lambda weights: curvature() @ (weights - target)).finished()
-    scores = (ROWS / UNIT) @ found
-    np.testing.assert_allclose(scores, (ROWS / UNIT) @ target, atol=0.02)
+    target -= target.mean(axis=1, keepdims=True)
+    chances = softmax(ROWS / UNIT @ target)
+    found = descended(
+        lambda weights: ROWS.T @ (softmax(ROWS / UNIT @ weights) - chances) / UNIT / M
+    )
+    np.testing.assert_allclose(ROWS / UNIT @ found, ROWS / UNIT @ target, atol=0.02)
 
 
-def test_under_noise_it_is_ridge_regression_with_what_noise_is_worth():
-    """An independent solution of the fixed point, in the weights' own coordinates."""
-    target, noise, n = RNG.normal(size=(D + 1, 2)), 0.02, 1000
-    descent = descended(lambda weights: curvature() @ (weights - target), EVEN, n, noise)
+def test_under_noise_it_is_the_mean_given_all_gradients():
+    """An independent solution: one Gaussian regression on all noisy gradients."""
+    rng = np.random.default_rng(5)
+    target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, 1e12, 2.0, noise)
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
@@ -42,30 +52,71 @@ def test_under_noise_it_is_ridge_regression_with_what_noise_is_worth():
     moment += np.eye(D + 1) * np.diag(moment)[:-1].mean() / M
     lengths, directions = np.linalg.eigh(moment / (M + 1))
     back = spread[:, None] * directions
-    loud = np.square(back).sum(axis=0) * noise**2 * 2 / STEPS
-    ridge = 1 / n + loud / (descent._curvature() * lengths)
-    bent = back.T @ curvature() @ back
-    along = np.linalg.solve(bent + np.diag(ridge), back.T @ curvature() @ target)
-    np.testing.assert_allclose(descent.finished(), back @ along, atol=0.05)
+    precisions, told = np.eye(D + 1), np.zeros((D + 1, 2))
+    covariance = noise**2 * np.diag(np.square(back).sum(axis=0))
+    for _ in range(STEPS):
+        bent = descent._curvature() * np.diag(lengths)  # what the descent takes for the curvature
+        gradient = np.linalg.inv(back).T @ bent @ np.linalg.inv(back) @ (descent.weights - target)
+        gradient += rng.normal(0, noise, gradient.shape)
+        seen = np.linalg.inv(back) @ descent.weights - np.linalg.solve(bent, back.T @ gradient)
+        information = bent.T @ np.linalg.inv(covariance) @ bent
+        told = KEPT * told + information @ seen
+        precisions = np.eye(D + 1) + KEPT * (precisions - np.eye(D + 1)) + information
+        descent.step(gradient)
+    np.testing.assert_allclose(descent.weights, back @ np.linalg.solve(precisions, told), atol=1e-3)
 
 
-@pytest.mark.parametrize("noise", [1.0, 100.0])
+@pytest.mark.parametrize("noise", [3.0, 100.0])
 def test_where_there_is_nothing_but_noise_nothing_moves(noise):
     rng = np.random.default_rng(1)
-    shares = np.array([0.9, 0.1])
-    found = descended(lambda weights: rng.normal(0, noise, weights.shape), shares, 100, noise)
-    scores = (ROWS / UNIT) @ found.finished()  # the bias is nearly free, and moves
+    found = descended(lambda weights: rng.normal(0, noise, weights.shape), 100, noise)
+    scores = (ROWS / UNIT) @ found  # the bias is nearly free, and moves
     assert (scores - scores.mean(axis=0)).std() < 0.25 * SPREAD
 
 
 def test_weights_stay_where_gradients_vanish():
-    shares = np.array([0.7, 0.2, 0.1])
-    descent = Descent(ROWS.astype(np.float32), UNIT, shares, 100, 0.1)
-    first = descent.weights.copy()
-    for _ in range(STEPS):
-        descent.step(np.zeros_like(first))
-    np.testing.assert_allclose(descent.finished(), first, atol=1e-9)
+    assert not descended(np.zeros_like, 100, 0.1).any()
 
 
 def test_noise_of_all_steps_together_fits_the_share():
     assert STEPS / (2 * step_noise(0.3) ** 2) == pytest.approx(0.3)
+
+
+def test_the_clip_follows_from_the_noise():
+    """Noise of the mean of all steps is a part of the scatter, 1 / n, unless a bound says more."""
+    share, n, width, classes = 0.03, 2000, 20, 2
+    clip = clip_of(share, n, width, classes)
+    assert LEAST_CLIP < clip < MOST_CLIP
+    noise = (clip * step_noise(share) / n) ** 2 / STEPS
+    assert width * classes * noise == pytest.approx(1 / (SCATTER * n))
+    assert clip_of(share, 100, width, classes) == LEAST_CLIP
+    assert clip_of(share, 10**9, width, classes) == MOST_CLIP
+
+
+@pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
+def test_the_curvature_is_that_of_cut_gradients(clip):
+    """Row by row and label by label, as often as the model expects it."""
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 3, 100, clip, 0.1)
+    descent.weights = RNG.normal(size=(D + 1, 3))
+    curved = []
+    for row in ROWS / UNIT:
+        p = softmax(row[None] @ descent.weights)[0]
+        norms = [np.linalg.norm(row) * np.linalg.norm(p - np.eye(3)[y]) for y in range(3)]
+        uncut = sum(p[y] * min(1.0, clip / norms[y]) for y in range(3))
+        curved.append((p * (1 - p)).sum() / 2 * uncut)
+    assert descent._curvature() == pytest.approx(np.mean(curved), rel=1e-4)
+
+
+def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
+    """With ten classes the curvature at the start is a fifth of its bound."""
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 10, 1e12, 9.0, 1e-9)
+    gradient = RNG.normal(size=(D + 1, 10))
+    longest = 2 / descent._lengths[:, None] * (descent._from_directions.T @ gradient)
+    descent.step(gradient)
+    np.testing.assert_allclose(descent._along, -longest, rtol=1e-6)
+
+
+def test_trainings_that_share_a_budget_share_the_clip_s_noise():
+    budget = TrainingBudget(2000, 0.06, 0.5, 3, np.ones(2) / 2, 1.0)
+    assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
+    assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, 2))

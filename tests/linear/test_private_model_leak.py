@@ -116,9 +116,11 @@ SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
 
+@pytest.mark.parametrize("clip", [0.4, 1.0])
 @pytest.mark.parametrize("release", ["votes", "label"])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
-def test_training_loses_what_the_victim_paid(subjects, victim, release, monkeypatch):
+def test_training_loses_what_the_victim_paid(subjects, victim, release, clip, monkeypatch):
+    monkeypatch.setattr(_descent, "MOST_CLIP", clip)
     loss, paid = loss_and_price(subjects, victim, monkeypatch, release=release)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
@@ -187,6 +189,7 @@ def most_wrong(monkeypatch):
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
 def test_broken_trainings_are_caught(control, components, monkeypatch):
+    monkeypatch.setattr(_descent, "MOST_CLIP", _descent.LEAST_CLIP)  # so that gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
@@ -383,6 +386,7 @@ def what_descends(world, monkeypatch, **parameters):
         step(self, gradient)
 
     def told(self, sums):
+        assert facts[-1][6] == pytest.approx(self.noise * facts[-1][5] / N, rel=1e-6)
         published.append(publish(self, sums))
         return published[-1]
 
@@ -404,8 +408,8 @@ def test_a_descent_is_given_public_facts_and_what_was_published(monkeypatch):
     told = [what_descends(world, monkeypatch) for world in worlds]
     for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
         np.testing.assert_array_equal(here, there)
-    for fitted, _, steps, published, metrics in told:
-        clip = _descent.CLIP / N  # the declared number, in both worlds
+    for fitted, facts, steps, published, metrics in told:
+        clip = facts[0][5] / N  # the declared number, in both worlds
         for step, sums in zip(steps, published, strict=True):
             np.testing.assert_allclose(step, sums * clip, rtol=1e-12)
         rows = fitted._model.features(ENCODER.encode(R).astype(np.float32))

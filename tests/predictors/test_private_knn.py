@@ -1,9 +1,7 @@
 """Private-kNN: who votes, what passes, what it costs, and what is refused."""
 
-import copy
 import json
 import multiprocessing
-import pickle
 from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
@@ -12,11 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
-from sklearn.base import clone
 
 from vicinal import testing
 from vicinal.accounting import account
-from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import (
     FINEST,
@@ -495,18 +491,6 @@ def test_votes_and_labels_agree():
         only.decision_function(Q)
 
 
-def test_no_more_than_planned():
-    """Fails if a query beyond the plan is answered, or a refusal spends anything."""
-    X, y = data()
-    asking = classifier(n_queries=10).fit(X, y)
-    with pytest.raises(PrivacyRefused, match="10 queries"):
-        asking.predict(X[:11])
-    assert asking.n_asked_ == 0
-    asking.predict(X[:10])
-    with pytest.raises(PrivacyRefused, match="0 are left"):
-        asking.decision_function(X[:1])
-
-
 def test_many_blocks_are_one_batch(monkeypatch):
     """Fails if answers depend on how a batch is cut up, or if progress tells how it was cut."""
     X, y = data()
@@ -559,15 +543,6 @@ def test_the_grid_comes_from_public_rows():
     assert len(zeros.predict(np.zeros((2, 5)))) == 2
 
 
-def test_simulation_carries_no_guarantee():
-    X, y = data()
-    first, second = (screened().fit(X, y).decision_function(X[:40]) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert not screened().guarantee().holds
-    real = [screened(simulation_seed=None).fit(X, y).decision_function(X[:40]) for _ in range(2)]
-    assert (real[0] != real[1]).any()
-
-
 BAD = [
     ({"sigma_screen": 3.0}, "'threshold'"),
     ({"threshold": 3.0}, "'threshold'"),
@@ -596,40 +571,6 @@ def test_parameters_that_do_not_go_together_are_named(wrong, named):
         estimator.guarantee()
 
 
-X0, Y0 = data(9)
-
-
-@pytest.mark.parametrize(
-    ("X", "y", "more", "named"),
-    [
-        (np.full((9, 5), np.nan), Y0, {}, "NaN"),
-        (X0, Y0[:8], {}, "'y'"),
-        (X0, Y0 + 5, {}, "'y'"),
-        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
-        (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"),
-        (X0, Y0, {"public": X0[:, :2]}, "'public'"),
-        (X0, Y0, {"public": X0[:1]}, "part of the private"),
-        (X0[:0], Y0[:0], {}, "0 sample"),
-    ],
-)
-def test_bad_records_are_refused_and_leave_the_old_ones(X, y, more, named):
-    estimator = classifier().fit(*data())
-    before = vars(estimator).copy()
-    with pytest.raises(InvalidInput, match=named):
-        estimator.fit(X, y, **more)
-    assert vars(estimator) == before
-
-
-def test_a_fitted_classifier_cannot_be_copied():
-    """Fails if a plan can be carried out twice."""
-    fitted = classifier().fit(*data())
-    for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(PrivacyRefused, match="planned answers again"):
-            make_copy(fitted)
-    assert clone(fitted).n_neighbors == 20
-    pickle.dumps(classifier())
-
-
 def _ask(estimator, queries, out):
     try:
         estimator.predict(queries)
@@ -655,19 +596,3 @@ def test_coins_come_from_the_system_unless_simulated():
     assert bernoulli_source().exact
     assert not bernoulli_source(0).exact
     assert (SystemBernoulli().bernoulli(1.0, 50)).all()
-
-
-def pate(**more):
-    return PATEClassifier(range(3), n_teachers=20, sigma_votes=2.0, n_queries=60, **more)
-
-
-@pytest.mark.parametrize("make", [classifier, pate])
-def test_the_guarantee_is_that_of_the_plan_in_use(make):
-    """Fails if parameters set after fit change what is stated, or what may leave."""
-    X, y = data()
-    fitted = make(release="label", simulation_seed=None).fit(X, y)
-    stated, plan = str(fitted.guarantee()), fitted.plan()
-    fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
-    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
-    with pytest.raises(PrivacyRefused, match="only labels"):
-        fitted.decision_function(X[:1])

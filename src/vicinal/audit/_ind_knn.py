@@ -47,7 +47,6 @@ _SHIFTS = np.linspace(1e-3, 1.0, 1000)
 _EXPECTED_RUNS = 300_000
 _LABELS = 8  # asked of somebody alone, whose budget pays for one
 _MANY = 30  # records of the subject at risk, where neighbours are counted
-_ASKED = 4  # times that canaries of broken versions are asked about, at most
 _CROWD = 45  # others whose label the gate learns to be sure of
 
 
@@ -273,15 +272,18 @@ class IndKNNAudit:
         return SumsTrial("Ind-KNN private count", interaction, words, broken)
 
     def canaries(
-        self, count: int, release: str, target: Mapping[str, Any] | None, asks: int
+        self, count: int, release: str, target: Mapping[str, Any] | None, asks: int, cost: float
     ) -> AuditInteraction:
-        """Return one interaction with `count` canaries, each of which could spend 1.5 budgets."""
+        """Return one interaction with `count` canaries, asked so often; one could cost `cost`.
+
+        In whole budgets. What is dearer than a budget is cut to it.
+        """
         own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
         shift = self._affordable("label") if release == "label" else self.budget_mu("votes")
         # No answer moves by more than its noise, so a large budget takes several.
-        rounds = math.ceil((1.5 * shift) ** 2)
-        audit = replace(self, noise=length * math.sqrt(rounds) / (1.5 * shift))
-        parameters = audit.parameters(count, release, n_queries=2 * _ASKED * rounds * count)
+        rounds = math.ceil(cost * shift**2)
+        audit = replace(self, noise=length * math.sqrt(rounds / cost) / shift)
+        parameters = audit.parameters(count, release, n_queries=2 * asks * rounds * count)
         world = universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
         acts = ("ask",) * (asks * rounds)
         return audit._through(parameters, world, acts, target, stored=False)

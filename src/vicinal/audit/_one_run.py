@@ -25,10 +25,13 @@ from vicinal.testing import Transcript
 CANARIES = 400_000
 """So many prove .93 of the claim at epsilon 1 and a confidence of 1 - 1e-6, give or take .015."""
 
-_OF_CONTROLS = 40_000
-"""Canaries of a broken version: it is asked more often, and gives away more."""
+_OF_CONTROLS, _OF_LITTLE = 40_000, 150_000
+"""Canaries of a broken version: it is asked more often, and gives away more. Where labels leave,
+some give away little beside a claim that is loose, and take the second number."""
 
-_ASKS = 4
+_WHOLE, _BROKEN = (1, 9.0), (4, 0.95)
+"""How often canaries are asked about, and what of a budget an answer could cost: all of it is spent
+at once; or nearly, and then it shows who is charged and stopped."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +99,7 @@ def one_run(
     confidence : float
         Of the bounds, 0 < confidence < 1.
     controls : bool
-        Whether broken versions are tried, too, with at most 40,000 canaries.
+        Whether broken versions are tried, too, most of them with 40,000 canaries.
     progress : callable, optional
         Called with 1 after each interaction.
 
@@ -111,8 +114,10 @@ def one_run(
     failure = 1 - _checks.real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
 
-    def played(damage: Damage, count: int, asks: int) -> tuple[int, bool, RateBounds]:
-        interaction = audit.canaries(count, release, target, asks)
+    def played(
+        damage: Damage, count: int, asked: tuple[int, float]
+    ) -> tuple[int, bool, RateBounds]:
+        interaction = audit.canaries(count, release, target, *asked)
         right, local = _guessed(interaction, damage)
         # Interfering canaries prove nothing: half of the guesses are right by luck.
         rate = max(0.5, rate_at_least(right, count, failure)) if local else 0.5
@@ -120,14 +125,15 @@ def one_run(
             progress(1)
         return right, local, RateBounds(rate, 1 - rate, even=True)
 
-    right, local, rates = played(HONEST, canaries, 1)
-    claim = ind_knn_claim(audit.canaries(8, release, target, 1).plan)
+    right, local, rates = played(HONEST, canaries, _WHOLE)
+    claim = ind_knn_claim(audit.canaries(8, release, target, *_WHOLE).plan)
     caught = []
     names = ("noise a third" if release == "label" else "noise halved", *CHARGING)
-    count = min(canaries, _OF_CONTROLS)
     for name, damage in damages(*names).items() if controls else ():
         begun = time.monotonic()
-        _, local_too, found = played(damage, count, _ASKS)
+        little = release == "label" and name in ("charged half", "stopped late")
+        count = min(canaries, _OF_LITTLE if little else _OF_CONTROLS)
+        _, local_too, found = played(damage, count, _BROKEN)
         allowed, took = claim.allowed(found), time.monotonic() - begun
         seen = found.mu > allowed or not local_too
         caught.append(ControlResult(name, seen, found.mu, allowed, count, took))

@@ -1,10 +1,10 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.linear._descent import CLIP as CLIP
 from vicinal.linear._descent import STEPS as STEPS
 from vicinal.linear._kernel_map import BITS as BITS
 from vicinal.linear._kernel_map import KERNEL_ARRAYS as KERNEL_ARRAYS
 from vicinal.linear._kernel_map import KernelMap as KernelMap
+from vicinal.linear._model_features import LEAST_MANY as LEAST_MANY
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures
 from vicinal.linear._model_features import softmax as softmax
 from vicinal.linear._private_model import ASKED as ASKED

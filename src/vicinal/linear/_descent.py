@@ -1,18 +1,18 @@
-"""From noisy mean gradients to weights: damped along the directions that public rows span.
+"""From noisy mean gradients to weights: each is a measurement, the weights what all of them say.
 
 Gradients are released before they come here, so all of it is post-processing, and all but the
 gradients is public. Public rows say how long features are along every direction, i (g_i), and how
-curved the loss is (h, at the weights of now). Were the loss quadratic, the best guess of where a
-direction's weight lies would be ridge regression whose ridge is what noise and scatter are worth:
+curved the loss is (h, at the weights of now, of gradients that are cut to the clip). A gradient
+then tells where a direction's weight lies, u_i - gradient_i / (h g_i), with a variance that is
+known, s_i^2 / (h g_i)^2. Weights have variance 1 before anything is known, and are their mean given
+all gradients so far (Kalman 1960):
 
-    ridge_i = 1 / n + s^2 / (h g_i)
-    u_i <- u_i - (gradient_i + ridge_i (u_i - u0_i)) / (g_i / 2 + ridge_i)
+    known_i <- 1 + KEPT (known_i - 1) + (h g_i)^2 / s_i^2
+    u_i <- u_i - (h g_i / s_i^2) / known_i gradient_i
 
-in units where every weight has variance 1 before anything is known. s is the noise on an entry of
-the mean gradient over all that is averaged, n the number of records. g_i / 2 bounds the curvature
-of softmax (Böhning 1992), so no step is too long; and where noise is all there is, nothing moves:
-there is no threshold below which nothing is trained. docs/decisions/0053-private-model.md has what
-was measured.
+No step is longer than 2 / g_i, as g_i / 2 bounds the curvature of softmax (Böhning 1992). Where
+noise is all there is, nothing moves: there is no threshold below which nothing is trained.
+docs/decisions/0053-private-model.md has what was measured.
 """
 
 import math
@@ -20,20 +20,25 @@ import math
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.linear._model_features import BIAS, IntegerRows, scores_of, softmax
+from vicinal.linear._model_features import IntegerRows, scores_of, softmax
 from vicinal.mechanisms import whole_weights
 
 STEPS = 40
 """Gradients of a training."""
 
-CLIP = 0.25
-"""Largest norm of a subject's gradient; features have length 1, a gradient at most 1.5. Nearly all
-are cut, so a step counts directions alike: noise falls by more than what that bends."""
+LEAST_CLIP, MOST_CLIP = 0.25, 1.0
+"""Norms that a subject's gradient is cut to; features have length 1, a gradient at most 1.5. At the
+lowest nearly all are cut, so noise falls no further against what they say."""
 
-SPREAD = 2.0
-"""Standard deviation of scores over public rows before anything is known, kappa."""
+SCATTER = 8.0
+"""Noise is to have so small a part of the variance that records have by themselves."""
+
+KEPT = 0.95
+"""How much of what was known stays from step to step: the loss is not the parabola that a gradient
+is read by, the less so the further off it was taken."""
 
 _FREE = 20.0  # standard deviation of the bias' weight: nearly free
+_SHORT = 1e-4  # mean square of public rows below which one of them outdoes all others
 _FLAT = 1e-12  # of a direction that public rows do not have
 
 
@@ -46,59 +51,71 @@ def step_noise(share: float) -> float:
     return math.sqrt(STEPS / (2 * share))
 
 
+def clip_of(share: float, n_records: float, width: int, n_classes: int) -> float:
+    """Return the norm that gradients are cut to; `share`, in zCDP, of `width` features.
+
+    Cut to C, the mean of all steps has noise of variance C^2 / (2 share n^2) on each of width *
+    n_classes entries; the scatter of n records has about 1 / n over all entries.
+    """
+    even = math.sqrt(2 * share * n_records / (width * n_classes))
+    return min(max(even / math.sqrt(SCATTER), LEAST_CLIP), MOST_CLIP)
+
+
 class Descent:
     """Weights that follow noisy mean gradients; public.
 
     - `rows`, float32 (m, D): public integer rows of the model's features.
     - `unit`: a feature of 1 is so many integer steps.
-    - `shares`, float64 (c,): declared class shares: every row has them at first.
+    - `spread`: standard deviation of scores over public rows before anything is known.
+    - `n_classes`: c. All have equal shares at first, whatever is declared: what is learnt would not
+      rank rows alike.
     - `n_records`: which means are taken by.
+    - `clip`: the norm that gradients are cut to.
     - `noise`: standard deviation of the noise on each entry of a mean gradient.
 
     `weights`, float64 (D, c): as they are now.
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, shares: Floats, n_records: float, noise: float
-    ) -> None:
+        self, rows: IntegerRows, unit: float, spread: float, n_classes: int, n_records: float,
+        clip: float, noise: float,
+    ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
         features = self._rows / unit
+        self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         squares = np.square(features[:, :-1]).sum(axis=1).mean()
-        spread = np.full(features.shape[1], SPREAD / math.sqrt(max(squares, _FLAT)))
-        spread[-1] = _FREE
-        wide = features * spread
+        before = np.full(features.shape[1], spread / math.sqrt(max(squares, _SHORT)))
+        before[-1] = _FREE
+        wide = features * before
         moment = wide.T @ wide
         # As if one more public row went every way alike: what columns do together in a few rows
         # they need not do in others.
         moment += np.eye(len(moment)) * np.diag(moment)[:-1].mean() / len(wide)
         lengths, directions = np.linalg.eigh(moment / (len(wide) + 1))
         self._lengths = np.maximum(lengths, _FLAT)
-        self._from_directions = spread[:, None] * directions
+        self._from_directions = before[:, None] * directions
         # Noise is alike on all weights; along a direction it is as loud as that is scaled.
-        loudness = np.square(self._from_directions).sum(axis=0)
-        self._noise = loudness * noise**2 * 2 / STEPS  # of the later half's mean
-        self.weights = np.zeros((features.shape[1], len(shares)))
-        self.weights[-1] = (np.log(shares) - np.log(shares).mean()) / BIAS
-        self._start = np.linalg.solve(self._from_directions, self.weights)
-        self._along, self._total, self._taken = self._start, np.zeros_like(self._start), 0
+        self._noise = np.square(self._from_directions).sum(axis=0) * noise**2
+        self._known = np.ones(len(lengths))
+        self.weights = np.zeros((features.shape[1], n_classes))
+        self._along = self.weights
 
     def step(self, gradient: Floats) -> None:
         """Follow a mean gradient, float64 (D, c), with its noise."""
-        ridge = 1 / self._n_records + self._noise / np.maximum(
-            self._curvature() * self._lengths, _FLAT
-        )
-        pull = self._from_directions.T @ gradient + ridge[:, None] * (self._along - self._start)
-        self._along = self._along - pull / (self._lengths / 2 + ridge)[:, None]
+        curved = self._curvature() * self._lengths
+        self._known = 1 + KEPT * (self._known - 1) + np.square(curved) / self._noise
+        steps = curved / (self._noise * self._known)
+        steps = np.minimum(steps, 1 / (self._lengths / 2 + 1 / self._n_records))
+        # Gradients are of a mean, and what is known before counts as much as one record.
+        pull = self._from_directions.T @ gradient + self._along / self._n_records
+        self._along = self._along - steps[:, None] * pull
         self.weights = self._from_directions @ self._along
-        self._taken += 1
-        if self._taken > STEPS // 2:
-            self._total = self._total + self._along
-
-    def finished(self) -> Floats:
-        """Return the mean of the later half of all weights, float64 (D, c)."""
-        return np.asarray(self._from_directions @ (self._total / (self._taken - STEPS // 2)))
 
     def _curvature(self) -> float:
-        """Return the curvature of a class's scores at the weights of now, at public rows."""
+        """Return the curvature of cut losses in a class's scores, at public rows and weights."""
         chances = softmax(scores_of(self._rows, whole_weights(self.weights), self._unit))
-        return float((chances * (1 - chances)).sum(axis=1).mean() / max(chances.shape[1] - 1, 1))
+        norms = np.sqrt(np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1)
+        # Labels are as the model expects them.
+        uncut = (chances / np.maximum(norms * self._in_clips, 1.0)).sum(axis=1)
+        curved = (chances * (1 - chances)).sum(axis=1) * uncut
+        return float(curved.mean() / max(chances.shape[1] - 1, 1))

@@ -30,6 +30,10 @@ CHUNK = 1024
 LEAST_MANY = 64
 """So many features are many: embeddings and gradients of images, not columns of a table."""
 
+SPREAD_OF_COLUMNS, SPREAD_OF_COMPONENTS = 0.5, 2.0
+"""Standard deviation of a model's scores over public rows before anything is known: columns of a
+table say less of a class than embeddings do."""
+
 MOST_RECORDS = 1 << 21
 """With more records their components would take more than 4 GB."""
 
@@ -52,7 +56,7 @@ class ModelFeatures:
     @classmethod
     def planned(cls, public: FloatMatrix, n_records: int, *, lifted: bool) -> Self:
         """Return what a model of so many records is trained on, beside public rows (m, d)."""
-        many = _are_many(public.shape[1], n_records)
+        many = _are_many(public.shape[1] - lifted, n_records)
         with one_thread():
             return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
 
@@ -76,6 +80,11 @@ class ModelFeatures:
     def width(self) -> int:
         """D, how many there are, with the bias."""
         return (len(self.center) if self.kernel is None else self.kernel.width) + 1
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of scores over public rows before anything is known."""
+        return SPREAD_OF_COLUMNS if self.kernel is None else SPREAD_OF_COMPONENTS
 
     @property
     def unit(self) -> float:
@@ -111,6 +120,8 @@ def _are_many(n_features: int, n_records: int) -> bool:
 
 @cache
 def _blas() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401 (has a BLAS of its own, which must be there to be found)
+
     return ThreadpoolController()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
 from vicinal.ledger import Account
-from vicinal.linear._descent import CLIP, STEPS, Descent, step_noise
+from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
 from vicinal.linear._model_features import (
     CHUNK,
     IntegerRows,
@@ -231,14 +231,20 @@ class TrainingBudget:
         """The noise scale of a step, in clipping bounds."""
         return step_noise(self.share / self.trainings * self.budget)
 
+    def clip(self, width: int) -> float:
+        """Return the norm that gradients of so many features, with the bias, are cut to."""
+        share = self.share / self.trainings * self.budget
+        return clip_of(share, self.n_records, width, len(self.class_shares))
+
     def mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
         """Return what charges gradients; a coordinator's has no `records`, and adds the noise."""
         # A later training may find less than a part left, and may use all: nothing is reserved.
         most, n_classes = self.share if self.trainings == 1 else 1.0, len(self.class_shares)
+        clip = self.clip(records.rows.shape[1])
         return IndividualGradient(
-            records, n_classes, unit, CLIP, self.step_noise, most, self.budget, noise, slack
+            records, n_classes, unit, clip, self.step_noise, most, self.budget, noise, slack
         )
 
     def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
@@ -311,7 +317,9 @@ def train(
 
     def published(weights: Floats) -> tuple[Floats, float]:
         release = mechanism.release(sigma)
-        return gradients.publish(release, weights) * (CLIP / training.n_records), release.noise
+        return gradients.publish(release, weights) * (
+            mechanism.clip / training.n_records
+        ), release.noise
 
     return follow(training, features, public, published)
 
@@ -331,15 +339,18 @@ def follow(
         rows = features.rows(public)
         used, wide = np.zeros(len(rows)), rows.astype(np.float64)
         # Of a subject's gradient, which is longer than that of one of its records.
-        lengths = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * CLIP) ** 2)
-        noise = training.step_noise * CLIP / training.n_records
-        descent = Descent(rows, features.unit, training.class_shares, training.n_records, noise)
+        clip, n_records = training.clip(features.width), training.n_records
+        lengths = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
+        noise = training.step_noise * clip / n_records
+        descent = Descent(
+            rows, features.unit, features.spread, len(training.class_shares), n_records, clip, noise
+        )
         for _ in range(STEPS):
             scores = scores_of(wide, whole_weights(descent.weights), features.unit)
             gradient, paid = published(descent.weights)
             used += release_cost(scores, lengths, paid)
             descent.step(gradient)
-        model = LinearModel(whole_weights(descent.finished()), features)
+        model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, part)
     return PrivateModel(model, public, used, training.class_shares)
 

@@ -31,6 +31,7 @@ from vicinal.engine import (
 )
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.linear import (
+    LEAST_MANY,
     SHARE,
     LocalGradients,
     ModelFeatures,
@@ -347,8 +348,9 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
     if plan.kernel == "cosine":
         if public is None:
             return Cosine()
-        # Lengths are for a private model. A radius that is given is one of angles.
-        lengths = plan.target.voted and plan.min_similarity is None
+        # Lengths are for a model of columns. A radius that is given is one of angles.
+        few = public.shape[1] < LEAST_MANY
+        lengths = few and plan.target.voted and plan.min_similarity is None
         return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:

@@ -30,7 +30,6 @@ from vicinal.engine import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.linear import (
-    CLIP,
     ModelFeatures,
     PrivateModel,
     follow,
@@ -86,13 +85,13 @@ def played_model(
     first = np.isin(np.arange(len(points)), generator.permutation(len(points))[::2])
     rows = np.empty((len(points), points.shape[1] + n_classes), dtype=np.float32)
     shares, sure = np.empty((len(points), n_classes)), np.empty(len(points), dtype=np.bool_)
-    uses = []
+    lefts = []
     for part in (first, ~first):
         model = _trained(numbers[~part], labels[~part], numbers[part], features, plan, generator)
         rows[part], shares[part] = model.mapped(numbers[part])
         sure[part] = model.sure(shares[part])
-        uses.append(model.typical_use)
-    metric, left = metric_kernel(rows), 1.0 - float(np.mean(uses))
+        lefts.append(plan.left_by(model))
+    metric, left = metric_kernel(rows), float(np.mean(lefts))
     return PlayedModel(Reference(metric, metric.encode(rows)), shares, sure, left)
 
 
@@ -105,12 +104,13 @@ def _trained(
     generator: np.random.Generator,  # noqa: TID251 (its type)
 ) -> PrivateModel:
     """Return a model of `X`, calibrated on `others`: trained once, by gradients in floats."""
-    training = replace(plan.training, trainings=1, subject_use=1.0)
+    training = replace(plan.training, subject_use=1.0)
     rows, sigma = features.rows(X).astype(np.float64) / features.unit, training.step_noise
-    noise = sigma * CLIP / training.n_records
+    clip = training.clip(features.width)
+    noise = sigma * clip / training.n_records
 
     def published(weights: Floats) -> tuple[Floats, float]:
-        gradient = _mean_gradient(rows, labels, weights, CLIP)
+        gradient = _mean_gradient(rows, labels, weights, clip)
         return gradient + generator.normal(scale=noise, size=weights.shape), sigma
 
     return follow(training, features, others, published)

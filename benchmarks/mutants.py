@@ -1,0 +1,155 @@
+"""Mutants of what anybody pays, and which of them the nearest tests let live.
+
+`python -m benchmarks.mutants mechanisms/_charging.py [--only NAME,...] [--tests PATH ...]`
+
+A mutant is the file with one small fault in it: a number doubled, a sign turned, a bound moved by a
+step, a least taken for a most, a statement left out, a condition turned round. The package is
+copied, each mutant written into the copy, and the nearest tests run on it until one fails. What
+survives is either no fault (the same results, only slower) or a test that is missing. One process,
+one after the other: a file takes minutes to hours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+NEAREST = {
+    "mechanisms/_charging.py": (
+        "mechanisms/test_charging_kernels.py",
+        "mechanisms/test_charging.py",
+        "audit/test_audit.py",
+    ),
+    "mechanisms/_linear_model.py": ("mechanisms/test_linear_model.py",),
+    "mechanisms/_count.py": ("mechanisms/test_charging_kernels.py", "audit/test_audit.py"),
+    "linear/_private_model.py": ("linear/test_private_model.py",),
+    "linear/_descent.py": ("linear/test_private_model.py",),
+    "engine/_engine.py": ("congruence/test_fronts.py", "audit/test_audit.py"),
+    "ledger/_total.py": ("audit/test_audit.py",),
+}
+"""By file of the package: tests, the quickest first; others are named by `--tests`."""
+
+_SECONDS = 600  # a mutant that never ends is a dead one
+
+Change = Callable[[Any], None]
+
+_TURNED: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+_OTHER = {"min": "max", "max": "min", "ceil": "floor", "floor": "ceil", "minimum": "maximum",
+          "maximum": "minimum", "afford": "min", "trunc": "ceil"}  # fmt: skip
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Yield what can be wrong with a node of the syntax, in words, and what makes it so."""
+    number = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        for value in {2 * number, number + 1} - {number}:
+            yield f"{number} -> {value}", lambda n, v=value: setattr(n, "value", v)
+    if isinstance(node, ast.If | ast.While | ast.IfExp):
+        turn = "condition turned round"
+        yield turn, lambda n: setattr(n, "test", ast.UnaryOp(ast.Not(), n.test))
+    yield from _turned(node)
+    yield from _left_out(node)
+
+
+def _turned(node: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Yield other signs, comparisons and functions."""
+    sign = getattr(node, "op", None) or (getattr(node, "ops", None) or [None])[0]
+    if other := _TURNED.get(type(sign)):
+        words = f"{type(sign).__name__} -> {other.__name__}"
+        if isinstance(node, ast.Compare):
+            yield words, lambda n: n.ops.__setitem__(0, other())
+        else:
+            yield words, lambda n: setattr(n, "op", other())
+    if isinstance(node, ast.Call):
+        kind = "id" if isinstance(node.func, ast.Name) else "attr"
+        name = getattr(node.func, kind, "")
+        if name in _OTHER:
+            yield f"{name} -> {_OTHER[name]}", lambda n: setattr(n.func, kind, _OTHER[name])
+
+
+def _left_out(node: ast.AST) -> Iterator[tuple[str, Change]]:
+    """Yield statements that can be left out and leave a program."""
+    for name in ("body", "orelse"):
+        lines = getattr(node, name, None)
+        for place, line in enumerate(lines if isinstance(lines, list) else ()):
+            call = isinstance(line, ast.Expr) and not isinstance(line.value, ast.Constant)
+            if call or isinstance(line, ast.AugAssign):
+                words = f"left out: {ast.unparse(line)}"
+                yield words, lambda n, p=place, k=name: getattr(n, k).__setitem__(p, ast.Pass())
+
+
+def mutants(source: str, only: set[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, what is wrong, source) of all mutants of functions and constants `only`."""
+    tree = ast.parse(source)
+    every = list(ast.walk(tree))
+    for top in tree.body:
+        targets = getattr(top, "targets", [])
+        names = {getattr(top, "name", ""), *(getattr(each, "id", "") for each in targets)}
+        inner = {each.name for each in getattr(top, "body", []) if hasattr(each, "name")}
+        if only and not only & (names | inner):
+            continue
+        for node in ast.walk(top):
+            for words, change in changes(node):
+                mutant = copy.deepcopy(tree)
+                change(list(ast.walk(mutant))[every.index(node)])
+                yield getattr(node, "lineno", top.lineno), words, ast.unparse(mutant)
+
+
+def survives(package: Path, tests: list[str]) -> bool:
+    """Tell whether all tests pass on a package."""
+    environment = {**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}",
+                   "XDG_CACHE_HOME": str(package.parent / "cache")}  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", *tests]
+    try:
+        run = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return run.returncode == 0
+
+
+def main() -> None:
+    """Print every mutant with what became of it, then how many survived."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("file", help="of the package, as mechanisms/_charging.py")
+    parser.add_argument("--only", default="", help="functions, classes and constants, by commas")
+    parser.add_argument("--tests", nargs="*", default=[], help="instead of the nearest ones")
+    parser.add_argument("--limit", type=int, default=10**6, help="mutants, at most")
+    given = parser.parse_args()
+    tests = given.tests or [f"tests/{name}" for name in NEAREST[given.file]]
+    with tempfile.TemporaryDirectory() as folder:
+        package = shutil.copytree(ROOT / "src" / "vicinal", Path(folder) / "vicinal")
+        path = package / given.file
+        source = path.read_text(encoding="utf-8")
+        if not survives(package, tests):
+            raise SystemExit("The tests fail without any fault. Nothing can be told.")
+        counts = [0, 0]
+        every = mutants(source, {name for name in given.only.split(",") if name})
+        for number, (line, words, mutant) in enumerate(every):
+            if number >= given.limit:
+                break
+            path.write_text(mutant, encoding="utf-8")
+            lives = survives(package, tests)
+            counts[lives] += 1
+            print(f"{'SURVIVED' if lives else 'caught':9} {given.file}:{line} {words}", flush=True)
+        print(f"{counts[0]} caught, {counts[1]} survived")
+
+
+if __name__ == "__main__":
+    main()

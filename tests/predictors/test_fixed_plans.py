@@ -1,0 +1,122 @@
+"""What Private-kNN and PATE have in common: one plan, carried out once, and refusals."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.neighbors import KNeighborsClassifier
+
+from vicinal import PATEClassifier, PrivateKNNClassifier
+from vicinal.errors import InvalidInput, PrivacyRefused
+
+
+def data(n=400, seed=0):
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    return rng.normal(size=(n, 5)) + 5 * np.eye(3, 5)[y], y
+
+
+def private_knn(**more):
+    given = {"n_neighbors": 20, "sampling_rate": 0.5, "sigma_votes": 2.0, "n_queries": 40}
+    return PrivateKNNClassifier(range(3), **{**given, "simulation_seed": 0, **more})
+
+
+def pate(**more):
+    given = {"n_teachers": 20, "sigma_votes": 2.0, "n_queries": 40}
+    given |= {"teacher": KNeighborsClassifier(1), "simulation_seed": 0}
+    return PATEClassifier(range(3), **{**given, **more})
+
+
+BOTH = pytest.mark.parametrize("make", [private_knn, pate])
+
+
+@BOTH
+def test_it_answers_rightly(make):
+    Q, truth = data(40, seed=1)
+    assert (make().fit(*data()).predict(Q) == truth).mean() > 0.9
+
+
+@BOTH
+def test_no_more_than_planned(make):
+    """Fails if a query beyond the plan is answered, or a refusal spends anything."""
+    X, y = data()
+    asking = make(n_queries=10).fit(X, y)
+    with pytest.raises(PrivacyRefused, match="10 queries"):
+        asking.predict(X[:11])
+    assert asking.n_asked_ == 0
+    asking.predict(X[:10])
+    with pytest.raises(PrivacyRefused, match="0 are left"):
+        asking.decision_function(X[:1])
+
+
+@BOTH
+def test_votes_leave_only_if_paid_for(make):
+    X, y = data()
+    with pytest.raises(PrivacyRefused, match="only labels are paid for"):
+        make(release="label").fit(X, y).decision_function(X[:1])
+    assert make().fit(X, y).decision_function(X[:4]).shape == (4, 3)
+
+
+@BOTH
+def test_simulation_carries_no_guarantee(make):
+    X, y = data()
+    first, second = (make().fit(X, y).decision_function(X[:40]) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert not make().guarantee().holds
+    real = [make(simulation_seed=None).fit(X, y).decision_function(X[:40]) for _ in range(2)]
+    assert (real[0] != real[1]).any()
+
+
+@BOTH
+def test_a_fitted_classifier_cannot_be_copied(make):
+    """Fails if a plan can be carried out twice."""
+    fitted = make().fit(*data())
+    for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PrivacyRefused, match="planned answers again"):
+            make_copy(fitted)
+    assert clone(fitted).sigma_votes == 2.0
+    pickle.dumps(make())
+
+
+X0, Y0 = data(9)
+
+
+@pytest.mark.parametrize(
+    ("make", "X", "y", "more", "named"),
+    [
+        *(
+            (make, *case)
+            for make in (private_knn, pate)
+            for case in (
+                (np.full((9, 5), np.nan), Y0, {}, "NaN"),
+                (X0, Y0[:8], {}, "'y'"),
+                (X0, Y0 + 5, {}, "'y'"),
+                (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+                (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"),
+                (X0[:0], Y0[:0], {}, "0 sample"),
+            )
+        ),
+        (private_knn, X0, Y0, {"public": X0[:, :2]}, "'public'"),
+        (private_knn, X0, Y0, {"public": X0[:1]}, "part of the private"),
+    ],
+)
+def test_bad_records_are_refused_and_leave_the_old_ones(make, X, y, more, named):
+    estimator = make().fit(*data())
+    before = vars(estimator).copy()
+    with pytest.raises(InvalidInput, match=named):
+        estimator.fit(X, y, **more)
+    assert vars(estimator) == before
+
+
+@BOTH
+def test_the_guarantee_is_that_of_the_plan_in_use(make):
+    """Fails if parameters set after fit change what is stated, or what may leave."""
+    X, y = data()
+    fitted = make(release="label", simulation_seed=None).fit(X, y)
+    stated, plan = str(fitted.guarantee()), fitted.plan()
+    fitted.set_params(sigma_votes=1e6, release="votes", simulation_seed=3)
+    assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
+    with pytest.raises(PrivacyRefused, match="only labels"):
+        fitted.decision_function(X[:1])
