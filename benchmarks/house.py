@@ -29,11 +29,11 @@ HERE = Path(__file__).parents[1]
 
 ROOMS = {
     "cli": 3580,
-    "serving": 2460,
+    "serving": 2465,
     "reports": 1560,
     "audit": 2704,
     "distributed": 3700,
-    "store": 5700,
+    "store": 5710,
     "labelling, students": 3060,
     "baselines": 500,
     "predictors": 2210,
@@ -71,7 +71,7 @@ WANTED = {
 
 ALL = {
     "lines of src": 56_400,
-    "code of src": 35_400,
+    "code of src": 35_420,
     "lines of tests": 42_100,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
