@@ -13,7 +13,7 @@ import store_tools as tools
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, VicinalError
 from vicinal.ledger import read_sealed, write_sealed
 from vicinal.serving import KeyFile
-from vicinal.store import Store
+from vicinal.store import Store, copy_file, private_folder
 
 FIELDS = {"id": str, "ledger": str, "witness": str, "backup": bool}
 MINE = b"a thesis of three years"
@@ -240,3 +240,65 @@ def test_a_store_is_opened_by_its_own_path(store):
     store.with_name("link").symlink_to(store)
     with pytest.raises(InvalidInput, match="is a link"):
         Store.open(store.with_name("link"), accept_loss=True)
+
+
+# ---------------------------------------------------------------- where others may write
+
+
+def copying(made, folder):
+    """Return what copies a store to a place: a backup, and a restore."""
+    store = tools.make(folder / "one")
+    if made == "backup":
+        return store.backup
+    store.backup(folder / "backup")
+    store.close()
+    return lambda place: Store.restore(
+        folder / "backup", place, witness=folder / "one.witness"
+    ).close()
+
+
+@pytest.mark.parametrize("made", ["backup", "restore"])
+@pytest.mark.parametrize("planted", ["link", "nothing", "stranger", "late", "within"])
+def test_no_copy_is_made_where_another_user_can_read_or_write(tmp_path, monkeypatch, made, planted):
+    """Fails if a copy, as root's, goes through a link, or into a folder that another user made."""
+    copy, place, mine = copying(made, tmp_path), tmp_path / "place", tmp_path / "mine"
+    mine.mkdir()
+    if planted in ("link", "nothing"):
+        place.symlink_to(mine if planted == "link" else tmp_path / "nothing")
+    elif planted == "stranger":
+        place.mkdir()
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    else:
+        name = "ledger.db" if planted == "late" else "records"
+
+        def slow(path):
+            path.mkdir(exist_ok=True)
+            if path == place:
+                (path / name).symlink_to(mine)
+            private_folder(path)
+
+        monkeypatch.setattr("vicinal.store._folder.private_folder", slow)
+    with pytest.raises(InvalidInput, match="yours and no link"):
+        copy(place)
+    assert not list(mine.iterdir())
+    assert not (tmp_path / "nothing").exists()
+    assert planted in ("late", "within") or not place.is_dir() or not list(place.iterdir())
+
+
+def test_files_and_folders_are_made_through_nothing_that_is_there(tmp_path, monkeypatch):
+    """Fails if what is planted between a check and a copy is written through, or entered."""
+    (tmp_path / "source").write_bytes(b"private")
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / "folder").mkdir()
+    for name in ("mine", "nothing", "folder"):
+        (tmp_path / f"to {name}").symlink_to(tmp_path / name)
+    for name in ("mine", "to mine", "to nothing"):
+        with pytest.raises(StorageFailed):
+            copy_file(tmp_path / "source", tmp_path / name)
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert not (tmp_path / "nothing").exists()
+    with pytest.raises(StorageFailed):
+        private_folder(tmp_path / "to folder")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(InvalidInput, match="another user's"):
+        private_folder(tmp_path / "folder")

@@ -115,6 +115,7 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     cluster = ClusterDescription.read(source)
     accept = _checks.boolean("accept_loss", accept_loss)
     parts = [source / COORDINATOR, *shard_paths(source, cluster.shards)]
+    stores.new_folder(target)
     folders = [_unpacked(part, target, cluster, accept_loss=accept) for part in parts]
     cluster.save(target)
     try:
@@ -130,8 +131,7 @@ def _unpacked(
     part: Path, target: Path, cluster: ClusterDescription, *, accept_loss: bool
 ) -> stores.Folder:
     place, witness = target / part.name, witness_of(target, part.name)
-    stores.private_folder(target)
-    stores.private_folder(witness.parent)
+    stores.private_folder(witness.parent.resolve())
     folder = stores.unpack(part, place, None, witness, accept_loss=accept_loss)
     ShardFolder(folder, cluster.identity).save()
     return folder

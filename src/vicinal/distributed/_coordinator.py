@@ -354,8 +354,7 @@ class Coordinator(stores.BaseStore):
         with self._exclusive(looking=True):
             place = Path(path).absolute()
             self._delete_votes()
-            stores.check_new(place)
-            stores.private_folder(place)
+            stores.new_folder(place)
             stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: tasks.Backup(paths[number]))

@@ -42,7 +42,7 @@ class ShardFolder:
     @classmethod
     def create(cls, path: Path, cluster: str, key: bytes, witness: Path) -> Self:
         """Make a new folder that keeps hashes under `key`."""
-        for folder in (path.parent, path, witness.parent):
+        for folder in (path.parent, path, witness.parent.resolve()):
             private_folder(folder)
         replace_file(path / KEY, key)
         return cls(Folder(path, fresh_key(16).hex(), "sqlite", witness.absolute()), cluster)

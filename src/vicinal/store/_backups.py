@@ -25,6 +25,7 @@ from vicinal.store._folder import (
     Folder,
     check_new,
     copy_file,
+    new_folder,
     private_folder,
     read_config,
     refuse_links,
@@ -137,8 +138,7 @@ def _move_ledger(folder: Folder) -> None:
 
 
 def _make(path: Path) -> None:
-    check_new(path)
-    private_folder(path)
+    new_folder(path)
     private_folder(path / RECORDS)
 
 

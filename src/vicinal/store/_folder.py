@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +62,7 @@ class Folder:
         witness_path = free_witness(path, witness)
         if ledger not in (None, SQLITE):
             choose_server(ledger)
-        private_folder(path)
+        new_folder(path)
         replace_file(path / KEY, fresh_key())
         return cls(path, fresh_key(16).hex(), ledger or SQLITE, witness_path)
 
@@ -127,19 +128,41 @@ def witness_place(path: Path, witness: Path | None) -> Path:
 
 
 def check_new(path: Path) -> None:
-    """Raise InvalidInput if there is something at `path` already."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InvalidInput(
-            f"{path} must be a new folder, or an empty one. If a command was broken off there, it "
-            "holds no store.json and no cluster.json: then delete it."
-        )
+    """Raise InvalidInput if there is anything at `path` but an empty folder of this user."""
+    with guarded(path):
+        if not os.path.lexists(path):
+            return
+        found = path.lstat()
+        yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+        if not yours or any(path.iterdir()):
+            raise InvalidInput(
+                f"{path} must be a new folder, or an empty one that is yours and no link. If a "
+                "command was broken off there, it holds no store.json and no cluster.json: then "
+                "delete it."
+            )
+
+
+def new_folder(path: Path) -> None:
+    """Make a folder into which nobody else has put anything, or ever can; see `check_new`."""
+    check_new(path)
+    private_folder(path)
+    check_new(path)  # others may have been let into an empty folder until now
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter, whatever the umask, if it is not there."""
+    """Make a folder that only this user may enter, whatever the umask, if it is not there.
+
+    Raises InvalidInput if another user's is there; StorageFailed if it is a link.
+    """
     with guarded(path):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise InvalidInput(f"{path} is another user's folder. Name one that is yours.")
+            os.fchmod(descriptor, PRIVATE_FOLDER)
+        finally:
+            os.close(descriptor)
 
 
 def refuse_links(folder: Path) -> None:
@@ -179,10 +202,10 @@ def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file of a store, durably."""
+    """Copy a file of a store into a place where nothing is, durably."""
     plain = os.O_RDONLY | os.O_NOFOLLOW
     with guarded(source), guarded(target), os.fdopen(os.open(source, plain), "rb") as old:
-        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
         with os.fdopen(descriptor, "wb") as new:
             while chunk := old.read(1 << 24):
                 new.write(chunk)
