@@ -24,7 +24,7 @@ from vicinal.distributed import (
 )
 from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
-from vicinal.distributed._messages import Erase, Ping
+from vicinal.distributed._messages import Erase, KnownSubjects, Ping
 from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
@@ -212,6 +212,41 @@ def test_a_copied_coordinator_that_asked_shuts_out_the_first(path, tmp_path):
     shard_tools.local(path).close()
     put_back(path, COORDINATOR, tmp_path)
     refused(path, "coordinator")
+
+
+@pytest.mark.parametrize("task", [Ping(), KnownSubjects(["person-1"])])
+def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
+    """Fails if a slow network has the curator told to accept a loss, which spends every budget."""
+    with shard_tools.local(path) as cluster:
+        client = cluster._clients[0]
+        message = client.message(task)
+        cluster.predict(tools.Q[10:14])
+        cluster._delete_votes()
+        server = client.transport.shard._server
+        assert message.clock < server._journal.clock
+        client.transport.send(message)
+        older = dataclasses.replace(message, epochs=(*message.epochs, b"another one's"))
+        with pytest.raises(StoreOutdated, match="coordinator"):
+            server.handle(older)
+        with pytest.raises(StoreOutdated, match="coordinator"):
+            server.handle(dataclasses.replace(message, reading=True))
+
+
+@pytest.mark.parametrize("planted", ["link", "stranger"])
+def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, monkeypatch, planted):
+    with shard_tools.local(path) as cluster:
+        cluster.backup(tmp_path / "backup")
+        (tmp_path / "mine").mkdir()
+        if planted == "link":
+            (tmp_path / "place").symlink_to(tmp_path / "mine")
+        else:
+            (tmp_path / "place").mkdir()
+            monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        with pytest.raises(InvalidInput, match="yours and no link"):
+            cluster.backup(tmp_path / "place")
+    with pytest.raises(InvalidInput, match="yours and no link"):
+        restore_cluster(tmp_path / "backup", tmp_path / "place", accept_loss=True)
+    assert not list((tmp_path / "place").iterdir())
 
 
 # ---------------------------------------------------------------- cluster.json

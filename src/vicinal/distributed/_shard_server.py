@@ -164,7 +164,10 @@ class ShardServer:
             )
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
         epoch = membership.known_epoch(database)
-        if message.clock < self._journal.clock or epoch not in (None, *message.epochs):
+        # An epoch is one process, which never goes back: what it sent earlier may come later.
+        others = message.reading or epoch != message.epochs[-1]
+        older = others and message.clock < self._journal.clock
+        if older or epoch not in (None, *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
