@@ -1,6 +1,7 @@
 """Looking while a service runs: the process that has the store answers, and no other opens it."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -31,6 +32,15 @@ def run(*arguments, code=0):
     found = CliRunner().invoke(app, [str(each) for each in arguments])
     assert found.exit_code == code, found.output
     return found.output
+
+
+def asked(folder, sent):
+    """Send bytes to the socket and return what comes back."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(str(folder / SOCKET))
+        asking.sendall(sent)
+        asking.shutdown(socket.SHUT_WR)
+        return asking.makefile("rb").read()
 
 
 @pytest.fixture
@@ -153,7 +163,8 @@ def test_the_socket_is_its_owners_alone(service, monkeypatch):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert ServedStore(service.folder).guarantee("default") == service.store.guarantee()
     assert not any(person in json.dumps(ServedStore(service.folder).facts()) for person in PEOPLE)
-    monkeypatch.setattr("vicinal.serving._local_socket._is_owner", lambda _: False)
+    monkeypatch.setattr("vicinal.serving._local_socket._is_owner", lambda *_: False)
+    assert b"done" not in asked(service.folder, b'{"task": "facts", "arguments": {}}')
     with pytest.raises(StorageFailed, match="another user's"):
         ServedStore(service.folder).facts()
 
@@ -173,15 +184,20 @@ def test_root_and_the_owner_may_ask_and_nobody_else(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "sent", [b"", b"{", b"[1]", b'{"task": 1}', b"\xff", b'{"task": "erase", "arguments": {}}']
+    "sent",
+    [
+        b"",
+        b"[" * 200_000,
+        b"{",
+        b"[1]",
+        b'{"task": 1}',
+        b"\xff",
+        b'{"task": "erase", "arguments": {}}',
+    ],
 )
-def test_what_is_no_question_harms_nothing(service, sent):
-    with socket.socket(socket.AF_UNIX) as asking:
-        asking.connect(str(service.folder / SOCKET))
-        asking.sendall(sent)
-        asking.shutdown(socket.SHUT_WR)
-        answer = asking.makefile("rb").read()
-    assert b"done" not in answer
+def test_what_is_no_question_harms_nothing(service, sent, caplog):
+    assert b"done" not in asked(service.folder, sent)
+    assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
     assert ServedStore(service.folder).facts()["version"] == service.store.version
 
 
@@ -218,3 +234,37 @@ def test_a_store_that_a_command_has_open_is_refused_as_ever(tmp_path):
             assert "Another process" in said
     finally:
         lock.release()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"[]", b"1", b"{}", b"[" * 200_000, b'{"error": "annotations", "text": "!"}',
+     b'{"error": [], "text": ""}', b'{"error": "PrivacyWarning", "text": ""}'],
+)  # fmt: skip
+def test_nothing_is_raised_that_a_service_does_not_refuse(tmp_path, said):
+    """Fails if what listens there chooses what is called, or ends the command with a traceback."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / SOCKET))
+        listening.listen()
+
+        def answer():
+            connection = listening.accept()[0]
+            with connection:
+                connection.makefile("rb").read()
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(StorageFailed, match="did not answer"):
+            ServedStore(tmp_path).facts()
+        thread.join()
+
+
+@pytest.mark.parametrize(("root", "trusted"), [(True, True), (False, False)])
+def test_a_listener_is_this_user_or_for_root_the_folder_s_owner(
+    service, monkeypatch, root, trusted
+):
+    """Fails if a stranger who listens in a folder is believed, and told ids."""
+    owner = os.getuid()
+    monkeypatch.setattr("vicinal.serving._local_socket.os.getuid", lambda: 0 if root else owner + 1)
+    assert ServedStore(service.folder).answers == trusted

@@ -33,6 +33,11 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0
 """That a question may take to arrive."""
+_REFUSALS = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, VicinalError)
+}
 _LONGEST = 90
 """Bytes of a path that every system takes for a socket."""
 
@@ -89,7 +94,7 @@ class LocalSocket:
                 reply = await self._run(partial(self._reply, **asked))
                 writer.write(json.dumps(reply).encode())
                 await writer.drain()
-        except (OSError, ValueError, TypeError, TimeoutError, Problem):
+        except (OSError, ValueError, TypeError, RecursionError, Problem):
             pass  # who asks has gone, or is none of our commands; or the service is ending
         finally:
             writer.close()
@@ -115,12 +120,12 @@ class LocalSocket:
         raise InvalidInput("The service that has the store open is of another version.")
 
 
-def _is_owner(connection: socket.socket) -> bool:
-    """Tell whether the process at the other end is this user's, or root's."""
+def _is_owner(connection: socket.socket, other: int = 0) -> bool:
+    """Tell whether the process at the other end is this user's, or that of `other`: of root."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the file's permissions have to do
     known = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", known)[1] in (0, os.getuid())
+    return struct.unpack("3i", known)[1] in (other, os.getuid())
 
 
 class ServedStore:
@@ -168,6 +173,10 @@ class ServedStore:
         try:
             with _address(self._folder) as address:
                 connection.connect(address)
+            mine = os.getuid()
+            # Root looks at what is others'; whoever else may have planted a socket lies.
+            if not _is_owner(connection, mine or self._folder.stat().st_uid):
+                raise PermissionError
         except OSError:
             connection.close()
             raise
@@ -179,11 +188,12 @@ class ServedStore:
                 asking.sendall(json.dumps({"task": task, "arguments": arguments}).encode())
                 asking.shutdown(socket.SHUT_WR)
                 answer = json.loads(asking.makefile("rb").read())
-        except (OSError, ValueError):
+            if "error" not in answer:
+                return answer["done"]
+            refusal = _REFUSALS[answer["error"]](answer["text"])
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
             raise StorageFailed(
                 "The service that has the store open did not answer: it has ended, or is another "
                 "user's. Ask again."
             ) from None
-        if "error" in answer:
-            raise getattr(errors, answer["error"])(answer["text"])
-        return answer["done"]
+        raise refusal
