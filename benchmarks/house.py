@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3580,
     "serving": 2465,
     "reports": 1560,
-    "audit": 2704,
+    "audit": 2710,
     "distributed": 3700,
     "store": 5710,
     "labelling, students": 3060,
