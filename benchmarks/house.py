@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3580,
     "serving": 2473,
     "reports": 1560,
-    "audit": 2704,
+    "audit": 2710,
     "distributed": 3701,
     "store": 5731,
     "labelling, students": 3060,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_422,
-    "code of src": 35_441,
-    "lines of tests": 42_149,
+    "lines of src": 56_425,
+    "code of src": 35_442,
+    "lines of tests": 42_166,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -42,7 +42,6 @@ def test_one_interaction_gives_away_what_is_claimed_and_shows_every_fault(kind):
     audit = IndKNNAudit(2, epsilon=4.0)
     found = one_run(audit, canaries=6000, confidence=CONFIDENCE, **KINDS[kind])
     assert found.local
-    assert (0.35 if kind == "labels" else 0.7) < found.ratio <= 1
-    # Of labels, whose claim is loose, these take more canaries.
-    unseen = {"charged half", "stopped late"} if kind == "labels" else set()
-    assert {control.name for control in found.controls if not control.caught} <= unseen
+    assert (0.5 if kind == "labels" else 0.7) < found.ratio <= 1
+    assert found.controls
+    assert all(control.caught for control in found.controls)

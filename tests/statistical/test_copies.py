@@ -97,7 +97,8 @@ def test_threads_take_turns(crowd):
     """Fails if two threads can charge the same units."""
     classifier = fitted()
     with ThreadPoolExecutor(4) as pool:
-        votes = list(pool.map(classifier.decision_function, [np.eye(3)] * 4))
+        others = [k * np.eye(3) for k in (1.0, 2.0, 3.0, 4.0)]  # the very same are paid for once
+        votes = list(pool.map(classifier.decision_function, others))
     assert max(crowd) == 1
     spent = 3 * UNITS - int(units(classifier).sum())
     assert spent == sum(classifier._engine.shard.ledger.journal)

@@ -9,10 +9,9 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from statistical.power import BROKEN_RUNS, RUNS, UNIVERSES
-from statistical.worlds import audit, charge_only
+from statistical.worlds import audit, charge_only, universes
 from vicinal import IndKNNClassifier, testing
 from vicinal.accounting import charge_table, label_budget
-from vicinal.audit import universes
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import LabelRelease
 

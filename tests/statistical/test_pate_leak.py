@@ -6,6 +6,7 @@ estimator returns has that law. (2) Over *all* small data sets, the law with a p
 are no further apart than the accounting says. Broken mechanisms fail (1), broken claims (2).
 """
 
+from copy import copy
 from functools import partial
 from itertools import product
 
@@ -109,8 +110,14 @@ def law_of_a_person_of_four():
 
 def quieter(patch):
     """Draw half of the noise."""
-    honest = NoisyMax._draw
-    patch.setattr(NoisyMax, "_draw", lambda self, size: honest(self, size) // 2)
+    honest = NoisyMax.publish
+
+    def publish(self, votes):
+        half = copy(self)
+        half.scale = self.scale // 2
+        return honest(half, votes)
+
+    patch.setattr(NoisyMax, "publish", publish)
 
 
 def equal_parts(patch):

@@ -18,10 +18,11 @@ from statistical.worlds import (
     audit,
     charge_only,
     claimed_mu,
+    universes,
 )
 from vicinal import IndKNNClassifier, testing
 from vicinal.accounting import zcdp_budget as budget
-from vicinal.audit import Universes, universes
+from vicinal.audit import Universes
 from vicinal.engine import Shard
 from vicinal.ledger import MemoryLedger
 from vicinal.mechanisms import NoisyCount, VoteRelease

@@ -16,9 +16,8 @@ from statistical.test_two_worlds import (
     claim_beside,
     halve_the_noise,
 )
-from statistical.worlds import charge_only
+from statistical.worlds import charge_only, universes
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
-from vicinal.audit import universes
 from vicinal.mechanisms import VoteRelease
 from vicinal.planning import IndKNNPlan
 

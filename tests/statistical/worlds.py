@@ -13,7 +13,7 @@ tests the released votes by their likelihood ratio, the best test there is.
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.stats import norm
@@ -22,6 +22,7 @@ from made_up import NoNoise
 from statistical.power import CONFIDENCE, RUNS, UNIVERSES
 from vicinal import IndKNNClassifier, testing
 from vicinal.audit import Universes, rate_at_least
+from vicinal.audit import universes as laid_out
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import randomness
 from vicinal.noise import NoiseSource
@@ -30,6 +31,15 @@ WITH, WITHOUT = True, False
 
 # Where a test says "the victim is there", between the predicted means 0 (not there) and 1.
 THRESHOLDS = (0.25, 0.5, 0.75, 1.0)
+
+
+def universes(victim, others, *, rounds=1, count=UNIVERSES):
+    """Lay out `count` equal universes; in each of `rounds` all are asked once.
+
+    `victim` and `others` are records as (cosine, label), the latter a subject each.
+    """
+    made = laid_out(victim, others, count=count, twice=False)
+    return replace(made, queries=np.tile(made.queries, (rounds, 1)))
 
 
 # ---------------------------------------------------------------- interactions

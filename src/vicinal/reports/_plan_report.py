@@ -232,8 +232,8 @@ of that lead is left, 2.5 deviations, and the noise decides about one such query
 ENOUGH_LEARNT = 130.0
 """A private model can work if records times mu are so many: 500 records at epsilon 1.
 
-With these the default is .68 right in AUC on 32 tables that no constant was chosen on, a linear
-model without privacy .76 and with twice as many records .72 (docs/reference/report-set.md).
+With these the default is .70 right in AUC on 32 tables that no constant was chosen on, a linear
+model without privacy .76 and with twice as many records .73 (docs/reference/report-set.md).
 """
 
 RARE_LIFT = 5.0
