@@ -224,7 +224,7 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
         cluster._delete_votes()
         server = client.transport.shard._server
         assert message.clock < server._journal.clock
-        client.transport.send(message)
+        server.handle(message)
         older = dataclasses.replace(message, epochs=(*message.epochs, b"another one's"))
         with pytest.raises(StoreOutdated, match="coordinator"):
             server.handle(older)
