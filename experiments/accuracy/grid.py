@@ -77,6 +77,8 @@ class Table:
         Number of the first of them.
     most_reference : int
         Public rows, at most.
+    most_records : int or None
+        Private records, at most: others in each run.
     """
 
     methods: tuple[str, ...]
@@ -85,6 +87,7 @@ class Table:
     runs: int
     first_run: int = 0
     most_reference: int = MOST_REFERENCE
+    most_records: int | None = None
 
     def jobs(self) -> list[Job]:
         """Return all fits of a run."""
@@ -116,11 +119,20 @@ class Table:
         """Return how many test rows are the public reference, of what is left."""
         return min(n_test - max(self.counts), self.most_reference)
 
+    def n_records(self, benchmark: Benchmark) -> int:
+        """Return how many private records there are."""
+        return min(len(benchmark.records), self.most_records or len(benchmark.records))
+
 
 def trial_of(benchmark: Benchmark, table: Table, run: int) -> Trial:
     """Return the trial of a run, features mapped by its own reference."""
     n_reference = table.n_reference(len(benchmark.test))
     parts = split(len(benchmark.test), n_reference, max(table.counts), seed=run)
+    if table.most_records is not None:
+        some = split(len(benchmark.records), table.n_records(benchmark), 0, seed=run).reference
+        benchmark = replace(
+            benchmark, records=benchmark.records[some], labels=benchmark.labels[some]
+        )
     return benchmark.trial(PublicMap(**benchmark.learnt), parts)
 
 
@@ -145,7 +157,7 @@ def measure(name: str, benchmark: Benchmark, table: Table, cells: Cells, step: S
         If the test part has too few rows for reference and queries.
     """
     table = table.within(len(benchmark.test))
-    sizes = len(benchmark.records), table.n_reference(len(benchmark.test))
+    sizes = table.n_records(benchmark), table.n_reference(len(benchmark.test))
     for run in range(table.first_run, table.first_run + table.runs):
         make = partial(trial_of, benchmark, table, run)
         fill(Spot(name, *sizes, run), make, table.jobs(), cells, step)

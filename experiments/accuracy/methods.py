@@ -226,9 +226,7 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         "default": Contender("Ind-KNN, default", _ind_knn(), (0.5, 0.15)),
         "labels": Contender("Ind-KNN, labels alone", _ind_knn(release="label"), (0.5, 0.15)),
         MODEL: Contender(
-            "Ind-KNN, private model and labels",
-            _ind_knn(release="label", model_share="auto"),
-            (6.0, 0.1),
+            "Ind-KNN, private model", _ind_knn(model_share="auto"), (6.0, 0.1)
         ),
         "gate": Contender("Ind-KNN, gate", _ind_knn(reuse_predictions="gate"), (0.5, 0.2)),
         "labels-gate": Contender(

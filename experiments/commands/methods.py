@@ -133,6 +133,7 @@ def accuracy(
     public_rows: Annotated[
         int, typer.Option(help="At most, of what queries leave of the test part.", min=1)
     ] = 5000,
+    records: Annotated[int | None, typer.Option(help="Private records, at most.", min=1)] = None,
     held_out: Annotated[
         int, typer.Option(help="Training rows that join the test part, for more queries.", min=0)
     ] = 0,
@@ -165,6 +166,7 @@ def accuracy(
         runs or n_runs,
         first_run,
         public_rows,
+        records,
     )
     folder = output_folder(out)
     agnews = agnews_train, agnews_test
