@@ -30,10 +30,6 @@ CHUNK = 1024
 LEAST_MANY = 64
 """So many features are many: embeddings and gradients of images, not columns of a table."""
 
-SPREAD_OF_COLUMNS, SPREAD_OF_COMPONENTS = 0.5, 2.0
-"""Standard deviation of a model's scores over public rows before anything is known: columns of a
-table say less of a class than embeddings do."""
-
 MOST_RECORDS = 1 << 21
 """With more records their components would take more than 4 GB."""
 
@@ -80,11 +76,6 @@ class ModelFeatures:
     def width(self) -> int:
         """D, how many there are, with the bias."""
         return (len(self.center) if self.kernel is None else self.kernel.width) + 1
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of scores over public rows before anything is known."""
-        return SPREAD_OF_COLUMNS if self.kernel is None else SPREAD_OF_COMPONENTS
 
     @property
     def unit(self) -> float:

@@ -350,7 +350,7 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
             return Cosine()
         # Lengths are for a model of columns. A radius that is given is one of angles.
         few = public.shape[1] < LEAST_MANY
-        lengths = few and plan.target.voted and plan.min_similarity is None
+        lengths = few and plan.min_similarity is None
         return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:

@@ -257,6 +257,25 @@ class IndKNNParameters:
         equal part; the guarantee then covers all of them together. A further one is refused.
         "public": the records need no protection, nothing is counted, and the guarantee is void.""",
     )
+    model_share: Auto[float] = parameter(
+        Unless(AUTO, Real(least=0, below=1)),
+        default=AUTO,
+        doc="""The largest share of a budget that trains a linear model on the private records in
+        `fit`, 0 <= share < 1; each subject pays for the length of its own gradients only. The model
+        is public from then on: it gives a metric in which neighbours agree more, what it says joins
+        their votes or averages, of classes only queries that it is unsure of are put to the vote,
+        and it answers when budgets are spent. From 64 features on it is linear in components of a
+        kernel of public rows. "auto": a share where public facts say that it helps, else none; the
+        guarantee says which. 0: no model, so that nothing of who is erased stays but answers given.
+        Erasing somebody does not change a trained model, and who comes later is not in it.""",
+    )
+    model_refreshes: int = parameter(
+        Integer(least=0, most=1000),
+        default=0,
+        doc="""How many more times a store may train the private model, on the people who are there
+        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
+        `model_share`.""",
+    )
     simulation_seed: int | None = parameter(
         SEED, default=None, doc="Makes noise repeatable for experiments, and the guarantee void."
     )
@@ -295,26 +314,6 @@ class VotingParameters(IndKNNParameters):
         nothing. "gate": a model of them answers where it is sure, and only the others are asked;
         the noise follows the questions still expected, and answers go on after `n_queries`.
         "neighbors" is for the published algorithm, see :meth:`zhu2023`.""",
-    )
-    model_share: Auto[float] = parameter(
-        Unless(AUTO, Real(least=0, below=1)),
-        default=AUTO,
-        doc="""The largest share of a budget that trains a linear model on the private records in
-        `fit`, 0 <= share < 1; each subject pays for the length of its own gradients only. The model
-        is public from then on: it gives a metric in which neighbours agree more, its scores join
-        the votes, only queries that it is unsure of are put to the vote, and it answers when
-        budgets are spent. From 64 features and 1,500 public rows on it is linear in components of a
-        kernel of these rows. "auto": a share where public facts say that it helps, else none, see
-        :mod:`vicinal.linear._private_model`; the guarantee says which. 0: no model, so
-        that nothing of who is erased stays but answers given. Erasing somebody does not change a
-        trained model, and who comes later is not in it.""",
-    )
-    model_refreshes: int = parameter(
-        Integer(least=0, most=1000),
-        default=0,
-        doc="""How many more times a store may train the private model, on the people who are there
-        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
-        `model_share`.""",
     )
 
 

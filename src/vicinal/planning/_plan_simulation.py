@@ -34,7 +34,6 @@ from vicinal.linear import (
     PrivateModel,
     follow,
     metric_kernel,
-    model_votes,
     softmax,
 )
 from vicinal.neighbours import (
@@ -277,7 +276,8 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
-            joined = model_votes(model.shares[block], scale, float(self._choice.n_neighbors))
+            loss = self._choice.plan.loss
+            joined = loss.votes(model.shares[block], scale, float(self._choice.n_neighbors))
             plain += joined
             noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)

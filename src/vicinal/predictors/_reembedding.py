@@ -76,7 +76,7 @@ class TrainedModel:
         if len(public) != len(self.used) or len(self.weights) != features.width:
             raise InvalidInput("The model to go on with must be of the same public rows.")
         model = LinearModel(self.weights, features)
-        return PrivateModel(model, public, self.used, settings.class_shares)
+        return PrivateModel(model, public, self.used, settings.loss)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -61,8 +61,8 @@ class StoredModel:
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
-        features, shares = self.model.mapped(numbers(rows))
-        return self.kernel.encode(features), shares
+        features, told = self.model.mapped(numbers(rows))
+        return self.kernel.encode(features), told
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
@@ -160,12 +160,11 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
     if public is None or not {_WEIGHTS, _USED, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
-    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(
-        -1, len(settings.class_names)
-    )
+    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
+    weights = weights.reshape(-1, settings.loss.n_scores)
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
     features, rows = stored_features(parts, audience)
-    model = PrivateModel(LinearModel(weights, features), rows, used, settings.class_shares)
+    model = PrivateModel(LinearModel(weights, features), rows, used, settings.loss)
     mapped = model.features(rows)
     trained = int(parts_of[_TRAINED])
     kernel = metric_kernel(mapped)

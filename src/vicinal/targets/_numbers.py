@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -26,7 +26,6 @@ from vicinal._parameters import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
-from vicinal.targets._answer_trend import PublicSurroundings, refined
 from vicinal.targets._averages import (
     WEIGHT_SHARE,
     NeighborhoodSummary,
@@ -295,6 +294,10 @@ class Numbers(NumbersParameters, VectorTarget):
         return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
 
     @property
+    def weight(self) -> float:
+        return self.typical_scale.parts[0]
+
+    @property
     def extremes(self) -> tuple[Any, Any]:
         low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
@@ -366,12 +369,6 @@ class NumberAnswers:
     averages: NoisyAverages
     means: Floats
     errors: Floats
-
-    def along_trend(self, around: PublicSurroundings) -> Self:
-        """Return means and errors as a trend through all of these answers has them."""
-        means, errors = refined(around, *_scaled(self.target, self.averages))
-        means, errors = _in_units(self.target, means, errors)
-        return replace(self, means=means, errors=errors)
 
     @property
     def fields(self) -> dict[str, AnyArray | None]:
