@@ -170,7 +170,9 @@ def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon
 
 def test_two_witnesses_count_by_their_precision():
     shares, loss = np.array([[0.5, 0.5], [0.99, 0.01]]), _losses.ClassLoss(np.ones(2) / 2)
-    quiet, loud = (loss.votes(shares, noise, np.array([100.0, 100.0])) for noise in (1.0, 100.0))
+    quiet, loud = (
+        loss.votes(shares, noise, np.array([100.0, 100.0]), 0.0) for noise in (1.0, 100.0)
+    )
     assert (loud > 50 * quiet).all(), "votes that are noise leave the model's word"
     assert (quiet[1].sum() > 5 * quiet[0].sum()).all(), "and so does a model that is sure"
     np.testing.assert_allclose(quiet / quiet.sum(axis=1, keepdims=True), shares)
@@ -180,7 +182,7 @@ def test_two_witnesses_count_by_their_precision():
 
 def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
     loss = _losses.ClassLoss(np.ones(2) / 2)
-    votes = loss.votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]))
+    votes = loss.votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]), 0.0)
     assert votes.sum() == pytest.approx(1e4 * 3.0)
 
 

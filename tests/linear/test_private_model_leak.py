@@ -227,7 +227,7 @@ def test_a_record_in_the_metric_does_not_depend_on_other_records():
     for _ in range(5):
         present = rng.permutation(N)[: rng.integers(1, N)]
         assert (model.features(X[present]) == everybody[present]).all()
-        assert (model.told(X[present]) == model.told(X)[present]).all()
+        assert (model.predicted(X[present]) == model.predicted(X)[present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
@@ -305,7 +305,7 @@ def unsure_of(model, turn):
 
 
 def shares_of(model):
-    return model.told(ENCODER.encode(X).astype(np.float32))
+    return model.predicted(ENCODER.encode(X).astype(np.float32))
 
 
 @pytest.mark.parametrize("turn", [0, 5, 40])
@@ -324,7 +324,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
 
     def seen(self, features, labels, *rest, **named):
         rows = ENCODER.encode(np.asarray(features)).astype(np.float32)
-        records["shares"], records["labels"] = model.told(rows), labels
+        records["shares"], records["labels"] = model.predicted(rows), labels
         return fit(self, features, labels, *rest, **named)
 
     def peeking(self, shares):  # noqa: ARG001 (a method)
@@ -447,6 +447,6 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     shares = fitted.model_probabilities(Q[answers.asked])
     expected = fitted._engine.radius.expected(integers)
     grid = fitted._engine.votes.grid.steps
-    votes = fitted._model.loss.votes(shares, answers.noise[answers.asked], expected)
+    votes = fitted._model.votes(shares, answers.noise[answers.asked], expected)
     found = np.concatenate([total - own for (_, total), own in zip(joined, sums, strict=True)])
     np.testing.assert_allclose(found / grid, votes, rtol=1e-6, atol=1 / grid)

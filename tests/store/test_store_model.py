@@ -358,7 +358,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
     queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
-    wrong = (new.told(queries).argmax(axis=1) != YQ).mean()
+    wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
 

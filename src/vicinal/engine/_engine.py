@@ -191,11 +191,11 @@ class QueryEngine:
         queries: IntegerMatrix,
         *,
         progress: Progress | None = None,
-        told: Floats | None = None,
+        predicted: Floats | None = None,
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
-        `told`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
+        `predicted`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
 
         Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
         does not fit. It is taken at the smallest count, so that no noisy count decides whether it
@@ -212,10 +212,10 @@ class QueryEngine:
             # Radii that were worked out while the last block was searched are not worked out again.
             thresholds, coming = coming.thresholds, NextSearch(self, later)
             self.shard.expect(coming if len(later) else None)
-            if told is None:
+            if predicted is None:
                 parts.append(self._answer_block(block, thresholds))
             else:
-                part = told[start : start + self.reuse.block]
+                part = predicted[start : start + self.reuse.block]
                 parts.append(self._answer_with_model(block, part))
             if progress is not None:
                 progress(len(block))
@@ -248,23 +248,23 @@ class QueryEngine:
         scales[queried] = noise
         return QueryAnswers(labels, everything, queried, scales)
 
-    def _answer_with_model(self, block: IntegerMatrix, told: Floats) -> QueryAnswers:
+    def _answer_with_model(self, block: IntegerMatrix, predicted: Floats) -> QueryAnswers:
         """Ask where the model is unsure; its votes join those of records, or stand alone."""
-        assert self.model_gate is not None  # noqa: S101 (narrows the type: it has told something)
-        loss = self.model_gate.model.loss
+        assert self.model_gate is not None  # noqa: S101 (narrows the type)
+        model = self.model_gate.model
         # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(told)
+        queried = self.model_gate.to_ask(predicted)
         expected = self.radius.expected(block)
         noise = self.schedule.multiplier * np.sqrt(expected)
-        votes = loss.votes(told, noise, expected)
+        votes = model.votes(predicted, noise, expected)
         released, noise[queried] = self._ask(block[queried], beside=votes[queried])
         if self.votes.label_only:
-            labels = self.decision.chosen(told)
+            labels = self.decision.chosen(predicted)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        joined, chances = loss.joined(told, votes, released, queried, expected)
+        joined, chances = model.loss.joined(predicted, votes, released, queried, expected)
         labels = joined.argmax(axis=1) if chances is None else self.decision.chosen(chances)
-        noise = np.asarray(loss.noise_left(noise, expected))
+        noise = model.noise_left(noise, expected)
         return QueryAnswers(labels, joined, queried, noise, chances)
 
     def _ask(

@@ -5,7 +5,7 @@ from vicinal.linear._kernel_map import BITS as BITS
 from vicinal.linear._kernel_map import KERNEL_ARRAYS as KERNEL_ARRAYS
 from vicinal.linear._kernel_map import KernelMap as KernelMap
 from vicinal.linear._losses import ClassLoss as ClassLoss
-from vicinal.linear._losses import Loss as Loss
+from vicinal.linear._losses import TrainingLoss as TrainingLoss
 from vicinal.linear._losses import VectorLoss as VectorLoss
 from vicinal.linear._model_features import LEAST_MANY as LEAST_MANY
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures

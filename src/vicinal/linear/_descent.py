@@ -20,7 +20,7 @@ import math
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.linear._losses import Loss
+from vicinal.linear._losses import TrainingLoss
 from vicinal.linear._model_features import IntegerRows, scores_of
 from vicinal.mechanisms import whole_weights
 
@@ -53,7 +53,7 @@ def step_noise(share: float) -> float:
     return math.sqrt(STEPS / (2 * share))
 
 
-def clip_of(share: float, n_records: float, width: int, loss: Loss) -> float:
+def clip_of(share: float, n_records: float, width: int, loss: TrainingLoss) -> float:
     """Return the norm that gradients are cut to; `share`, in zCDP, of `width` features.
 
     Cut to C, the mean of all steps has noise of variance C^2 / (2 share n^2) on each of width *
@@ -79,7 +79,7 @@ class Descent:
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, spread: float, loss: Loss, n_records: float,
+        self, rows: IntegerRows, unit: float, spread: float, loss: TrainingLoss, n_records: float,
         clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
@@ -113,6 +113,11 @@ class Descent:
         pull = self._from_directions.T @ gradient + self._along / self._n_records
         self._along = self._along - steps[:, None] * pull
         self.weights = self._from_directions @ self._along
+
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of a public row's score, given all gradients so far."""
+        return math.sqrt(float((self._lengths / self._known).sum()))
 
     def _curvature(self) -> float:
         scores = scores_of(self._rows, whole_weights(self.weights), self._unit)

@@ -25,7 +25,7 @@ _LEAST_TOLD = 0.01  # of a model's votes, which noise does not take away
 _ROUNDS = 50
 
 
-class Loss(ABC):
+class TrainingLoss(ABC):
     """What is learnt of scores (n, c) and records; all of it public.
 
     `n_scores`: c. `residual`: how long the derivative of a typical record's loss by its scores is.
@@ -57,36 +57,39 @@ class Loss(ABC):
         return np.zeros(scores.shape[1])
 
     @abstractmethod
-    def told(self, scores: Floats) -> Floats:
+    def predicted(self, scores: Floats) -> Floats:
         """Return what scores say of a query: probabilities, or a vector; float64 (q, c)."""
 
     @abstractmethod
-    def margins(self, told: Floats) -> Floats:
+    def margins(self, predicted: Floats) -> Floats:
         """Return how sure that is, float64 (q,): who is least sure asks the records."""
 
     @abstractmethod
-    def votes(self, told: Floats, noise: AnyFloats, expected: AnyFloats) -> Floats:
+    def votes(
+        self, predicted: Floats, noise: AnyFloats, expected: AnyFloats, doubt: float
+    ) -> Floats:
         """Return the votes that the model stands for, float64 (q, coordinates of a record).
 
         `noise`, float64 (q,): scales, in votes. `expected`, float64 (q,): records that take part.
+        `doubt`: standard deviation that training has left in a score.
         """
 
     @abstractmethod
     def joined(
-        self, told: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
+        self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
     ) -> tuple[Floats, Floats | None]:
         """Return votes as if as many had voted as are expected, and probabilities.
 
         `votes` (q, w): of the model. `released`: with those of the records, where `queried`.
         """
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats) -> AnyFloats:  # noqa: ARG002
-        """Return the noise in votes that are :meth:`joined`."""
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> AnyFloats:  # noqa: ARG002
+        """Return the standard deviation of noise, that of training too, in :meth:`joined` votes."""
         return noise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClassLoss(Loss):
+class ClassLoss(TrainingLoss):
     """The loss of softmax regression. `shares`, float64 (c,): of classes, declared or equal."""
 
     shares: Floats
@@ -124,27 +127,33 @@ class ClassLoss(Loss):
             shift += np.log(self.shares / np.maximum(means, _LEAST_SHARE))
         return shift
 
-    def told(self, scores: Floats) -> Floats:
+    def predicted(self, scores: Floats) -> Floats:
         return np.maximum(softmax(scores), _LEAST_SHARE)
 
-    def margins(self, told: Floats) -> Floats:
-        return margins_of(np.log(told))
+    def margins(self, predicted: Floats) -> Floats:
+        return margins_of(np.log(predicted))
 
-    def votes(self, told: Floats, noise: AnyFloats, expected: AnyFloats) -> Floats:
+    def votes(
+        self,
+        predicted: Floats,
+        noise: AnyFloats,
+        expected: AnyFloats,
+        doubt: float,  # noqa: ARG002
+    ) -> Floats:
         """Return votes by what is known of both witnesses of how a query's class is distributed.
 
         The model's p is off as a Dirichlet distribution of :data:`_KNOWN` votes is; that of
         neighbours by their noise over their number, and by :data:`_UNLIKE`, as they are not the
         query. Each counts by its precision.
         """
-        spread = (1 - np.square(told).sum(axis=1)) / (2 * (_KNOWN + 1))
-        return np.asarray(told * _weight(spread, noise, expected)[:, None])
+        spread = (1 - np.square(predicted).sum(axis=1)) / (2 * (_KNOWN + 1))
+        return np.asarray(predicted * _weight(spread, noise, expected)[:, None])
 
     def joined(
-        self, told: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
+        self, predicted: Floats, votes: Floats, released: Floats, queried: Bools, expected: Floats
     ) -> tuple[Floats, Floats]:
         # Noise can outvote both; then the order of classes is the model's.
-        both, chances = np.maximum(released, votes[queried] * _LEAST_TOLD), told.copy()
+        both, chances = np.maximum(released, votes[queried] * _LEAST_TOLD), predicted.copy()
         chances[queried] = both / both.sum(axis=1, keepdims=True)
         # What as many neighbours would say as are expected: the model's own votes weigh more the
         # louder the noise is, so that leads of two queries could not be compared.
@@ -152,7 +161,7 @@ class ClassLoss(Loss):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class VectorLoss(Loss):
+class VectorLoss(TrainingLoss):
     """Half the squared distance of scores from what a record's vector holds but for its weight.
 
     `n_scores`: what it holds. `weight`: the first coordinate of every record's vector.
@@ -173,19 +182,21 @@ class VectorLoss(Loss):
     def squares(self, scores: Floats, squares: Floats) -> Floats:  # noqa: ARG002
         return np.minimum(self.residual**2 * squares, 1.0)
 
-    def told(self, scores: Floats) -> Floats:
+    def predicted(self, scores: Floats) -> Floats:
         return np.clip(scores, -1.0, 1.0)
 
-    def margins(self, told: Floats) -> Floats:
-        return np.zeros(len(told))  # a square says nothing of how sure it is: all are asked
+    def margins(self, predicted: Floats) -> Floats:
+        return np.zeros(len(predicted))  # a square says nothing of how sure it is: all are asked
 
-    def votes(self, told: Floats, noise: AnyFloats, expected: AnyFloats) -> Floats:
-        vectors = np.column_stack([np.full(len(told), self.weight), told])
-        return np.asarray(vectors * _weight(_ASTRAY**2, noise, expected)[..., None])
+    def votes(
+        self, predicted: Floats, noise: AnyFloats, expected: AnyFloats, doubt: float
+    ) -> Floats:
+        vectors = np.column_stack([np.full(len(predicted), self.weight), predicted])
+        return np.asarray(vectors * self._weight(noise, expected, doubt)[..., None])
 
     def joined(
         self,
-        told: Floats,  # noqa: ARG002 (votes say it, too)
+        predicted: Floats,  # noqa: ARG002 (votes say it, too)
         votes: Floats,
         released: Floats,
         queried: Bools,
@@ -196,8 +207,12 @@ class VectorLoss(Loss):
         # Averages stay what they are.
         return both * (expected / (expected + votes[:, 0] / self.weight))[:, None], None
 
-    def noise_left(self, noise: AnyFloats, expected: AnyFloats) -> AnyFloats:
-        return noise * expected / (expected + _weight(_ASTRAY**2, noise, expected))
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> AnyFloats:
+        weight = self._weight(noise, expected, doubt)
+        return np.hypot(noise, weight * doubt) * (expected / (expected + weight))
+
+    def _weight(self, noise: AnyFloats, expected: AnyFloats, doubt: float) -> Floats:
+        return _weight(_ASTRAY**2 + doubt**2, noise, expected)
 
 
 def _missed(chances: Floats) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
-from vicinal.linear._losses import Loss
+from vicinal.linear._losses import AnyFloats, TrainingLoss
 from vicinal.linear._model_features import (
     CHUNK,
     IntegerRows,
@@ -92,16 +92,24 @@ class PrivateModel:
       it a record.
     - `loss`: what it was trained for; with declared class shares, which its probabilities have on
       average over public rows.
+    - `doubt`: standard deviation that the noise of training, and its end, have left in a score.
     """
 
-    def __init__(self, model: LinearModel, public: FloatMatrix, used: Floats, loss: Loss) -> None:
-        self.model, self.loss = model, loss
+    def __init__(
+        self,
+        model: LinearModel,
+        public: FloatMatrix,
+        used: Floats,
+        loss: TrainingLoss,
+        doubt: float = 0.0,
+    ) -> None:
+        self.model, self.loss, self.doubt = model, loss, doubt
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
         self._shift = loss.shift(scores)
-        margins = loss.margins(loss.told(scores + self._shift))
+        margins = loss.margins(loss.predicted(scores + self._shift))
         self._sure = float(np.quantile(margins, ASKED))
         self.used = used
         self.typical_use = float(used[margins <= self._sure].mean())
@@ -111,24 +119,32 @@ class PrivateModel:
         return self.mapped(X)[0]
 
     def mapped(self, X: FloatMatrix) -> tuple[Floats32, Floats]:
-        """Return what :meth:`features` and :meth:`told` return."""
+        """Return what :meth:`features` and :meth:`predicted` return."""
         n_features, n_scores = X.shape[1], self.model.weights.shape[1]
         features = np.empty((len(X), n_features + n_scores), dtype=np.float32)
-        told = np.empty((len(X), n_scores))
+        predicted = np.empty((len(X), n_scores))
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
-            told[part] = self.loss.told(scores + self._shift)
-        return features, told
+            predicted[part] = self.loss.predicted(scores + self._shift)
+        return features, predicted
 
-    def told(self, X: FloatMatrix) -> Floats:
+    def predicted(self, X: FloatMatrix) -> Floats:
         """Return what the model says: probabilities, above 0, or vectors; float64 (n, c)."""
-        return self.loss.told(self.model.scores(X) + self._shift)
+        return self.loss.predicted(self.model.scores(X) + self._shift)
 
-    def sure(self, told: Floats) -> Bools:
+    def votes(self, predicted: Floats, noise: Floats, expected: Floats) -> Floats:
+        """Return the votes that it stands for beside neighbours, see :meth:`TrainingLoss.votes`."""
+        return self.loss.votes(predicted, noise, expected, self.doubt)
+
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        """Return the noise beside it, see :meth:`TrainingLoss.noise_left`."""
+        return np.asarray(self.loss.noise_left(noise, expected, self.doubt))
+
+    def sure(self, predicted: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(self.loss.margins(told) > self._sure)
+        return np.asarray(self.loss.margins(predicted) > self._sure)
 
 
 def metric_kernel(public: FloatMatrix) -> Cosine:
@@ -151,9 +167,9 @@ class ModelGate:
         self._planned = planned
         self.n_asked = 0
 
-    def to_ask(self, told: Floats) -> Bools:
+    def to_ask(self, predicted: Floats) -> Bools:
         """Return which queries of a block are asked, bool (q,), and count them."""
-        unsure = ~self.model.sure(told)
+        unsure = ~self.model.sure(predicted)
         queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
         self.n_asked += int(queried.sum())
         return np.asarray(queried)
@@ -175,7 +191,7 @@ class TrainingBudget:
     budget: float
     share: float
     trainings: int
-    loss: Loss
+    loss: TrainingLoss
     subject_use: float
 
     @property
@@ -304,4 +320,4 @@ def follow(
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, part)
-    return PrivateModel(model, public, used, loss)
+    return PrivateModel(model, public, used, loss, descent.doubt)

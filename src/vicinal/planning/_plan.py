@@ -25,9 +25,9 @@ from vicinal.linear import (
     LEAST_PUBLIC,
     SHARE,
     ClassLoss,
-    Loss,
     PrivateModel,
     TrainingBudget,
+    TrainingLoss,
     VectorLoss,
 )
 from vicinal.mechanisms import SLACK_SHARE
@@ -356,7 +356,7 @@ class IndKNNPlan(Settings, VotingParameters):
         )
 
     @property
-    def loss(self) -> Loss:
+    def loss(self) -> TrainingLoss:
         """What a private model is trained for."""
         if isinstance(self.target, VectorTarget):
             return VectorLoss(self.target.n_coordinates - 1, self.target.weight)

@@ -277,7 +277,7 @@ class _Run:
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
             loss = self._choice.plan.loss
-            joined = loss.votes(model.shares[block], scale, float(self._choice.n_neighbors))
+            joined = loss.votes(model.shares[block], scale, float(self._choice.n_neighbors), 0.0)
             plain += joined
             noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)

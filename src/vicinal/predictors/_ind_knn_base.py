@@ -183,12 +183,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers, told = self._encoder.encode(queries), None
+            integers, predicted = self._encoder.encode(queries), None
             if self._model is not None:
-                rows, told = self._model.mapped(numbers(integers))
+                rows, predicted = self._model.mapped(numbers(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(integers, progress=progress, told=told)
+            answers = engine.answer(integers, progress=progress, predicted=predicted)
             self.n_answers_ += len(queries)
             self._recent[_digest(queries)] = answers
             while len(self._recent) > _RECENT:

@@ -216,8 +216,8 @@ class AudienceState:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
         if (model := self.private_model) is None:
             return self.engine.answer(rows)
-        mapped, told = model.mapped(rows)
-        return self.engine.answer(mapped, told=told)
+        mapped, predicted = model.mapped(rows)
+        return self.engine.answer(mapped, predicted=predicted)
 
     def would_ask(self, rows: IntegerMatrix) -> int:
         """Return how many of these queries private records would be asked, at most; ask nothing.
@@ -290,7 +290,7 @@ class AudienceState:
         scale = float(self.settings.noise_multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
-        return float(self.settings.loss.noise_left(scale, count))
+        return float(self.private_model.model.noise_left(scale, count))
 
     def guarantee(self, together: TotalGuarantee) -> Guarantee:
         """Return what this audience's answers guarantee to every subject.
@@ -362,8 +362,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
-    share = {"model_share": AUTO} if schema.target.voted else {}
-    asked = {**share, **parameters, "delta": settings.delta}
+    asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
     return json.dumps({"asked": asked, "pinned": {}})
 
 
@@ -429,8 +428,7 @@ def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
     """
     gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
-    if settings.target.voted:
-        pinned["model_share"] = settings.model_share
+    pinned["model_share"] = settings.model_share
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
     if assembled.n_neighbors is not None:

@@ -34,7 +34,7 @@ from vicinal.planning import (
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
-_WEIGHTS, _USED, _TRAINED = "weights", "used", "trained"
+_WEIGHTS, _USED, _DOUBT, _TRAINED = "weights", "used", "doubt", "trained"
 _SHAPE = "components"
 """The part that says how many components a model has, where it has any."""
 _OTHER_DRAWS = 1 << 32
@@ -61,8 +61,8 @@ class StoredModel:
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
-        features, told = self.model.mapped(numbers(rows))
-        return self.kernel.encode(features), told
+        features, predicted = self.model.mapped(numbers(rows))
+        return self.kernel.encode(features), predicted
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
@@ -133,6 +133,7 @@ def write_model(parts: OpenStore, audience: Audience, model: PrivateModel) -> No
         used = np.minimum(np.frombuffer(bytes_of(before[_USED]), "<f8") + used, 1.0)
     trained = 1 + int(before.get(_TRAINED, 0))
     content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
+    content[_DOUBT] = repr(model.doubt)
     write_parts(parts.database, audience.number, {PUT: before.get(PUT, "0"), **content})
 
 
@@ -158,17 +159,17 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     if not settings.model_share:
         return None
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_WEIGHTS, _USED, _TRAINED, PUT} <= parts_of.keys():
+    if public is None or not {_WEIGHTS, _USED, _DOUBT, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
     weights = weights.reshape(-1, settings.loss.n_scores)
     used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
     features, rows = stored_features(parts, audience)
-    model = PrivateModel(LinearModel(weights, features), rows, used, settings.loss)
+    trained, doubt = LinearModel(weights, features), float(parts_of[_DOUBT])
+    model = PrivateModel(trained, rows, used, settings.loss, doubt)
     mapped = model.features(rows)
-    trained = int(parts_of[_TRAINED])
-    kernel = metric_kernel(mapped)
-    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
+    times, kernel = int(parts_of[_TRAINED]), metric_kernel(mapped)
+    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), times)
 
 
 def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
