@@ -134,5 +134,6 @@ def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():
     budget = TrainingBudget(2000, 0.06, 0.5, 3, classes(2), 1.0)
+    assert budget.step_noise == step_noise(0.01)
     assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
     assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, classes(2)))

@@ -55,6 +55,12 @@ class QueryAnswers:
     noise: Floats
     probabilities: Floats | None = None
 
+    def __post_init__(self) -> None:
+        # They are said again at no cost, and must be the same then, whatever somebody does to them.
+        for each in (self.labels, self.votes, self.asked, self.noise, self.probabilities):
+            if each is not None:
+                each.setflags(write=False)
+
     @classmethod
     def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
         """Return the answers to consecutive queries as one."""

@@ -151,9 +151,10 @@ def checked_features(
     table = vars(estimator).get("_table")
     X = _checks.unmasked("X", X) if table is None else table.transform(X)
     try:
-        checked = validate_data(
-            estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
-        )
+        with np.errstate(all="ignore"):  # no warning tells of a record that is out of all bounds
+            checked = validate_data(
+                estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
+            )
     except (ValueError, OverflowError) as error:
         raise InvalidInput(_checks.without_values(str(error))) from None
     except TypeError as error:
