@@ -277,7 +277,7 @@ def test_one_fit_with_real_noise_passes(name):
     "more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}, {"reuse_predictions": "gate"}]
 )
 def test_the_very_same_rows_are_paid_for_once_and_answered_alike(more):
-    model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=150, **more)
+    model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=200, **more)
     model.fit(X, y, public=public)
     labels, paid = model.predict(X[:40]), remaining_budgets(model)
     if "reuse_predictions" not in more:
