@@ -7,8 +7,8 @@ from vicinal.linear._kernel_map import KernelMap as KernelMap
 from vicinal.linear._losses import ClassLoss as ClassLoss
 from vicinal.linear._losses import TrainingLoss as TrainingLoss
 from vicinal.linear._losses import VectorLoss as VectorLoss
-from vicinal.linear._model_features import LEAST_MANY as LEAST_MANY
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures
+from vicinal.linear._model_features import are_columns as are_columns
 from vicinal.linear._model_features import softmax as softmax
 from vicinal.linear._private_model import ASKED as ASKED
 from vicinal.linear._private_model import LEAST_PUBLIC as LEAST_PUBLIC
