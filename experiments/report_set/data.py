@@ -16,11 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from vicinal.features import (
-    PublicMap,
     TableFeatures,
     TableSchema,
     draft_schema,
-    map_components,
     rows_from_schema,
 )
 
@@ -150,7 +148,7 @@ class Split:
         return first, public, queries
 
     def features(self, *, made_up: bool = False) -> tuple[Matrix, Matrix, Matrix]:
-        """Return features of the same rows, mapped as `vicinal init` does.
+        """Return features of the same rows as `vicinal init` makes them.
 
         `made_up`: the public rows are drawn from the schema.
         """
@@ -158,11 +156,7 @@ class Split:
         if made_up:
             drawn = rows_from_schema(self.schema, len(public), 0)
             public = TableFeatures(self.schema).transform(drawn)
-        components = map_components(public)
-        if not components:
-            return private, public, queries
-        learnt = PublicMap(components).fit(public)
-        return learnt.transform(private), learnt.transform(public), learnt.transform(queries)
+        return private, public, queries
 
     @property
     def bounds(self) -> tuple[float, float]:

@@ -48,7 +48,7 @@ def test_without_noise_it_arrives():
 def test_without_noise_it_arrives_at_least_squares():
     """In few steps: the loss is the parabola that a gradient is read by."""
     values = RNG.uniform(-0.7, 0.7, (M, 2))
-    descent = Descent(ROWS.astype(np.float32), UNIT, 0.5, VectorLoss(2, 0.5), 1e9, 2.0, 1e-9)
+    descent = Descent(ROWS.astype(np.float32), UNIT, 0.5, VectorLoss(2, 0.5, 0.5), 1e9, 2.0, 1e-9)
     for _ in range(3):
         descent.step(ROWS.T @ (ROWS / UNIT @ descent.weights - values) / UNIT / M)
     best = np.linalg.lstsq(ROWS / UNIT, values, rcond=None)[0]
@@ -106,7 +106,7 @@ def test_the_clip_follows_from_the_noise():
     assert width * 2 * noise == pytest.approx(1 / (SCATTER * n))
     assert clip_of(share, 100, width, loss) == LEAST_CLIP
     assert clip_of(share, 10**9, width, loss) == MOST_CLIP
-    assert clip_of(share, n, width, VectorLoss(2, 0.5)) == clip / 2, "vectors differ by half"
+    assert clip_of(share, n, width, VectorLoss(2, 0.5, 0.5)) == clip / 2, "vectors differ by half"
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])

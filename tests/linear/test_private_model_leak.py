@@ -31,7 +31,7 @@ from vicinal.mechanisms import (
     charge_rows,
     randomness,
 )
-from vicinal.neighbours import Cosine
+from vicinal.neighbours import Cosine, int8_precision
 
 pytestmark = pytest.mark.statistical
 
@@ -86,7 +86,7 @@ def with_components(patch):
     components_for_few(patch)
 
 
-def without(subjects, victim, step, model, targets):
+def without(subjects, victim, step, model, targets, encoder):
     """Return the sums of the step in the world without the victim.
 
     Others have the same left in both worlds: what they paid follows from public weights.
@@ -94,7 +94,7 @@ def without(subjects, victim, step, model, targets):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = model.features.rows(ENCODER.encode(X[stay]).astype(np.float32))
+    rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
     people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
@@ -113,7 +113,9 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     assert len(steps) == _descent.STEPS
     loss = 0.0
     for step in steps:
-        difference = (step.sums - without(subjects, victim, step, model, targets)).astype(float)
+        difference = (
+            step.sums - without(subjects, victim, step, model, targets, fitted._encoder)
+        ).astype(float)
         loss += np.square(difference).sum() / (2 * step.release.scale**2)
     ledger = fitted._shard.ledger
     slot = ledger.slots([victim])[0]
@@ -121,7 +123,7 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
 
-ENCODER = Cosine.fitting(R)
+ENCODER, OF_MANY = Cosine.fitting(R), Cosine(int8_precision(R))
 SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
@@ -149,7 +151,7 @@ def of_private_landmarks(patch):
     honest = ModelFeatures.planned
 
     def broken(_, n_records, **facts):
-        return honest(ENCODER.encode(X).astype(np.float32), n_records, **facts)
+        return honest(OF_MANY.encode(X).astype(np.float32), n_records, **facts)
 
     patch.setattr(ModelFeatures, "planned", broken)
 
@@ -160,7 +162,7 @@ def test_landmarks_are_public_rows(control, monkeypatch):
     with_components(monkeypatch)
     if control is not None:
         control(monkeypatch)
-    given = KernelMap.of(ENCODER.encode(R).astype(np.float32)).arrays()
+    given = KernelMap.of(OF_MANY.encode(R).astype(np.float32)).arrays()
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.arrays()
     same = all(np.array_equal(given[name], made[name]) for name in given)
     assert same == (control is None)
@@ -389,7 +391,7 @@ def what_descends(world, monkeypatch, **parameters):
     begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
 
     def begun(self, *args):
-        facts.append((*args[:3], args[3].shares, *args[4:]))
+        facts.append((*args[:3], repr(args[3]), *args[4:]))
         begin(self, *args)
 
     def stepped(self, gradient):
@@ -409,14 +411,18 @@ def what_descends(world, monkeypatch, **parameters):
             "vicinal.planning._engine_factory.metric_kernel",
             lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
         )
-        fitted = classifier(**parameters).fit(X[world], Y[world], world, public=R)
+        carried = SIDES if parameters.get("numbers") else Y
+        fitted = classifier(**parameters).fit(X[world], carried[world], world, public=R)
     return fitted, facts, steps, published, metrics
 
 
-def test_a_descent_is_given_public_facts_and_what_was_published(monkeypatch):
-    """Fails if the number of records, their classes or un-noised sums find a way in."""
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_descent_is_given_public_facts_and_what_was_published(numbers, monkeypatch):
+    """Fails if the number of records, what they carry or un-noised sums find a way in."""
     worlds = np.arange(N), np.flatnonzero(Y == 0)
-    told = [what_descends(world, monkeypatch) for world in worlds]
+    told = [what_descends(world, monkeypatch, numbers=numbers) for world in worlds]
+    if numbers:
+        assert told[0][0]._model.doubt == told[1][0]._model.doubt > 0
     for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
         np.testing.assert_array_equal(here, there)
     for fitted, facts, steps, published, metrics in told:

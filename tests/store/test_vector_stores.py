@@ -12,7 +12,8 @@ from serving_tools import running
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting import UNITS
 from vicinal.cli import app
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
+from vicinal.ledger import write_parts
 from vicinal.mechanisms import UNIT, RecordVectors
 from vicinal.planning import IndKNNPlan
 from vicinal.serving import AnswersResponse
@@ -84,12 +85,32 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
     with Store.open(tmp_path / "store") as store:
         state = store._audience_states["default"]
         np.testing.assert_array_equal(state.private_model.model.model.weights, first)
+        assert state.private_model.model.doubt == like._model.doubt > 0
         again = store.predict(Q)
         noise = np.full(len(Q), state.noise_scale)
         told = state.settings.target.answers(reply.sums, noise)
     assert again.charged == 0
     np.testing.assert_array_equal(again.labels, reply.labels)
     np.testing.assert_array_equal(again.errors, told.errors)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *[("doubt", each) for each in ("nan", "1e200", "-0.05", "x")],
+        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#")], ("used", "AA=="), ("put", "-5"),
+        ("trained", "x"),
+    ],
+)  # fmt: skip
+def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
+    """Too few weights would have compiled products read what lies behind them in memory."""
+    with made(tmp_path / "store", "number") as store:
+        ledger = store._parts.ledger
+        with ledger.change("test"):
+            write_parts(ledger.database, ledger.audiences["default"].number, {part: value})
+        store._changed()
+    with pytest.raises(StoreDamaged, match="Restore a backup"):
+        Store.open(tmp_path / "store")
 
 
 def test_a_model_of_numbers_takes_most_of_the_noise_away(tmp_path):

@@ -46,11 +46,7 @@ class FeatureOptions:
         str | None, Option(help="For text the folder of a model, for onnx the file. Public.")
     ] = None
     components: Annotated[
-        int | None,
-        Option(
-            help="Reduce features to so many by a map learnt from the reference; 0: none. "
-            "Default: 100 for tables, else none."
-        ),
+        int | None, Option(help="Reduce features to so many by a map learnt from the reference.")
     ] = None
     power: Annotated[
         float, Option(help="How much of each component's strength the map takes away.")
@@ -81,22 +77,14 @@ class FeatureOptions:
     def reference_points(
         self, rows: Any, extractor: stores.StoreExtractor
     ) -> tuple[stores.StoreExtractor, AnyArray | None]:
-        """Return the extractor, with a map learnt from public rows if wanted, and their features.
-
-        Unless told, table features go through one if there are enough public rows to learn it.
-        """
-        components = self.components
+        """Return the extractor, with a map of public rows if one is wanted, and their features."""
+        components = self.components or 0
         if rows is None:
             if components:
                 raise InvalidInput(
                     "The 'components' option needs a reference to learn the map from."
                 )
             return extractor, None
-        if components is None:
-            points = extractor.transform(rows)
-            components = features.map_components(points) if extractor.kind == "table" else 0
-            if not components:
-                return extractor, points
         if not components:
             return extractor, extractor.transform(rows)
         return extractor.fitted(rows, components, self.power)

@@ -34,7 +34,7 @@ class TrainingLoss(ABC):
     """
 
     n_scores: int
-    residual: ClassVar[float]
+    residual: float
     spread: ClassVar[tuple[float, float]]
 
     @abstractmethod
@@ -164,12 +164,13 @@ class ClassLoss(TrainingLoss):
 class VectorLoss(TrainingLoss):
     """Half the squared distance of scores from what a record's vector holds but for its weight.
 
-    `n_scores`: what it holds. `weight`: the first coordinate of every record's vector.
+    `n_scores`: what it holds. `weight`: the first coordinate of every record's vector. `residual`:
+    how far a typical record's vector is from the mean of all.
     """
 
     n_scores: int
     weight: float
-    residual = 0.5  # vectors are no longer than 1, and about half of that off their mean
+    residual: float
     spread = 0.5, 0.5
 
     def targets(self, carried: RecordTargets) -> Ints32:
@@ -177,7 +178,7 @@ class VectorLoss(TrainingLoss):
         return np.ascontiguousarray(carried.steps()[:, 1:])
 
     def curvature(self, scores: Floats, lengths: Floats) -> float:  # noqa: ARG002
-        return 1.0
+        return float((1 / np.maximum(self.residual * lengths, 1.0)).mean())
 
     def squares(self, scores: Floats, squares: Floats) -> Floats:  # noqa: ARG002
         return np.minimum(self.residual**2 * squares, 1.0)

@@ -13,6 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
+from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
 from vicinal.linear._losses import AnyFloats, TrainingLoss
@@ -63,6 +64,13 @@ class LinearModel:
 
     weights: Floats
     features: ModelFeatures
+
+    def __post_init__(self) -> None:
+        # Compiled products read memory without a look at its bounds.
+        if self.weights.ndim != 2 or len(self.weights) != self.features.width:
+            raise InvalidInput("The weights must be those of a model of these features.")
+        if not (self.weights == np.rint(self.weights)).all() or np.isinf(self.weights).any():
+            raise InvalidInput("The weights must be whole numbers.")
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""

@@ -359,7 +359,8 @@ class IndKNNPlan(Settings, VotingParameters):
     def loss(self) -> TrainingLoss:
         """What a private model is trained for."""
         if isinstance(self.target, VectorTarget):
-            return VectorLoss(self.target.n_coordinates - 1, self.target.weight)
+            target = self.target
+            return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
         return ClassLoss(self.class_shares)
 
     def left_by(self, model: PrivateModel | None) -> float:

@@ -74,8 +74,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             "public" or "auto". With `schema` a table, and made up from it if left out.
         schema : TableSchema, dict or path, optional
             The public schema of a table. `X`, `public`, and later queries and records are tables
-            then, as :class:`~vicinal.features.TableFeatures` takes them; where `public` has rows
-            enough, features go through a :class:`~vicinal.features.PublicMap`.
+            then, as :class:`~vicinal.features.TableFeatures` takes them.
 
         Raises
         ------

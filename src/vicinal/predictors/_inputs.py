@@ -48,10 +48,10 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
 
 
 class TableMap:
-    """Turns rows of a table into features: by a public schema, and a map learnt from public rows.
+    """Turns rows of a table into features by a public schema.
 
     `points`, float (m, d): features of the reference, which is made up from the schema if `public`
-    is None. Too few rows for a map leave features as the schema makes them.
+    is None.
     """
 
     def __init__(self, schema: Any, public: Any) -> None:
@@ -60,15 +60,10 @@ class TableMap:
         if public is None:
             rows = features.rows_from_schema(features.as_schema(schema), seed=0)
         self.points = self._features.transform(rows)
-        components = features.map_components(self.points)
-        self._map = features.PublicMap(components).fit(self.points) if components else None
-        if self._map is not None:
-            self.points = self._map.transform(self.points)
 
     def transform(self, rows: Any) -> FloatMatrix:
         """Return features (n, d); row i depends on row i alone."""
-        made = self._features.transform(rows)
-        return made if self._map is None else self._map.transform(made)
+        return self._features.transform(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -37,6 +37,8 @@ from vicinal.store._store_schema import StoreSchema
 _WEIGHTS, _USED, _DOUBT, _TRAINED = "weights", "used", "doubt", "trained"
 _SHAPE = "components"
 """The part that says how many components a model has, where it has any."""
+_MOST_DOUBT = 100.0
+"""Of a score: the bias alone has one of 6 before anything is known."""
 _OTHER_DRAWS = 1 << 32
 """Added to a simulation's seed for every training, so that all draw different noise."""
 
@@ -161,15 +163,20 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
     if public is None or not {_WEIGHTS, _USED, _DOUBT, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
-    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
-    weights = weights.reshape(-1, settings.loss.n_scores)
-    used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    features, rows = stored_features(parts, audience)
-    trained, doubt = LinearModel(weights, features), float(parts_of[_DOUBT])
+    try:
+        features, rows = stored_features(parts, audience)
+        weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
+        trained = LinearModel(weights.reshape(-1, settings.loss.n_scores), features)
+        used, doubt = np.frombuffer(bytes_of(parts_of[_USED]), "<f8"), float(parts_of[_DOUBT])
+        times, n_asked = int(parts_of[_TRAINED]), int(parts_of[PUT])
+        sound = len(used) == len(rows) and bool(((used >= 0) & (used <= 1)).all())
+        if not (sound and 0 <= doubt < _MOST_DOUBT and times > 0 and n_asked >= 0):
+            raise ValueError
+    except ValueError:  # and InvalidInput, which is one
+        raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
     model = PrivateModel(trained, rows, used, settings.loss, doubt)
     mapped = model.features(rows)
-    times, kernel = int(parts_of[_TRAINED]), metric_kernel(mapped)
-    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), times)
+    return StoredModel(model, metric_kernel(mapped), mapped, n_asked, times)
 
 
 def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:

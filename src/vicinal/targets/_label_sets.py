@@ -107,6 +107,10 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         return self._parts[0]
 
     @property
+    def residual(self) -> float:
+        return self._parts[1]
+
+    @property
     def extremes(self) -> tuple[Any, Any]:
         return [1] * len(self.labels), [0] * len(self.labels)
 

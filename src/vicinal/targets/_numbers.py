@@ -46,6 +46,8 @@ the answer."""
 
 _QUARTILES = (0.25, 0.5, 0.75)
 
+_LEAST_LENGTH = 0.01  # of typical vectors: a fiftieth of the bounds, at one of their ends
+
 TYPICAL = 0.75
 """Where a number's expected error is stated: this part of the way through its typical range."""
 
@@ -205,6 +207,11 @@ class Numbers(NumbersParameters, VectorTarget):
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
+        if self.typical_scale.length < _LEAST_LENGTH:
+            raise InvalidInput(
+                "The 'typical_range' parameter must be a fiftieth of the 'bounds' parameter at "
+                "least. Give narrower bounds: numbers beyond them are cut."
+            )
 
     def _check_typical_range(self) -> None:
         typical, bounds = self.typical_range, self.bounds
@@ -296,6 +303,12 @@ class Numbers(NumbersParameters, VectorTarget):
     @property
     def weight(self) -> float:
         return self.typical_scale.parts[0]
+
+    @property
+    def residual(self) -> float:
+        # Signs have the full length. Numbers are half-way to the ends of their range.
+        _, longest = self.typical_scale.parts
+        return longest if self.n_thresholds else longest / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:

@@ -158,6 +158,11 @@ class VectorTarget(Target):
 
     @property
     @abstractmethod
+    def residual(self) -> float:
+        """How far a typical record's other coordinates are from their mean, at most; public."""
+
+    @property
+    @abstractmethod
     def extremes(self) -> tuple[Any, Any]:
         """What the longest vector says, as in `y`, and what its opposite says."""
 
