@@ -167,7 +167,7 @@ class House:
         """Return what :data:`ALL` bounds."""
         decisions = list((self.root / "docs" / "decisions").glob("[0-9]*.md"))
         pages = [p for p in (self.root / "docs").rglob("*.md") if "decisions" not in p.parts]
-        drawn = {self.root / "docs" / "generated", self.root / "docs" / "tutorials"}
+        drawn = {self.root / "docs" / "generated"}
         pages = [page for page in pages if not drawn & set(page.parents)]
         names = Counter(
             node.name
