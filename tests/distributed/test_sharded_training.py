@@ -27,6 +27,7 @@ from vicinal.errors import (
     ShardUnreachable,
     VicinalError,
 )
+from vicinal.ledger import Ledger
 from vicinal.linear import STEPS, LocalGradients
 from vicinal.mechanisms import GradientRelease
 
@@ -124,6 +125,11 @@ def shuffled(patch, seed):
     patch.setattr(ClusterChanges, "on_all", on_all)
 
 
+def test_a_model_that_is_trained_again_pays_for_the_grid_again(alone):
+    (*_, once, _, _), _, (*_, twice, _, _), _ = alone[0]
+    assert twice >= 2 * once > 0
+
+
 @pytest.mark.parametrize("shards", [1, 2, 3, 16])
 def test_shards_train_the_model_of_one_store_bit_for_bit(shards, alone, tmp_path, monkeypatch):
     """Weights, charges, slack, plan and answers; some of 16 shards have nobody at all."""
@@ -180,6 +186,7 @@ def dies_at(patch, owner, name, call, *, done):
     ("owner", "name", "done"),
     [
         (ShardServer, "_gradient", False),  # nobody is charged yet
+        (Ledger, "write_charges", False),  # a sum that is kept before its charges is free later
         (ShardServer, "_gradient", True),  # one shard's charges are durable, its sum is lost
         (GradientRelease, "publish", True),  # noise was drawn, and is lost
         (ShardedGradients, "publish", True),  # the noisy sum is durable
@@ -435,6 +442,33 @@ def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
             with pytest.raises(error, match=words):
                 server.do(one)
     assert tools.budgets(path, "second") == before
+
+
+def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
+    """Fails if it finds the sum of the weights before, or is summed under a charge of theirs."""
+    task = replace(steps_of(path, monkeypatch)[-1][0], name=b"another", clock=10**6)
+    other = replace(task, weights=task.weights + 1)
+    names = []
+
+    def named(_, request):
+        names.append(request.name)
+        raise Killed
+
+    with monkeypatch.context() as patch, tools.local(path) as cluster:
+        patch.setattr(ClusterChanges, "on_all", named)
+        for one in (task, task, other):
+            audience = cluster._ledger.audiences["second"]
+            steps = ShardedGradients(cluster._parts, audience, cluster._changes)
+            with pytest.raises(Killed):
+                steps.publish(steps.mechanism.release(1e6), one.weights)
+    assert names[0] == names[1] != names[2]
+    with closing(ShardServer.open(path / "shard-1")) as server:
+        sums, account = server.do(task), server._parts.ledger.audiences["second"].account
+        charged = account.remaining.copy()
+        with pytest.raises(InvalidInput, match="Another block was charged under this name"):
+            server.do(other)
+        assert (server.do(task) == sums).all()
+        assert (account.remaining == charged).all()
 
 
 def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
