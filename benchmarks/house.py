@@ -28,23 +28,23 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3580,
+    "cli": 3548,
     "serving": 2473,
-    "reports": 1560,
-    "audit": 2710,
+    "reports": 1530,
+    "audit": 2689,
     "distributed": 3701,
-    "store": 5731,
-    "labelling, students": 3060,
+    "store": 5660,
+    "labelling, students": 3029,
     "baselines": 500,
-    "predictors": 2210,
-    "planning": 2030,
+    "predictors": 2184,
+    "planning": 1994,
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
     "features, datasets": 4690,
     "ledger": 3450,
     "mechanisms": 3230,
-    "neighbours": 3870,
+    "neighbours": 3841,
     "smoothed": 3360,
     "accounting": 4050,
     "noise, testing, ground": 2430,
@@ -70,7 +70,7 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_425,
+    "lines of src": 56_269,
     "code of src": 35_442,
     "lines of tests": 42_166,
     "lines of experiments and benchmarks": 9_800,

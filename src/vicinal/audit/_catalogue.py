@@ -28,7 +28,6 @@ MOST_MINUTES = 24 * 60.0
 
 
 def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
-    """Return the attacks on an Ind-KNN classifier that lets `releases` leave."""
     votes: Trials = {
         "votes": audit.votes,
         "votes-two-labels": audit.two_labels,
@@ -174,7 +173,6 @@ def stored_plan(
 
 
 def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:
-    """Return the attack on a private model, where a plan or a release trains one."""
     share, refreshes = values.get("model_share"), int(values.get("model_refreshes", 0))
     return {"model": lambda: audit.model(float(share), refreshes, release)} if share else {}
 
@@ -336,7 +334,6 @@ def inspect_model(model: Any) -> ModelInspection:
 
 
 def _guarantee_of(model: Any) -> Guarantee | None:
-    """Return the guarantee of one of this package's models; None for all others."""
     if not type(model).__module__.startswith("vicinal.") or not hasattr(model, "guarantee"):
         return None
     try:

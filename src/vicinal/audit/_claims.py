@@ -146,7 +146,6 @@ def _best_test(
 
 
 def _counts_above(scores: Floats, thresholds: Floats) -> Floats:
-    """Return how many scores lie above each threshold, (t,)."""
     below = np.searchsorted(np.sort(scores), thresholds, side="right")
     return np.asarray(len(scores) - below, dtype=np.float64)
 
@@ -313,7 +312,6 @@ class JointClaim(Claim):
 
     @property
     def delta(self) -> float:  # type: ignore[override]
-        """That of all the claims."""
         return self.claims[0].delta
 
     def power(self, false_alarms: float) -> float:

@@ -47,7 +47,6 @@ class AuditTrial(ABC):
         """Return the attacker's scores of some independent runs of one world."""
 
     def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on broken versions, by what is broken."""
         versions = {}
         for name, damage in self._damages.items():
             other = versions[name] = copy.copy(self)  # with the claim that is known already
@@ -242,7 +241,6 @@ class _Runs:
         return sum(map(len, self.absent))
 
     def play(self) -> None:
-        """Add a block of runs of each world."""
         start = time.monotonic()
         self.present.append(self.trial.play(present=True))
         self.absent.append(self.trial.play(present=False))
@@ -252,7 +250,6 @@ class _Runs:
             self.progress(self.block)
 
     def play_on(self, deadline: float, runs: float) -> None:
-        """Add blocks until there are so many runs, or until `deadline`."""
         while len(self) < LEAST or (time.monotonic() < deadline and len(self) < runs):
             self.play()
 
@@ -380,7 +377,6 @@ def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
 def _controls(
     trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
 ) -> tuple[ControlResult, ...]:
-    """Try every broken version of a trial, each for its part of the seconds that are left."""
     broken, end = trial.controls(), time.monotonic() + seconds
     results = []
     for n_left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
@@ -412,7 +408,6 @@ def try_control(
 
 
 def _share(rates: RateBounds, claim: Claim) -> float:
-    """Return the lower bound as a share of the claim, where rates allow any."""
     if rates.mu <= 0 or not 0 < rates.false_alarms < 1:
         return -1.0
     allowed = claim.allowed(rates)

@@ -130,7 +130,6 @@ def _default(target: Path | None, **options_or_none: float | None) -> audits.Ind
 def _one_interaction(
     target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
 ) -> Callable[..., audits.OneRunResult]:
-    """Return what audits one interaction: of a store's plan, or of the default one."""
     if target is None:
         return partial(audits.one_run, default)
     if facts is None:
@@ -242,7 +241,6 @@ def certificate(
 
 
 def _read_appetite(path: Path) -> dict[str, Any]:
-    """Return what an operator accepts."""
     appetite = ledger.read_json(path, "appetite")
     known = ", ".join(reports.APPETITE)
     if (
@@ -268,7 +266,6 @@ _CLAIM = {
 
 
 def read_audit(path: Path) -> dict[str, Any]:
-    """Return a report that `vicinal audit --out` wrote."""
     report = ledger.read_json(path, "audit")
     if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")

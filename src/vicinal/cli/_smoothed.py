@@ -106,7 +106,6 @@ def gradients(
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
-    """Return the names of the rows of a table (its first column) and their votes."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))

@@ -303,9 +303,7 @@ class SoftLabels:
 class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
-    def transform(self, examples: AnyArray, /) -> AnyArray:
-        """Return features (n, d)."""
-        ...
+    def transform(self, examples: AnyArray, /) -> AnyArray: ...
 
 
 class StudentModel(FeatureExtractor, Protocol):
@@ -342,9 +340,7 @@ class Learner(Protocol[AnyStudent]):
         """Write a student so that a kill leaves the whole file or none."""
         ...
 
-    def load(self, path: Path) -> AnyStudent:
-        """Return the student in a file."""
-        ...
+    def load(self, path: Path) -> AnyStudent: ...
 
 
 def _model_state(model: TrainedModel) -> State:
@@ -359,7 +355,6 @@ def _model_state(model: TrainedModel) -> State:
 
 
 def _stored_model(state: State) -> TrainedModel | None:
-    """Return the model of a state, if it has one."""
     if "model_share" not in state:
         return None
     share, n_asked = float(state["model_share"]), int(state["model_put"])

@@ -38,7 +38,6 @@ SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not 
 
 
 def only_release(interactions: int) -> str:
-    """Return what is assumed about other interactions with the same subjects."""
     if interactions <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "

@@ -78,7 +78,6 @@ class PlanChoice:
 
     @property
     def noise(self) -> float:
-        """The scale of the noise on each class, in votes."""
         return self.multiplier * math.sqrt(self.n_neighbors)
 
     @property
@@ -88,7 +87,6 @@ class PlanChoice:
 
     @property
     def participations(self) -> float:
-        """How many questions a record is expected to take part in."""
         return self.plan.n_asked * self.n_neighbors / self.plan.size
 
     @property

@@ -158,7 +158,6 @@ class SimulationResult:
 
     @classmethod
     def mean(cls, several: Sequence[Self]) -> Self:
-        """Return the mean of outlooks on one plan."""
         means: dict[str, Any] = {
             name: None if None in values else float(np.mean(values))
             for name, values in (
@@ -266,7 +265,6 @@ class _Run:
         self.reuse, self._schedule = _reuse_and_schedule(setup, choice, n_queries)
 
     def answer(self, block: Places) -> None:
-        """Answer a block of points as the classifier would."""
         points = self._setup.reference.points[block]
         labels = self._model_labels(block)
         queried = labels == UNKNOWN
@@ -314,7 +312,6 @@ class _Run:
         return np.asarray(sums.reshape(near.size, c))
 
     def result(self) -> SimulationResult:
-        """Sum up."""
         order = self.queries
         same = self._answers[order] == self._plain[order]
         truth = self._setup.labels[order]
@@ -354,7 +351,6 @@ class _Voters:
         return self._renumbered(number, len(block))
 
     def where(self, queried: Bools) -> _Voters:
-        """Return the voters of the queries that are asked."""
         number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
         return self._renumbered(number, int(queried.sum()))
 
@@ -372,7 +368,6 @@ class _Voters:
 
 
 def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the other points around every point."""
     size, k = len(reference), choice.n_neighbors
     rank = k * size / choice.plan.size
     voters = min(size - 1, max(STAND_INS, round(rank)))
@@ -396,7 +391,6 @@ def _around(reference: Reference, voters: int) -> NeighbourLists:
 def _reuse_and_schedule(
     setup: SimulationSetup, choice: PlanChoice, n_queries: int
 ) -> tuple[AnswerReuse, NoiseSchedule]:
-    """Return what becomes of earlier answers, and the noise."""
     if not choice.plan.gated:
         return NoReuse(), NoiseSchedule(choice.multiplier)
     kernel = setup.reference.kernel

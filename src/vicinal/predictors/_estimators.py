@@ -13,5 +13,4 @@ ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
 
 
 def estimator_for(target: Target) -> IndKNNEstimator:
-    """Return an estimator of records with this target, not fitted."""
     return ESTIMATORS[target.kind](**target.parameters)

@@ -57,7 +57,6 @@ class TrainedModel:
 
     @classmethod
     def of(cls, classifier: IndKNNClassifier) -> TrainedModel | None:
-        """Return the model of a fitted classifier, if it has one."""
         gate = classifier._engine.model_gate
         if gate is None:
             return None

@@ -38,7 +38,6 @@ class Trial:
     truth: AnyArray
 
     def first(self, n_queries: int) -> Trial:
-        """Return the same trial with only the first queries."""
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
@@ -92,12 +91,10 @@ class DemoAnswers:
 
     @property
     def outcome(self) -> Outcome:
-        """How many answers were right."""
         return Outcome.of(self.labels, self.truth)
 
     @property
     def balanced_accuracy(self) -> float:
-        """The mean share of right answers over classes."""
         return outcomes.ClassFigures.of(self.labels, self.truth, CLASSES).balanced.value
 
 
@@ -216,11 +213,9 @@ def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
 
 
 def _evenly(places: Places, most: int) -> list[int]:
-    """Return at most so many of the places, evenly spread."""
     steps = np.linspace(0, len(places) - 1, min(most, len(places)))
     return [int(places[round(float(step))]) for step in steps]
 
 
 def _address(data: bytes, kind: str = "svg+xml") -> str:
-    """Return the address of a picture that holds the picture."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

@@ -48,7 +48,6 @@ def accuracy_by_share(shares: Sequence[float], outcomes: Sequence[Outcome]) -> b
 
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
-    """Draw the accuracy of each class that has queries, with its 95 % interval."""
     shown = {name: one for name, one in outcomes.items() if one.total}
     figure, axes = canvas("right answers", height=0.9 + 0.3 * max(len(shown), 2), grid="x")
     shares, places = [one.accuracy for one in shown.values()], np.arange(len(shown))

@@ -67,7 +67,6 @@ class NoisyFigures(ABC):
 
     @property
     def people(self) -> float:
-        """Return the noisy number of people with rows that were asked before."""
         return max(0.0, self.people_and_error[0])
 
     @cached_property
@@ -113,7 +112,6 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it; null for what the noise hides."""
         plain = asdict(self)  # type: ignore[call-overload]
         listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
         figures = {
@@ -297,7 +295,6 @@ class ReleasedNumbers:
 
     @classmethod
     def of(cls, target: Numbers, answers: Floats, largest: float) -> Self:
-        """Return predictions in units of the targets, put on that scale."""
         log = target.scale == LOG
         return cls(target, target.names, np.log(answers) if log else answers, largest)
 
@@ -309,7 +306,6 @@ class ReleasedNumbers:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Errors, then deviations, of every target."""
         return (2 * _SIDE,) * (2 * len(self.targets))
 
     def cells(self, truth: AnyArray, places: Places) -> Places:
@@ -324,7 +320,6 @@ class ReleasedNumbers:
         return np.stack(columns, axis=1).astype(np.int64)
 
     def evaluation(self, tables: Sequence[Floats], noise: float, share: float) -> NumberEvaluation:
-        """Return noisy tables by what they count."""
         counts, p = np.stack(tables), len(self.targets)
         return NumberEvaluation(
             self.targets, self.target.scale, counts[:p], counts[p:], *self._bins, noise, share
@@ -351,7 +346,6 @@ class ReleasedLabelSets:
 
     @classmethod
     def of(cls, target: LabelSets, answers: Places, _largest: float) -> Self:
-        """Return sets of labels as they left."""
         return cls(target.names, answers)
 
     def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
@@ -360,7 +354,6 @@ class ReleasedLabelSets:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Truth and answer of every label."""
         return (4,) * len(self.labels)
 
     def cells(self, truth: AnyArray, places: Places) -> Places:
@@ -370,7 +363,6 @@ class ReleasedLabelSets:
     def evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
-        """Return noisy tables by what they count."""
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
 
 
@@ -610,7 +602,6 @@ class ReleasedClasses:
     def of(
         cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
     ) -> ReleasedClasses:
-        """Read them."""
         answers = state.read(*where)
         labels, all_of, chances = answers.labels, answers.probabilities, None
         if all_of is not None and len(all_of):
@@ -624,18 +615,15 @@ class ReleasedClasses:
 
     @property
     def classes(self) -> list[Any]:
-        """Class names."""
         return self.schema.classes
 
     @cached_property
     def edges(self) -> Floats:
-        """Inner edges of the bins, from the released answers."""
         assert self.chances is not None  # noqa: S101 (asked for only where there are some)
         return np.unique(np.quantile(self.chances, np.linspace(0, 1, BINS + 1)[1:-1]))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Cells of the tables."""
         confusion = len(self.classes) ** 2
         return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
 
@@ -650,7 +638,6 @@ class ReleasedClasses:
         return np.stack(cells, axis=1)
 
     def evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        """Return noisy tables by what they count."""
         number = len(self.classes)
         confusion = tables[0].reshape(number, number)
         if self.chances is None:

@@ -175,7 +175,6 @@ class Store(BaseStore):
         cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str,
         total: tuple[float, float] | None,
     ) -> Self:  # fmt: skip
-        """Return a new store with its first records and its first audience."""
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
@@ -424,11 +423,9 @@ class NewStore:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The plan of the first audience."""
         return requested_plan(self.schema, self.written)
 
     def made(self) -> Store:
-        """Make the store, and return it open."""
         folder = Folder.create(*self.place)
         store = None
         try:

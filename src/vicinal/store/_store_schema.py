@@ -324,7 +324,6 @@ class StoreSchema:
 
     @property
     def classes(self) -> list[Any]:
-        """Class names; none where records carry something else."""
         return self.target.names if self.target.voted else []
 
     @cached_property
@@ -345,7 +344,6 @@ class StoreSchema:
 
     @property
     def width(self) -> int:
-        """How many columns stored integers have."""
         return self.kernel_of(None).width(self.n_features)
 
     def vectors(self, raw: Any) -> FloatMatrix:
@@ -369,7 +367,6 @@ class StoreSchema:
             raise InvalidInput(str(error)) from None
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Return what `size` records carry: class indices, or vectors."""
         return self.target.encode(y, size)
 
     def spec(self) -> str:
@@ -398,7 +395,6 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema of a specification, its arrays read from `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(

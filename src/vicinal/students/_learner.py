@@ -153,7 +153,6 @@ def _trained(
 def _soft_labels(
     soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
 ) -> Tensor | None:
-    """Return the soft labels that a recipe learns from, if it does."""
     if soft_labels is None and (recipe.soft_share or recipe.ensemble):
         raise InvalidInput(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
@@ -167,7 +166,6 @@ def _soft_labels(
 def _joined_targets(
     examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return examples and their targets: soft labels of all examples joined with the answers."""
     if soft is None:
         return examples[rows], targets
     joined = soft.clone()

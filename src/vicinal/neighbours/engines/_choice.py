@@ -107,7 +107,6 @@ def _blas() -> Any:
 
 
 def joined(parts: list[Hits], n_queries: int) -> Hits:
-    """Return the hits of consecutive tiles as those of one."""
     starts, names, values = merge_tiles(parts, n_queries)
     return np.diff(starts), names, values
 
