@@ -19,23 +19,15 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from typer.testing import CliRunner
-
 import serving_tools as tools
 import shard_tools
+from command_line import shown as run
 from store_tools import PEOPLE, Q, make
-from vicinal.cli import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger import Lock
 from vicinal.serving import KeyFile, ServedStore, create_app
 from vicinal.serving._local_socket import LocalSocket, _is_owner
 from vicinal.store import SOCKET, Store
-
-
-def run(*arguments, code=0):
-    found = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert found.exit_code == code, found.output
-    return found.output
 
 
 def asked(folder, sent):
