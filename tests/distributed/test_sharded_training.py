@@ -182,9 +182,7 @@ def dies_at(patch, owner, name, call, *, done):
     patch.setattr(owner, name, dying)
 
 
-def broken_off(
-    path, monkeypatch, call, owner=ShardedGradients, name="publish", *, done=True, **plan
-):
+def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan):
     """Have a training die at a call of a method, or of :meth:`publish`, and its process with it."""
     with patch.context() as dying:
         cluster = tools.local(path)
