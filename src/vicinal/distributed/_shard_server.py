@@ -164,7 +164,7 @@ class ShardServer:
         # An epoch is one process, which never goes back: what it sent earlier may come later.
         others = message.reading or epoch != message.epochs[-1]
         older = others and message.clock < self._journal.clock
-        if older or epoch not in (None, *message.epochs):
+        if older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
