@@ -34,10 +34,10 @@ ROOMS = {
     "audit": 2689,
     "distributed": 3701,
     "store": 5660,
-    "labelling, students": 3029,
+    "labelling, students": 2987,
     "baselines": 500,
-    "predictors": 2184,
-    "planning": 1994,
+    "predictors": 2099,
+    "planning": 1980,
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
@@ -70,9 +70,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_269,
-    "code of src": 35_442,
-    "lines of tests": 42_136,
+    "lines of src": 56_128,
+    "code of src": 35_378,
+    "lines of tests": 42_123,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
