@@ -115,12 +115,12 @@ def shuffled(patch, seed):
     """Have shards be asked for gradients, and these be summed, in another order at every step."""
     rng, honest = np.random.default_rng(seed), ClusterChanges.on_all
 
-    def on_all(self, task):
-        if not isinstance(task, GradientRequest):
-            return honest(self, task)
-        order = list(self._shards)
-        rng.shuffle(order)
-        return self._on({number: self._shards[number] for number in order}, task)
+    def on_all(self, task, *concerned):
+        order = sorted(self._shards)
+        if isinstance(task, GradientRequest):
+            rng.shuffle(order)
+        self._shards = {number: self._shards[number] for number in order}
+        return honest(self, task, *concerned)
 
     patch.setattr(ClusterChanges, "on_all", on_all)
 
@@ -396,8 +396,8 @@ def steps_of(path, patch, **plan):
     """Train the second audience's model; return what all shards were asked for, and the sums."""
     asked, honest = [], ClusterChanges.on_all
 
-    def watched(self, task):
-        sums = honest(self, task)
+    def watched(self, task, *concerned):
+        sums = honest(self, task, *concerned)
         if isinstance(task, GradientRequest):
             asked.append((task, sum(sums.values())))
         return sums

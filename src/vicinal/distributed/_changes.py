@@ -17,7 +17,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -229,12 +229,19 @@ class ClusterChanges:
         """Whether a change was decided that some shard may not have made."""
         return bool(self._pending)
 
-    def on_all(self, task: tasks.Task | Callable[[int], tasks.Task]) -> dict[int, Any]:
-        """Have all shards do a task, or each its own; return what came of it, by shard.
+    def on_all(
+        self,
+        task: tasks.Task | Callable[[int], tasks.Task],
+        concerned: ClusterChange | None = None,
+    ) -> dict[int, Any]:
+        """Have all shards, or all that a change concerns, do a task, or each its own.
 
-        Raises ShardMissing if one is missing.
+        Returns what came of it, by shard. Raises ShardMissing if one is missing.
         """
-        return self._on(self._shards, task)
+        shards = self._shards if concerned is None else self._concerned(concerned)
+        # A shard that is away is known in seconds; one that is at work may take very long.
+        gather(shards, tasks.Ping(), self._policy)
+        return gather(shards, task, self._policy, work=_WORK)
 
     def make(
         self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
@@ -269,11 +276,10 @@ class ClusterChanges:
         if staged is not None:
             task = tasks.AddStaged(self._pending, staged.token)
             with suppress(InvalidInput):  # a shard that has not prepared it needs the records
-                results = self._on(self._concerned(staged.change), task)
+                results = self.on_all(task, staged.change)
         if results is None:
             change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
-            shards = self._concerned(change)
-            results = self._on(shards, change.task)
+            results = self.on_all(change.task, change)
         # All have made it. Until this commit the next process finds it pending and sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
@@ -312,7 +318,7 @@ class ClusterChanges:
                 received(self._policy.deadline)
             except ShardUnreachable:
                 raise StagingEndedError from None
-        while any(gather(shards, tasks.IsStaging(token), self._policy).values()):
+        while any(gather(shards, tasks.Ping(token), self._policy).values()):
             time.sleep(_PAUSE)
         return StagedAddition(token, change, digest)
 
@@ -376,13 +382,6 @@ class ClusterChanges:
     def _concerned(self, change: ClusterChange) -> dict[int, ShardClient]:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
-    def _on(
-        self, shards: Mapping[int, ShardClient], task: tasks.Task | Callable[[int], tasks.Task]
-    ) -> dict[int, Any]:
-        # A shard that is away is known in seconds; one that is at work may take very long.
-        gather(shards, tasks.Ping(), self._policy)
-        return gather(shards, task, self._policy, work=_WORK)
-
     def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
         """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
         with turn():
@@ -390,9 +389,7 @@ class ClusterChanges:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             tried: list[SubjectId] = list(range(first, first + min(AT_ONCE, size - len(numbers))))
-            standings = self.on_all(tasks.KnownSubjects(tried)).values()
-            numbers += [
-                number for number, *by in zip(tried, *standings, strict=True) if not any(by)
-            ]
+            known = np.any(list(self.on_all(tasks.KnownSubjects(tried)).values()), axis=0)
+            numbers += [tried[at] for at in np.flatnonzero(~known).tolist()]
             first += len(tried)
         return numbers

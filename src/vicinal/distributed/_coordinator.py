@@ -358,8 +358,7 @@ class Coordinator(stores.BaseStore):
             stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: tasks.Backup(paths[number]))
-            # Last: until then it is no backup.
-            dataclasses.replace(self._cluster, source="").save(place)
+            self._cluster.save(place)  # last: until then it is no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
         cluster = bytes.fromhex(self._cluster.identity)

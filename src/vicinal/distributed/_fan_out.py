@@ -3,13 +3,12 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import Message, ShardState, Task
-from vicinal.distributed._transports import Reply, Transport
+from vicinal.distributed._messages import Message, Task
+from vicinal.distributed._transports import Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 
 _PAUSE = 0.02
@@ -61,11 +60,9 @@ class ShardClient:
 
     def message(self, task: Task) -> Message:
         """Return a task in a message for this shard as it was seen last."""
-        one = self.record
-        return Message(
-            task, self.cluster, one.identity, one.number, self.clock(), one.epochs, one.state,
-            self.reading,
-        )  # fmt: skip
+        one, clock = self.record, self.clock()
+        place = self.cluster, one.identity, one.number
+        return Message(task, *place, clock, one.epochs, one.state, self.reading)
 
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task, without waiting; what is returned waits for what comes of it.
@@ -74,12 +71,14 @@ class ShardClient:
         another shard has answered.
         """
         message = self.message(task)
-        return partial(self._received, message.known, self.transport.send(message))
+        reply = self.transport.send(message)
 
-    def _received(self, known: ShardState, reply: Reply, seconds: float) -> Any:
-        answer = reply(seconds)
-        self.record.accept(known, answer.links)
-        return answer.value
+        def received(seconds: float) -> Any:
+            answer = reply(seconds)
+            self.record.accept(message.known, answer.links)
+            return answer.value
+
+        return received
 
 
 def gather(
