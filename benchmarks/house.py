@@ -62,7 +62,6 @@ WANTED = {
     "features, datasets": 4500,
     "mechanisms": 3100,
     "neighbours": 3600,
-    "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
     "lines of tests": 40_350,
@@ -101,12 +100,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
         return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def lines(self) -> int:
-        """All of its lines."""
         return len(self.path.read_text(encoding="utf-8").splitlines())
 
     @cached_property
