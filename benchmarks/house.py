@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2473,
     "reports": 1530,
     "audit": 2689,
-    "distributed": 3601,
+    "distributed": 3552,
     "store": 5660,
     "labelling, students": 2987,
     "baselines": 500,
