@@ -343,15 +343,15 @@ def ind_knn_claim(settings: IndKNNPlan) -> Claim:
     return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
 
 
-def gaussian_claim(settings: IndKNNPlan, share: float = 1.0) -> GaussianClaim:
-    """Return what a share of a budget promises where noisy sums leave: mu = sqrt(2 share B).
+def gaussian_claim(settings: IndKNNPlan) -> GaussianClaim:
+    """Return what a budget promises where noisy sums leave: mu = sqrt(2 B).
 
     For the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
     bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
     """
     gaussian = settings.accounting == "gdp" and not settings.label_only
     slack = SLACK_SHARE * settings.delta if gaussian else 0.0
-    return GaussianClaim(math.sqrt(2 * share * settings.spendable), settings.delta, slack)
+    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
 
 
 class PlanClaim(Claim):

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting import gdp_epsilon
 from vicinal.audit._claims import LEAST, Claim, RateBounds, rate_bounds, visible_mu
@@ -349,6 +350,7 @@ def carry_out_all(
     >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
+    confidence = _checks.real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
     honest = [_Runs(trial, progress) for trial in trials]
     for played in honest:

@@ -265,21 +265,6 @@ class IndKNNLabeller(Labeller):
         return sorted({**self._classifier.get_params(), **own}.items())
 
 
-@dataclass(frozen=True, slots=True)
-class SoftLabels:
-    """How likely every class is for all public examples, for a student to learn from.
-
-    - `compute`: returns them, float32 (m, c).
-    - `released`: whether a private model has told them; else they follow from the answers.
-    """
-
-    compute: Callable[[], Floats32]
-    released: bool = False
-
-    def __call__(self) -> Floats32:
-        return self.compute()
-
-
 class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
@@ -307,12 +292,14 @@ class Learner(Protocol[AnyStudent]):
         labels: Places,
         number: int,
         begin: Begin,
-        soft_labels: SoftLabels | None = None,
+        soft_labels: Callable[[], Floats32],
+        released: bool,
     ) -> AnyStudent:
         """Return a student trained on answers about `rows` of public examples, for round `number`.
 
         `labels` are positions of classes; `soft_labels()` returns how likely every class is for all
-        examples. Nothing else may be learnt from.
+        examples, (m, c). They are `released` where a private model has told them; else they follow
+        from the answers. Nothing else may be learnt from.
         """
         ...
 

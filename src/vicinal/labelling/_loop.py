@@ -22,7 +22,6 @@ from vicinal.labelling._labellers import (
     FeatureExtractor,
     Labeller,
     Learner,
-    SoftLabels,
     StudentModel,
 )
 from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
@@ -318,10 +317,8 @@ class _Transfer:
         rows, labels = self._labelled(number, self._selected)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
-            SoftLabels(
-                partial(self._soft_labels, number, self._extractor(students)),
-                released=self.rounds[number].soft_labels is not None,
-            ),
+            partial(self._soft_labels, number, self._extractor(students)),
+            released=self.rounds[number].soft_labels is not None,
         )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student

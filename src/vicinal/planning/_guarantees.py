@@ -6,14 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting import (
-    NEIGHBOURING,
-    Guarantee,
-    account,
-    calibrate,
-    gdp_epsilon,
-    zcdp_budget,
-)
+from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate, gdp_epsilon, zcdp_budget
 from vicinal.accounting import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import SLACK_SHARE

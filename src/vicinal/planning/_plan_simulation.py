@@ -37,14 +37,7 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import (
-    ModelFeatures,
-    PrivateModel,
-    follow,
-    metric_kernel,
-    model_votes,
-    softmax,
-)
+from vicinal.linear import ModelFeatures, PrivateModel, follow, metric_kernel, model_votes, softmax
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,

@@ -261,11 +261,8 @@ class FixedPlanEstimator(
         Of all interactions together, where several were declared.
         """
         planned = self._planned()
-        return planned.together(planned.releases(), self._delta(delta))
-
-    def _delta(self, delta: float | None) -> float:
-        """Return a delta to state something at, checked; by default the estimator's own."""
-        return _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        delta = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.

@@ -46,12 +46,7 @@ from vicinal.planning import (
     total_over,
 )
 from vicinal.store._opening import OpenStore
-from vicinal.store._private_models import (
-    StoredModel,
-    settled_request,
-    stored_model,
-    train_model,
-)
+from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._store_schema import StoreSchema, learnt_index
 
 

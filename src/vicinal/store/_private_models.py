@@ -24,13 +24,7 @@ from vicinal.linear import (
 )
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
-from vicinal.planning import (
-    IndKNNPlan,
-    first_index,
-    numbers,
-    settled_model,
-    slack_meter,
-)
+from vicinal.planning import IndKNNPlan, first_index, numbers, settled_model, slack_meter
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 

@@ -29,7 +29,7 @@ from vicinal.ledger import (
     write_whole,
 )
 from vicinal.store._folder import KEY
-from vicinal.store._store_schema import CELLS, MAP, PUBLIC
+from vicinal.store._store_schema import CELLS, MAP, PUBLIC, file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """The files in the folder of records."""
@@ -267,7 +267,7 @@ def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FI
     noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in names if name not in noted and (folder / name).is_file()]
     if new:
-        database.insert(Tables.FILES, [(name, _digest(folder / name)) for name in new])
+        database.insert(Tables.FILES, [(name, file_digest(folder / name)) for name in new])
 
 
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
@@ -278,15 +278,10 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
         whole = path.is_file() and path.stat().st_size <= _LARGEST
-        if not whole or _digest(path) != rows[path.name]:
+        if not whole or file_digest(path) != rows[path.name]:
             raise StoreDamaged(
                 f"The file {path.name} is missing, or not what was written. Restore a backup."
             )
-
-
-def _digest(path: Path) -> bytes:
-    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def write_digests(

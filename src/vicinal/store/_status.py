@@ -90,10 +90,6 @@ class Presence:
         return cls(here, erased, counts.total())
 
 
-def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
-    return Presence.of(ledger.standings(set(subjects)))
-
-
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
     name = None if analyst is None else checked_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))

@@ -56,7 +56,6 @@ from vicinal.store._status import (
     Presence,
     Verification,
     curator_facts,
-    presence_in,
     public_facts,
     traces,
     verify,
@@ -320,7 +319,7 @@ class Store(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
-            return presence_in(self._parts.ledger, ids)
+            return Presence.of(self._parts.ledger.standings(set(ids)))
 
     # ------------------------------------------------------------ answers
 

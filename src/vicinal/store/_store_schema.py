@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -207,35 +206,24 @@ class StoreExtractor:
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
 
 
-_CHUNK = 1 << 22
-
-
 def digest_of(model: Path) -> str:
     """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
 
     Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
     """
     if model.is_file():
-        return _digest(_contents(model))
+        return file_digest(model).hex()
     if not model.is_dir():
         raise InvalidInput(f"There is no model at {model}.")
     with guarded(model):
         files = sorted(path for path in model.rglob("*") if path.is_file())
     listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
-    return _digest(line.encode() for line in listed)
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
-def _digest(parts: Iterator[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _contents(path: Path) -> Iterator[bytes]:
-    with guarded(path), path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+def file_digest(path: Path) -> bytes:
+    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 if TYPE_CHECKING:
