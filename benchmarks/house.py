@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2473,
     "reports": 1508,
     "audit": 2658,
-    "distributed": 3601,
+    "distributed": 3552,
     "store": 5604,
     "labelling, students": 2969,
     "baselines": 500,

@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import closing, suppress
 from importlib.machinery import BuiltinImporter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -217,7 +218,7 @@ def client_of(folder, link):
         database, identity = server._parts.database, server._parts.folder.identity
         cluster, number = database.get("cluster"), database.number("number")
         record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
-    return ShardClient(link, record, cluster, lambda: 10**6)
+    return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):

@@ -10,6 +10,7 @@ from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, Task
 from vicinal.distributed._transports import Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
+from vicinal.ledger import Ledger
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
@@ -48,21 +49,21 @@ class ShardClient:
     - `transport`: carries its messages.
     - `record`: what is known of it.
     - `cluster`: the cluster's id.
-    - `clock`: returns the coordinator's clock.
+    - `ledger`: the coordinator's, of which the clock is told.
     - `reading`: whether the coordinator only reads.
     """
 
     transport: Transport
     record: ShardRecord
     cluster: str
-    clock: Callable[[], int]
+    ledger: Ledger
     reading: bool = False
 
     def message(self, task: Task) -> Message:
         """Return a task in a message for this shard as it was seen last."""
-        one, clock = self.record, self.clock()
-        place = self.cluster, one.identity, one.number
-        return Message(task, *place, clock, one.epochs, one.state, self.reading)
+        one = self.record
+        place = self.cluster, one.identity, one.number, self.ledger.clock
+        return Message(task, *place, one.epochs, one.state, self.reading)
 
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task, without waiting; what is returned waits for what comes of it.

@@ -187,14 +187,12 @@ class ShardServer:
             case tasks.GradientRequest():
                 return self._gradient(request)
             case tasks.TallyRequest():
-                return self._tally(self._audience_state(request.audience), request)
+                return self._tally(request)
             case tasks.VoteRequest():
-                return self._charge(self._audience_state(request.audience), request)
+                return self._charge(request)
 
-    def _charge(
-        self, state: stores.AudienceState, request: tasks.VoteRequest
-    ) -> charging.ChargedVotes:
-        ledger = self._parts.ledger
+    def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
+        state, ledger = self._audience_state(request.audience), self._parts.ledger
         try:
             votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
@@ -208,9 +206,8 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(
-        self, state: stores.AudienceState, request: tasks.TallyRequest
-    ) -> charging.ChargedVotes:
+    def _tally(self, request: tasks.TallyRequest) -> charging.ChargedVotes:
+        state = self._audience_state(request.audience)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)

@@ -48,7 +48,7 @@ _ELSEWHERE = -1
 
 _COPIED = (
     Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.LESSONS, Tables.ADDITIONS,
-    Tables.SHADOWS, Tables.MODELS,
+    Tables.SHADOWS, Tables.MODELS, Tables.ANALYSTS,
 )  # fmt: skip
 
 
@@ -286,8 +286,12 @@ def _write_coordinator(
         with parts.database.transaction():
             for table in _COPIED:
                 parts.database.insert(table, source.database.rows(table))
-            for audience in source.ledger.audiences.values():
-                _copy_audience(parts, audience)
+            for one in source.ledger.audiences.values():
+                # What is public: the plan, and how many answers it has used.
+                Audience(
+                    one.number, one.name, one.plan, StoredAccount(np.zeros(0, dtype=np.int64)),
+                    one.initial_budget, 0, one.used, one.slack, 0, one.used,
+                ).write(parts.database)  # fmt: skip
             for name in ("clock", "version", stores.NEXT_NUMBER, stores.NAMING):
                 if value := source.database.get(name):
                     parts.database.put(name, value)
@@ -304,14 +308,3 @@ def _copy_cells(source: stores.OpenStore, parts: stores.OpenStore) -> None:
     if (source.folder.path / stores.CELLS).exists():
         stores.copy_file(source.folder.path / stores.CELLS, path / stores.CELLS)
         stores.note_files(parts.database, path)
-
-
-def _copy_audience(parts: stores.OpenStore, audience: Audience) -> None:
-    """Copy what is public: the plan, and how many answers it has used."""
-    Audience(
-        audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget, 0,
-        audience.used, audience.slack, 0, audience.used,
-    ).write(parts.database)  # fmt: skip
-    rows = [(audience.number, name, who.quota, who.used) for name, who in audience.analysts.items()]
-    parts.database.insert(Tables.ANALYSTS, rows)
