@@ -28,23 +28,23 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3580,
+    "cli": 3532,
     "serving": 2473,
-    "reports": 1560,
-    "audit": 2710,
-    "distributed": 3701,
-    "store": 5731,
-    "labelling, students": 3060,
+    "reports": 1508,
+    "audit": 2638,
+    "distributed": 3552,
+    "store": 5588,
+    "labelling, students": 2969,
     "baselines": 500,
-    "predictors": 2210,
-    "planning": 2030,
+    "predictors": 2093,
+    "planning": 1955,
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
     "features, datasets": 4690,
     "ledger": 3450,
     "mechanisms": 3230,
-    "neighbours": 3870,
+    "neighbours": 3829,
     "smoothed": 3360,
     "accounting": 4050,
     "noise, testing, ground": 2430,
@@ -62,7 +62,6 @@ WANTED = {
     "features, datasets": 4500,
     "mechanisms": 3100,
     "neighbours": 3600,
-    "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
     "lines of tests": 40_350,
@@ -70,9 +69,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_425,
-    "code of src": 35_442,
-    "lines of tests": 42_166,
+    "lines of src": 55_757,
+    "code of src": 35_134,
+    "lines of tests": 42_072,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
@@ -101,12 +100,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
         return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def lines(self) -> int:
-        """All of its lines."""
         return len(self.path.read_text(encoding="utf-8").splitlines())
 
     @cached_property
