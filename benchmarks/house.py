@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3532,
+    "cli": 3580,
     "serving": 2473,
     "reports": 1508,
     "audit": 2638,
@@ -70,8 +70,8 @@ WANTED = {
 
 ALL = {
     "lines of src": 55_757,
-    "code of src": 35_134,
-    "lines of tests": 42_072,
+    "code of src": 35_140,
+    "lines of tests": 42_150,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,

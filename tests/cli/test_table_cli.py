@@ -44,7 +44,7 @@ def store(folder):
     assert lines[0].endswith("20 answers of the classes ill, well.")
     assert "300 public rows" in lines[1]
     assert "noise of" in lines[2]
-    assert lines[3].startswith("Private model: trained, from at most 90%")
+    assert lines[3].startswith("A private model was trained with at most 90%")
     assert "(8, 1e-05)-differential privacy" in lines[6]
     return folder / "store"
 
