@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
+from command_line import printed as run
 from experiments.__main__ import app as experiments
-from vicinal.cli._main import app
 from vicinal.labelling import load_answers
 
 QUESTIONS = 120
@@ -25,12 +24,6 @@ def files(tmp_path_factory):
         np.savez(folder / f"{name}-public.npz", x=x[1300:])
         np.savez(folder / f"{name}-known.npz", x=x[1300:], y=data.target[1300:])
     return folder
-
-
-def run(*arguments, code=0, program=app):
-    result = CliRunner().invoke(program, [str(part) for part in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 def data(files, kind):

@@ -7,16 +7,10 @@ import warnings
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from vicinal.cli._main import Commands, app, with_flags
+from command_line import shown as run
+from vicinal.cli._main import Commands, with_flags
 from vicinal.cli._reference import warn_about_reference
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def command(name):

@@ -12,24 +12,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import shard_tools
 import store_tools as tools
+from command_line import printed as run
 from serving_tools import FAST, Service, free_port, listening
 from vicinal import distributed
-from vicinal.cli._main import app
 from vicinal.cli._records import engine_at
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.errors import ShardUnreachable, StoreOutdated
 from vicinal.serving import ROLES, create_app
 from vicinal.store import Store
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 def table(path, X, **columns):

@@ -6,18 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
-from typer.testing import CliRunner
 
+from command_line import printed as run
 from store_tools import PEOPLE, Q, R, X, Y, points
-from vicinal.cli._main import app
 
 NAMES = ["a", "b", "c", "d"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout
 
 
 def table(features, **others):

@@ -5,23 +5,16 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 from pyarrow import csv
-from typer.testing import CliRunner
 
 import serving_tools
 import shard_tools
+from command_line import shown as run
 from store_tools import PLAN, R, points
-from vicinal.cli._main import app
 from vicinal.distributed import split
 from vicinal.store import Presence, Store
 
 X, Y = points(40, 3)
 PEOPLE = [*range(1, 39), "A7", "Zo\u00eb"]
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 @pytest.fixture

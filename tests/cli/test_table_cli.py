@@ -7,35 +7,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
-from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from command_line import invoked as run
+from made_up import patients
 from vicinal.features import TableFeatures, draft_schema
 from vicinal.store import Store
-
-
-def run(*arguments, code=0, stdin=None):
-    result = CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
-    assert result.exit_code == code, result.output
-    return result
-
-
-def people(size, seed):
-    rng = np.random.default_rng(seed)
-    ill = rng.random(size) < 0.5
-    return pa.table({
-        "age": (40 + 30 * ill + rng.normal(0, 5, size)).round(),
-        "sex": rng.choice(["f", "m"], size),
-        "y": np.where(ill, "ill", "well"), "who": [f"p{i // 2}" for i in range(size)],
-    })  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Files, and a store of table rows whose queries every test may repeat at no cost."""
     folder = tmp_path_factory.mktemp("clinic")
-    parquet.write_table(people(400, 0), folder / "private.parquet")
-    public = people(300, 1).drop_columns(["y", "who"])
+    parquet.write_table(patients(400, 0), folder / "private.parquet")
+    public = patients(300, 1).drop_columns(["y", "who"])
     parquet.write_table(public, folder / "public.parquet")
     queries = public.slice(0, 6).append_column("visit", [[f"v{i}" for i in range(6)]])
     queries = pa.concat_tables([queries, queries.slice(0, 1)])
@@ -145,7 +129,7 @@ def test_a_store_takes_tables_of_all_forms(folder, store):
 
 
 def test_plain_columns_go_by_the_public_files_names(folder):
-    numbers = people(400, 0).append_column("b", [np.arange(400.0)]).drop_columns(["sex"])
+    numbers = patients(400, 0).append_column("b", [np.arange(400.0)]).drop_columns(["sex"])
     parquet.write_table(numbers, folder / "numbers.parquet")
     public = pa.table({"b": np.arange(60.0), "age": np.linspace(30, 80, 60)})
     parquet.write_table(public, folder / "numbers_public.parquet")

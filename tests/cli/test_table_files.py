@@ -20,6 +20,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from command_line import invoked as run
 from vicinal.cli import app
 from vicinal.datasets import csv_form, load_table
 from vicinal.features import CsvForm, TableFeatures, TableSchema
@@ -29,12 +30,6 @@ TABLE = SHARED / "data" / "tables" / "nassCDS.parquet"
 
 SIZE = 300
 PLAIN = CsvForm()
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def write_csv(path, rows, form=PLAIN, date="%Y-%m-%d", end="\n"):

@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import closing, suppress
 from importlib.machinery import BuiltinImporter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import shard_tools
 from vicinal.distributed import RayCluster, ShardServer
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._membership import ShardRecord, member_of
+from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_cluster import (
     RayTransport,
@@ -227,9 +228,9 @@ def client_of(folder, link):
     """Return a shard as a coordinator would ask it that has seen it now."""
     with closing(ShardServer.open(folder)) as server:
         database, identity = server._parts.database, server._parts.folder.identity
-        cluster, number = member_of(database)
+        cluster, number = database.get("cluster"), database.number("number")
         record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
-    return ShardClient(link, record, cluster, lambda: 10**6)
+    return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):

@@ -146,7 +146,6 @@ def _best_test(
 
 
 def _counts_above(scores: Floats, thresholds: Floats) -> Floats:
-    """Return how many scores lie above each threshold, (t,)."""
     below = np.searchsorted(np.sort(scores), thresholds, side="right")
     return np.asarray(len(scores) - below, dtype=np.float64)
 
@@ -313,7 +312,6 @@ class JointClaim(Claim):
 
     @property
     def delta(self) -> float:  # type: ignore[override]
-        """That of all the claims."""
         return self.claims[0].delta
 
     def power(self, false_alarms: float) -> float:
@@ -345,15 +343,15 @@ def ind_knn_claim(settings: IndKNNPlan) -> Claim:
     return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
 
 
-def gaussian_claim(settings: IndKNNPlan, share: float = 1.0) -> GaussianClaim:
-    """Return what a share of a budget promises where noisy sums leave: mu = sqrt(2 share B).
+def gaussian_claim(settings: IndKNNPlan) -> GaussianClaim:
+    """Return what a budget promises where noisy sums leave: mu = sqrt(2 B).
 
     For the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
     bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
     """
     gaussian = settings.accounting == "gdp" and not settings.label_only
     slack = SLACK_SHARE * settings.delta if gaussian else 0.0
-    return GaussianClaim(math.sqrt(2 * share * settings.spendable), settings.delta, slack)
+    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
 
 
 class PlanClaim(Claim):

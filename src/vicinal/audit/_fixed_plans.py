@@ -127,7 +127,6 @@ class FixedPlanTrial(AuditTrial):
         return total
 
     def _scores(self, fitted: Any, size: int) -> Floats:
-        """Return the scores of the answers to `size` equal queries."""
         return self._law.score(*fitted._answers(np.zeros((size, fitted.n_features_in_)), None))
 
     def _fitted(self, present: bool, n_queries: int) -> Any:

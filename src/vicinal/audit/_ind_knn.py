@@ -310,7 +310,6 @@ class IndKNNAudit:
         parameters: dict[str, Any], world: Universes, acts: Sequence[str],
         target: Mapping[str, Any] | None, *, stored: bool,
     ) -> AuditInteraction:  # fmt: skip
-        """Return an interaction of records that carry `target`, or else classes."""
         if target is None:
             return AuditInteraction(parameters, world, acts, stored=stored)
         carried = ("classes", "release", "model_share")

@@ -18,14 +18,7 @@ from vicinal import audit as audits
 from vicinal import store as stores
 from vicinal.cli._main import group_of
 from vicinal.cli._options import Json, StorePath, SubjectFile, SubjectIds
-from vicinal.cli._output import (
-    as_json,
-    check_writable,
-    output_folder,
-    progress,
-    write_file,
-)
-from vicinal.cli._plan import read_plan
+from vicinal.cli._output import as_json, check_writable, output_folder, progress, write_file
 from vicinal.cli._records import listed_ids, opened_at
 from vicinal.errors import InvalidInput, StorageFailed
 
@@ -92,7 +85,8 @@ def audit(
         minutes = _checks.real("minutes", minutes, above=0, most=24 * 60)
         with progress(silent=json) as begin:
             step = begin("attacks", round(60 * minutes))
-            results = audits.run_trials(trials, minutes, confidence, step)  # type: ignore[arg-type]
+            made = (make() for make in trials.values())
+            results = audits.carry_out_all(made, 60 * minutes, confidence, progress=step)  # type: ignore[arg-type]
             findings = dict(zip(trials, results, strict=True))
     left_out = [] if facts is None else audits.not_audited(facts, {audience: set(findings)})
     report = as_json({
@@ -130,7 +124,6 @@ def _default(target: Path | None, **options_or_none: float | None) -> audits.Ind
 def _one_interaction(
     target: Path | None, facts: dict[str, Any] | None, audience: str, default: audits.IndKNNAudit
 ) -> Callable[..., audits.OneRunResult]:
-    """Return what audits one interaction: of a store's plan, or of the default one."""
     if target is None:
         return partial(audits.one_run, default)
     if facts is None:
@@ -146,7 +139,7 @@ def _trials(
         return audits.all_trials(default)
     if facts is not None:
         return audits.store_trials(facts, audience)
-    plan = read_plan(target)
+    plan = ledger.read_json(target, "plan")
     try:
         return audits.plan_trials(plan)
     except InvalidInput as error:
@@ -242,7 +235,6 @@ def certificate(
 
 
 def _read_appetite(path: Path) -> dict[str, Any]:
-    """Return what an operator accepts."""
     appetite = ledger.read_json(path, "appetite")
     known = ", ".join(reports.APPETITE)
     if (
@@ -268,7 +260,6 @@ _CLAIM = {
 
 
 def read_audit(path: Path) -> dict[str, Any]:
-    """Return a report that `vicinal audit --out` wrote."""
     report = ledger.read_json(path, "audit")
     if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
         raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")

@@ -167,7 +167,6 @@ def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
 
 
 def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_reference: int) -> str:
-    """Return lines on a new store: what it answers, from what, how noisy, with which model."""
     plan, made_of = facts["audiences"]["default"]["plan"], facts["features"]
     multiplier, count = plan.get("noise_multiplier"), plan.get("n_neighbors")
     votes = ""

@@ -114,7 +114,6 @@ class LabellerOptions:
 
     @property
     def planned_delta(self) -> float:
-        """Delta as given, or by the public number of records."""
         return planning.default_delta(self.records) if self.delta is None else self.delta
 
     @property
@@ -476,7 +475,6 @@ def _labelling_task(dataset: datasets.Dataset, pool: datasets.Dataset) -> labell
 
 
 def _extractor_of(examples: AnyArray) -> labelling.FeatureExtractor:
-    """Return histograms of gradients for images; vectors are taken as they are."""
     from sklearn.preprocessing import FunctionTransformer
 
     return extractors.HOGFeatures(n_jobs=-1) if examples.ndim > 2 else FunctionTransformer()
@@ -505,7 +503,6 @@ def _released(
 
 
 def _soft_labels(given: labelling.ReleasedLabels, pool: AnyArray) -> Floats32:
-    """Return soft labels made of all answers, by the features that they were given on."""
     import numpy as np
 
     features = _extractor_of(pool).transform(pool)

@@ -7,7 +7,6 @@ import shlex
 import sys
 import textwrap
 import time
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -71,7 +70,7 @@ def demo(
         guarantee, plan = answers.guarantee, answers.plan
         if folder is not None:
             words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
-            words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan.n_queries)]
+            words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan["n_queries"])]
             page = reports.html_page(
                 name, answers, pictures,
                 command=shlex.join(["vicinal", "demo", *words]), version=__version__,
@@ -84,7 +83,7 @@ def demo(
         **answers.outcome.to_dict(),
         "balanced_accuracy": answers.balanced_accuracy,
         "guarantee": guarantee.to_dict(),
-        "plan": asdict(plan),
+        "plan": plan,
         "seconds": round(time.perf_counter() - start, 2),
         "peak_memory_bytes": peak_memory(),
         "report": None if written is None else str(written),
@@ -100,7 +99,7 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
     lines = [
         (
             f"{result['data']}: {outcome.total:,} private predictions from about "
-            f"{answers.plan.n_records:,} private records (the size is estimated with noise)"
+            f"{answers.plan['n_records']:,} private records (the size is estimated with noise)"
         ),
         "",
         f"Accuracy   {reports.percent(outcome.accuracy)}, {interval}",

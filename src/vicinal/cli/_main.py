@@ -60,7 +60,6 @@ def with_flags(message: str, command: Any) -> str:
 
 
 def _flags(command: Any) -> Iterator[tuple[str, str]]:
-    """Yield each option's name and its longest flag; of a group those of all its commands."""
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if flags:
@@ -100,16 +99,13 @@ class CommandGroup(TyperGroup):
     tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Return the names of all commands, sorted."""
         return sorted(self.places)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a command, or None if there is none of that name."""
         place = self.places.get(cmd_name)
         return None if place is None else _command(cmd_name, place)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands into the help, those of one task together."""
         grouped = {name for names in self.tasks.values() for name in names}
         others = [name for name in self.list_commands(ctx) if name not in grouped]
         width = formatter.width - 6 - max(map(len, self.places))
@@ -121,7 +117,6 @@ class CommandGroup(TyperGroup):
                     formatter.write_dl(rows, col_max=30)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
         try:
             with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
                 return super().invoke(ctx)
@@ -137,7 +132,6 @@ class CommandGroup(TyperGroup):
 
 
 def group_of(help_text: str) -> typer.Typer:
-    """Return a group of commands, still empty."""
     return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, **PLAIN)
 
 

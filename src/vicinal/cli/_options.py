@@ -149,7 +149,6 @@ class PlanCommand(TyperCommand):
         self._params, self._complete = list(own), False
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; what was given of the plan waits in the context."""
         fields = _parameters()
         names = [name for name in fields if name not in self.left_out and name in ctx.params]
         texts = {name: ctx.params.pop(name) for name in names}

@@ -33,7 +33,6 @@ _work: dict[str, tuple[int, int]] = {}
 
 
 def output_folder(path: Path) -> Path:
-    """Make a folder for results, before any work is done for them."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -42,7 +41,6 @@ def output_folder(path: Path) -> Path:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write bytes, or text in UTF-8."""
     try:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:

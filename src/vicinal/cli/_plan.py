@@ -25,13 +25,10 @@ _METHOD_WORDS = {
 }
 
 
-def account(
-    plan: PlanFile,
-    json: Json = False,
-) -> None:
+def account(plan: PlanFile, json: Json = False) -> None:
     """Price a plan by every valid method. Nothing is spent, and no private data is read."""
     load_when_used("numpy", *_UNUSED)
-    price = accounting.Plan.from_dict(read_plan(plan)).price()
+    price = accounting.Plan.from_dict(ledger.read_json(plan, "plan")).price()
     echo(as_json(price) if json else _price_text(price))
 
 
@@ -44,15 +41,10 @@ def calibrate(
 ) -> None:
     """Find the value of one field with which a plan just keeps a target; never more than it."""
     load_when_used("numpy", *_UNUSED)
-    answer = accounting.calibrate(read_plan(plan), epsilon, field, release)
+    answer = accounting.calibrate(ledger.read_json(plan, "plan"), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"
     echo(as_json({**fields, "price": answer.price}) if json else text)
-
-
-def read_plan(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; NaN and infinities are refused with the rest."""
-    return ledger.read_json(path, "plan")  # type: ignore[no-any-return]
 
 
 def _price_text(price: dict[str, Any]) -> str:

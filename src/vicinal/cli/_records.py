@@ -37,7 +37,6 @@ def opened_at(
     accept_loss: bool = False,
     reading: bool = False,
 ) -> Iterator[stores.Store | distributed.Coordinator]:
-    """Open the store or the cluster that lies at `path`, and close it at the end."""
     how = {"accept_loss": accept_loss, "reading": reading}
     if not distributed.is_cluster(path):
         if ray is not None:
@@ -78,7 +77,6 @@ def looked_at(
 
 @contextmanager
 def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
-    """Start, or reach, a Ray engine, and leave it at the end."""
     options: dict[str, Any] = {"memory": _MEMORY} if ray == _LOCAL else {}
     engine = distributed.RayCluster(None if ray == _LOCAL else ray, **options)
     try:
@@ -89,7 +87,6 @@ def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
 
 @contextmanager
 def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores.StoreExtractor]:
-    """Have an extractor work on a Ray engine, if one is asked for."""
     if ray is None:
         yield extractor
         return
@@ -100,7 +97,6 @@ def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores
 
 
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
-    """Return the ids of an option and of a file, each in its one form."""
     from vicinal import _checks
 
     ids = _checks.subject_ids("subject", single or [])
@@ -180,7 +176,6 @@ def read_labelled(
     label: str | None,
     subject: str | None,
 ) -> tuple[datasets.Dataset, AnyArray]:
-    """Return the records of a file, and what they carry, as :func:`read_records`."""
     dataset = read_records(path, extractor, label, subject, target_columns(target, label))
     if dataset.labels is None:
         raise InvalidInput("The 'label' option must name the column of labels.")

@@ -160,7 +160,6 @@ class ReferenceOptions:
         return features.rows_from_schema(schema, self.reference_rows), None
 
     def has_column(self, name: str | None) -> bool:
-        """Return whether the public file is a table with this column."""
         public = self.public
         if name is None or public is None or public.is_dir() or public.suffix == ".npz":
             return False

@@ -8,11 +8,10 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import reports, smoothed
+from vicinal import ledger, reports, smoothed
 from vicinal.cli._main import group_of
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json
-from vicinal.cli._plan import read_plan
 from vicinal.errors import InvalidInput
 
 app = group_of("Audit mechanisms without noise (smoothed differential privacy).")
@@ -73,7 +72,7 @@ def audit(
     json: Json = False,
 ) -> None:
     """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
-    _show(reports.audit(read_plan(spec)), json=json)
+    _show(reports.audit(ledger.read_json(spec, "plan")), json=json)
 
 
 @app.command()
@@ -106,7 +105,6 @@ def gradients(
 
 
 def _votes(path: Path, columns: str) -> tuple[list[str], list[list[int]]]:
-    """Return the names of the rows of a table (its first column) and their votes."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))

@@ -353,7 +353,6 @@ def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str
 
 
 def _figure_lines(found: dict[str, Any]) -> list[str]:
-    """Return a line for each figure of an evaluation, as JSON has it."""
     lines = []
     for name, told in found["figures"].items():
         about, _, figure = name.rpartition(" ")

@@ -87,7 +87,6 @@ class Precision:
 
     @property
     def dtype(self) -> npt.DTypeLike:
-        """The type that integer features are stored in."""
         return np.int8 if self.limit <= INT8_LIMIT else np.float32
 
     def scale(self, n_features: int) -> float:
@@ -187,7 +186,6 @@ def _within(bound: float) -> _Factor:
 
 
 def _rounded(X: FloatMatrix, factor: _Factor, precision: Precision) -> IntegerMatrix:
-    """Scale each row by `factor`, round to integers and clip."""
     out = np.empty(X.shape, dtype=precision.dtype)
     length, step = precision.scale(X.shape[1]), max(1, _CHUNK // max(1, X.shape[1]))
     for start in range(0, len(X), step):

@@ -80,7 +80,6 @@ def first_index(index: dict[str, Any]) -> IndexFactory:
 
 
 def options_of(index: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of an index, without its kind."""
     return {name: value for name, value in index.items() if name != "kind"}
 
 

@@ -51,11 +51,9 @@ class GuaranteeDisplay(BaseEstimator):
     """An estimator whose HTML ends with its guarantee, once there is one."""
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee."""
         raise NotImplementedError
 
     def _html_repr(self) -> str:
-        """Return scikit-learn's HTML, followed by the guarantee."""
         shown: str = super()._html_repr()
         try:
             return shown + self.guarantee()._repr_html_()
@@ -176,11 +174,9 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the class of every record, int32 (n,)."""
         return labels(y, size, self.classes)
 
     def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
-        """Return the plan of all interactions that share the guarantee."""
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return several(plan, self.interactions)
 
@@ -190,12 +186,10 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
 
     @property
     def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
         return self.release == "label"
 
     @property
     def planned_answers(self) -> int:
-        """How many queries may be answered."""
         return self.n_queries if self.n_answers is None else self.n_answers
 
     @property
@@ -259,7 +253,6 @@ class FixedPlanEstimator(
         return vars(self).get("_settings") or self._settings_type.of(self)
 
     def _draws(self) -> dict[int, float]:
-        """Return how many draws of noise are planned at each scale in steps."""
         return self._planned().draws()
 
     def plan(self, delta: float | None = None) -> Plan:
@@ -268,11 +261,8 @@ class FixedPlanEstimator(
         Of all interactions together, where several were declared.
         """
         planned = self._planned()
-        return planned.together(planned.releases(), self._delta(delta))
-
-    def _delta(self, delta: float | None) -> float:
-        """Return a delta to state something at, checked; by default the estimator's own."""
-        return _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        delta = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
@@ -364,7 +354,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _answers(
         self, X: npt.ArrayLike, progress: Callable[[int], None] | None
     ) -> tuple[Bools, AnyArray]:
-        """Return who was answered, bool (q,), and their answers."""
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._lock:
@@ -381,7 +370,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
     def _named(self, best: Ints, passed: Bools) -> AnyArray:
-        """Return names for the answered queries, and an abstention for the others, (q,)."""
         names: AnyArray = self.classes_[best]
         if passed.all():
             return names

@@ -265,7 +265,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
 
     @property
     def _shard(self) -> Shard:
-        """The records and budgets, which are this classifier's own."""
         shard = self._engine.shard
         assert isinstance(shard, Shard)  # noqa: S101 (assemble made it)
         return shard

@@ -46,7 +46,6 @@ class Option:
     outlook: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         choice = self.choice
         voted = choice.plan.target.voted
         expected = {} if voted else {"expected": [asdict(e) for e in choice.expected_errors()]}
@@ -100,7 +99,6 @@ def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 
 def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return the plan with other releases, as far as its other parameters allow them."""
     share = plan.model_share or plan.model_by_rule
     plain = {"reuse_predictions": False, "model_share": 0}
     changes: dict[str, dict[str, Any]] = {
@@ -193,7 +191,6 @@ def as_text(listed: Sequence[Option], why: str) -> str:
 
 
 def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
-    """Return what training takes, by the plan that `vicinal account` prices."""
     if plan.why_no_model or not plan.model_share:
         return None
     release = {
@@ -345,7 +342,6 @@ def verdict_without_records(plan: IndKNNPlan) -> str:
 
 
 def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
-    """Return a line for each class that is too rare for a plan, given public shares of classes."""
     choice = PlanChoice.of(plan)
     least = _STANDS_OUT * choice.noise / choice.n_neighbors
     return [

@@ -46,12 +46,7 @@ from vicinal.planning import (
     total_over,
 )
 from vicinal.store._opening import OpenStore
-from vicinal.store._private_models import (
-    StoredModel,
-    settled_request,
-    stored_model,
-    train_model,
-)
+from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._store_schema import StoreSchema, learnt_index
 
 
@@ -156,12 +151,10 @@ class TotalGuarantee:
 
     @classmethod
     def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
-        """Return that of a store whose audiences have these plans."""
         total = ledger.total
         return cls(*(total.guarantee if total else total_over(requested)), total is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
         return {**fields, "text": str(self)}
@@ -252,7 +245,6 @@ class AudienceState:
         return None if gate is None else gate.n_asked
 
     def close(self, shard: Shard) -> None:
-        """Let go of the records in this audience's own metric, if it has one."""
         own = self.engine.shard
         if isinstance(own, SharedShard) and own.mapped is not None:
             shard.unfollow(own.mapped)
@@ -264,7 +256,6 @@ class AudienceState:
         self._resume_usage()
 
     def enter(self, seq: int, block: AnswerBlock) -> None:
-        """Take note that a block of answers is durable."""
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -365,7 +356,6 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
 
 
 def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
-    """Return the plan that :func:`new_plan` has written."""
     return _settings(schema, parse_json(written)["asked"])
 
 
@@ -476,7 +466,6 @@ def _engine(
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
-    """Return the engine of an audience, in the store's features or in the metric of its model."""
     schema = parts.schema
     if model is None:
         return engine_on(

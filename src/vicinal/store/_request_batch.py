@@ -112,7 +112,6 @@ class _NewQueries:
     refusal: VicinalError | None = None
 
     def ask(self, analyst: str, rows: Mapping[bytes, AnyArray]) -> None:
-        """Put new queries at the end."""
         for digest, row in rows.items():
             self.place_of[digest] = len(self.rows)
             self.rows.append(row)
@@ -347,7 +346,6 @@ class RequestBatch:
     def _replies(
         self, placed: Sequence[_PlacedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
-        """Return every request's reply, read at once for all those of an audience."""
         requests_of: dict[str, list[_PlacedRequest]] = {}
         for one in placed:
             if not isinstance(one, VicinalError):
@@ -359,7 +357,6 @@ class RequestBatch:
         ]
 
     def _read(self, placed: Sequence[_PlacedRequest]) -> Iterator[Reply]:
-        """Yield the replies to requests to one audience."""
         state = placed[0].state
         where = [np.concatenate([getattr(one, at) for one in placed]) for at in ("seqs", "places")]
         answers = stored_answers(self._schema, state, *where)
@@ -375,7 +372,6 @@ class RequestBatch:
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
-    """Return the state of an audience, or raise InvalidInput."""
     state = (
         states.get(unicodedata.normalize("NFC", audience)) if isinstance(audience, str) else None
     )

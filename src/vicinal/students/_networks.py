@@ -41,7 +41,6 @@ class Network(nn.Module):
         self.head = nn.Linear(n_features, n_classes)
 
     def forward(self, examples: Tensor) -> Tensor:
-        """Return logits (n, c)."""
         logits: Tensor = self.head(self.body(examples))
         return logits
 
@@ -50,7 +49,6 @@ class UnitLength(nn.Module):
     """Scales every example to length 1; zeros stay zeros."""
 
     def forward(self, examples: Tensor) -> Tensor:
-        """Return rows of length 1, (n, d)."""
         scaled: Tensor = functional.normalize(examples, dim=1)
         return scaled
 
@@ -59,7 +57,6 @@ class Likeness(nn.Module):
     """Turns cosines into likenesses, ((1 + cosine) / 2)^8."""
 
     def forward(self, cosines: Tensor) -> Tensor:
-        """Return likenesses from 0 to 1."""
         likeness = (cosines * 0.5 + 0.5).clamp(0.0, 1.0)
         for _ in range(3):
             likeness = likeness * likeness
@@ -89,7 +86,6 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
 
 
 def _width(layers: nn.Sequential, shape: Shape) -> int:
-    """Return how many features leave the layers for one example."""
     with torch.no_grad():
         features: Tensor = layers.eval()(torch.zeros(1, *shape))
     layers.train()
@@ -125,7 +121,6 @@ def _dense_after(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
 
 
 def _mlp(shape: Shape) -> nn.Sequential:
-    """Two hidden layers, for feature vectors."""
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise((shape[0], 256, 128)):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
@@ -215,7 +210,6 @@ def empty_kernel(*sizes: int) -> Network:
 
 
 def kernel_of(tensors: dict[str, Tensor]) -> Network:
-    """Return an empty network of the sizes of these weights."""
     first, second, third, head = (
         tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
     )

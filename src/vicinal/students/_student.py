@@ -280,7 +280,6 @@ def load(path: str | Path) -> Student:
 
 
 def about(student: Student) -> dict[str, Any]:
-    """Return all that a student is but its weights, as plain values for JSON."""
     preprocessing = student.preprocessing
     return {
         "format": FORMAT,

@@ -328,7 +328,6 @@ class _Course:
         unlabelled: Tensor,
         soft: Tensor | None = None,
     ) -> None:
-        """Take one step of the schedule."""
         done = step / self.recipe.steps
         for group in self._optimizer.param_groups:
             group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
@@ -368,7 +367,6 @@ class _Course:
         return examples if self._augment is None else self._augment(examples, self.generator)
 
     def _trusted(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
-        """Return answers mixed with what the averaged student thinks."""
         if trust == 1.0:
             return targets
         with torch.no_grad():
@@ -413,7 +411,6 @@ def _statistics_kept(network: Network) -> Iterator[None]:
 
 
 def in_format(network: Network, memory_format: torch.memory_format) -> Network:
-    """Lay out a network's weights in place, and return it."""
     network.to(memory_format=memory_format)  # type: ignore[call-overload]
     return network
 
