@@ -31,20 +31,20 @@ ROOMS = {
     "cli": 3532,
     "serving": 2478,
     "reports": 1508,
-    "audit": 2658,
+    "audit": 2638,
     "distributed": 3574,
-    "store": 5604,
+    "store": 5588,
     "labelling, students": 2969,
     "baselines": 500,
-    "predictors": 2096,
-    "planning": 1966,
+    "predictors": 2093,
+    "planning": 1955,
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
     "features, datasets": 4698,
     "ledger": 3461,
     "mechanisms": 3230,
-    "neighbours": 3837,
+    "neighbours": 3829,
     "smoothed": 3360,
     "accounting": 4050,
     "noise, testing, ground": 2440,
@@ -62,7 +62,6 @@ WANTED = {
     "features, datasets": 4500,
     "mechanisms": 3100,
     "neighbours": 3600,
-    "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
     "lines of tests": 40_350,
@@ -70,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_864,
-    "code of src": 35_208,
+    "lines of src": 55_757,
+    "code of src": 35_150,
     "lines of tests": 42_234,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
@@ -101,12 +100,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
         return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def lines(self) -> int:
-        """All of its lines."""
         return len(self.path.read_text(encoding="utf-8").splitlines())
 
     @cached_property

@@ -18,7 +18,7 @@ from vicinal.audit._claims import RateBounds, ind_knn_claim, rate_at_least
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._interactions import CHARGING, HONEST, MOST, AuditInteraction, Damage, damages
 from vicinal.audit._schedule import CONFIDENCE, AuditFinding, ControlResult
-from vicinal.audit._vote_trials import label_ratio
+from vicinal.audit._trials import label_ratio
 from vicinal.mechanisms import public_draws
 from vicinal.testing import Transcript
 

@@ -15,6 +15,7 @@ from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features import TableSchema
+from vicinal.mechanisms import REGISTRY, Claimed
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     GATE,
@@ -149,7 +150,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        inputs.claim_more(self._interaction, records)
+        if self._interaction is not None:
+            REGISTRY.extend(self._interaction, Claimed.of(records.features, records.ids))
         with self._engine.lock:
             self._recent.clear()
             integers = self._encoded(X)
