@@ -29,10 +29,10 @@ HERE = Path(__file__).parents[1]
 
 ROOMS = {
     "cli": 3532,
-    "serving": 2473,
+    "serving": 2478,
     "reports": 1508,
     "audit": 2638,
-    "distributed": 3552,
+    "distributed": 3574,
     "store": 5588,
     "labelling, students": 2969,
     "baselines": 500,
@@ -41,13 +41,13 @@ ROOMS = {
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
-    "features, datasets": 4690,
-    "ledger": 3450,
+    "features, datasets": 4698,
+    "ledger": 3461,
     "mechanisms": 3230,
     "neighbours": 3829,
     "smoothed": 3360,
     "accounting": 4050,
-    "noise, testing, ground": 2430,
+    "noise, testing, ground": 2440,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -70,8 +70,8 @@ WANTED = {
 
 ALL = {
     "lines of src": 55_757,
-    "code of src": 35_134,
-    "lines of tests": 42_072,
+    "code of src": 35_150,
+    "lines of tests": 42_185,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -12,11 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal._arrays import Bools
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import _table_columns as cells
 from vicinal.features._fixed import FixedFeatures, Vectors
 from vicinal.features._table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
 from vicinal.features._table_schema import TableSchema, nfc, table_columns
+
+_LISTED = 20
+"""Rows that a message lists at most."""
 
 
 class TableFeatures(FixedFeatures):
@@ -132,16 +135,17 @@ def encoded(schema: TableSchema, codes: Codes) -> Vectors:
 
 
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    faults = [
-        f"The column {name!r} holds {WORDS[fault]}. {FIXES[fault]}."
-        for name, reading in readings.items()
-        for fault in np.unique(reading.faults).tolist()
-        if fault != OK
-    ]
+    faults, located = [], []
+    for name, reading in readings.items():
+        for fault in np.unique(reading.faults[reading.faults != OK]).tolist():
+            rows = [str(row + 1) for row in np.flatnonzero(reading.faults == fault).tolist()]
+            more = ", ..." if len(rows) > _LISTED else ""
+            told = f"The column {name!r} holds {WORDS[fault]}"
+            faults.append(f"{told}. {FIXES[fault]}.")
+            located.append(f"{told}, in row {', '.join(rows[:_LISTED])}{more}. {FIXES[fault]}.")
     if faults:
-        raise InvalidInput(
-            " ".join([*faults, "A check of the table against the schema counts the rows."])
-        )
+        faults.append("A check of the table against the schema counts the rows.")
+        raise UnusableRows(" ".join(faults), " ".join(located))
 
 
 def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
