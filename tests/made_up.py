@@ -70,3 +70,16 @@ def records_and_pool():
     records = centres[labels] + rng.normal(size=(900, 6))
     pool = centres[truth] + rng.normal(size=(700, 6))
     return records, labels, pool, truth
+
+
+def patients(size, seed, shift=0.0):
+    """Return an Arrow table: who is ill is older; two rows are of one person."""
+    import pyarrow as pa
+
+    rng = np.random.default_rng(seed)
+    ill = rng.random(size) < 0.5
+    return pa.table({
+        "age": (40 + 30 * ill + rng.normal(shift, 5, size)).round(),
+        "sex": rng.choice(["f", "m"], size),
+        "y": np.where(ill, "ill", "well"), "who": [f"p{i // 2}" for i in range(size)],
+    })  # fmt: skip

@@ -39,7 +39,7 @@ from vicinal.audit._claims import (
 )
 from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._interactions import REFERENCE, directions
-from vicinal.audit._vote_trials import chances_of_first
+from vicinal.audit._trials import chances_of_first
 from vicinal.cli import app
 from vicinal.engine import LocalShardBase, QueryEngine
 from vicinal.errors import InvalidInput
@@ -497,7 +497,7 @@ def test_a_bad_plan_is_one_clear_line_about_the_file(tmp_path, plan, words):
 
 
 def test_a_report_that_cannot_be_written_is_refused_before_the_audit(tmp_path, monkeypatch):
-    monkeypatch.setattr("vicinal.audit.run_trials", None, raising=False)
+    monkeypatch.setattr("vicinal.audit.carry_out_all", None, raising=False)
     found = run("--out", tmp_path / "missing" / "report.json")
     assert found.exit_code == 2
     assert "report.json cannot be written" in found.stderr

@@ -4,20 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from vicinal.cli._main import app
+from command_line import shown as run
 
 pytestmark = pytest.mark.quick
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 GAUSSIAN = EXAMPLES / "figure5_gaussian.json"
-
-
-def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_account_speaks_and_writes_json():

@@ -6,43 +6,26 @@ import os
 import shutil
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from typer.testing import CliRunner
 
+from command_line import invoked as run
+from made_up import patients
 from vicinal.cli import _output
-from vicinal.cli._main import app
 from vicinal.store import Store
 
 PLAN = ("--classes", "ill,well", "--epsilon", 4, "--queries", 60, "--records", 400)
 
 
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result
-
-
-def people(size, seed, shift=0.0):
-    rng = np.random.default_rng(seed)
-    ill = rng.random(size) < 0.5
-    return pa.table({
-        "age": (40 + 30 * ill + rng.normal(shift, 5, size)).round(),
-        "sex": rng.choice(["f", "m"], size),
-        "y": np.where(ill, "ill", "well"), "who": [f"p{i // 2}" for i in range(size)],
-    })  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("clinic")
-    parquet.write_table(people(400, 0), folder / "private.parquet")
-    parquet.write_table(people(370, 5, shift=4.0), folder / "others.parquet")
-    parquet.write_table(people(300, 1).drop_columns(["who"]), folder / "public.parquet")
-    parquet.write_table(people(60, 2), folder / "queries.parquet")
+    parquet.write_table(patients(400, 0), folder / "private.parquet")
+    parquet.write_table(patients(370, 5, shift=4.0), folder / "others.parquet")
+    parquet.write_table(patients(300, 1).drop_columns(["who"]), folder / "public.parquet")
+    parquet.write_table(patients(60, 2), folder / "queries.parquet")
     features = folder / "features.parquet"
-    parquet.write_table(people(300, 1).drop_columns(["y", "who"]), features)
+    parquet.write_table(patients(300, 1).drop_columns(["y", "who"]), features)
     run("schema", features, "-o", folder / "schema.json")
     run(*init(folder, "store"), "--model-refreshes", 1)
     run("predict", folder / "store", "--data", folder / "queries.parquet", "--quiet", "--json")
@@ -143,7 +126,7 @@ def test_a_private_number_of_records_is_not_looked_up(folder):
 
 
 def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(folder, tmp_path):
-    table = people(300, 1).drop_columns(["who"])
+    table = patients(300, 1).drop_columns(["who"])
     labels = np.array(table["y"].to_pylist())
     labels[20:] = "well"
     table = table.set_column(table.column_names.index("y"), "y", [labels.tolist()])
@@ -193,6 +176,5 @@ def test_compiling_is_told_as_it_goes_on(monkeypatch, capsys):
     watch(3, 70)
     watch(4, 70)  # too soon for another line
     told = capsys.readouterr().err
-    assert (
-        told == "vicinal: compiling, once on this machine: 3 of at most 70 functions after 0 s.\n"
-    )
+    start = "vicinal: compiling, which happens once on a machine: "
+    assert told == f"{start}3 of at most 70 functions in 0 s.\n"

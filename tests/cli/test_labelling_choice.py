@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from command_line import printed as run
 from vicinal.accounting import account
 from vicinal.cli._labelling import LabellerOptions, LabelOptions, StudentOptions
 from vicinal.cli._main import app
@@ -27,12 +28,6 @@ def files(tmp_path_factory):
         np.savez(folder / f"{name}.npz", x=x, **({"y": labels} if name == "private" else {}))
         np.save(folder / f"{name}-truth.npy", labels)
     return folder
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(part) for part in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 def command(files, folder, *more, what="label"):
@@ -111,7 +106,7 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
         ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
         (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
-        ((*KNN, "--sigma-votes", 1), "more than the 8", 3),
+        ((*KNN, "--sigma-votes", 1), "above --epsilon 8", 3),
         ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
         ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening costs more", 3),
     ],

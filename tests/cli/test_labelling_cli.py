@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
-from typer.testing import CliRunner
 
+from command_line import printed as run
 from experiments.__main__ import app as experiments
-from vicinal.cli._main import app
 from vicinal.labelling import load_answers
 
 QUESTIONS = 120
@@ -25,12 +24,6 @@ def files(tmp_path_factory):
         np.savez(folder / f"{name}-public.npz", x=x[1300:])
         np.savez(folder / f"{name}-known.npz", x=x[1300:], y=data.target[1300:])
     return folder
-
-
-def run(*arguments, code=0, program=app):
-    result = CliRunner().invoke(program, [str(part) for part in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout if code == 0 else result.output
 
 
 def data(files, kind):
@@ -109,7 +102,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert alone["agreement"] == told["agreement"]
     asking[1] = tmp_path / "refused"
     eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
-    assert "names of classes" in run(*eight, code=2)
+    assert "must hold class names" in run(*eight, code=2)
     assert not asking[1].exists()
 
 

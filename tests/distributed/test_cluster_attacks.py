@@ -625,11 +625,13 @@ def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
     """Fails if a coordinator that was put back stays behind the turns that its shards know."""
     keep(path, COORDINATOR, tmp_path)
     with shard_tools.local(path) as cluster:
-        cluster.predict(tools.Q[10:20])
+        for row in range(10, 20):
+            cluster.predict(tools.Q[row : row + 1])
     put_back(path, COORDINATOR, tmp_path)
     witness_of(path, "shard-0").unlink()
     with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.predict(tools.Q[20:24]).charged == 4
+        assert cluster.erase(["person-3"]) > 0
     assert set(shard_tools.budgets(path).values()) == {0}
 
 

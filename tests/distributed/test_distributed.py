@@ -438,12 +438,12 @@ def broken_split(tmp_path, monkeypatch):
     tools.make(tmp_path / "store").close()
     with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
         split(tmp_path / "store", tmp_path / "cluster", 2)
-    assert ClusterDescription.read(tmp_path / "cluster").state == "splitting"
+    assert ClusterDescription.read(tmp_path / "cluster").source == str(tmp_path / "store")
 
 
 def test_a_split_that_was_broken_off_is_finished(tmp_path, monkeypatch):
     broken_split(tmp_path, monkeypatch)
-    assert ready_cluster(tmp_path / "cluster").state == "ready"
+    assert ready_cluster(tmp_path / "cluster").source == ""
     with pytest.raises(PrivacyRefused, match="was split"):
         Store.open(tmp_path / "store")
     assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS}

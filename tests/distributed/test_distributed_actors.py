@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import closing, suppress
 from importlib.machinery import BuiltinImporter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ import shard_tools
 from vicinal.distributed import RayCluster, ShardServer
 from vicinal.distributed._fan_out import ShardClient, gather
 from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._membership import ShardRecord, member_of
+from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
 from vicinal.distributed._ray_cluster import (
     RayTransport,
@@ -95,6 +96,18 @@ def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(StorageFailed, match="get-auth-token"):
         RayCluster("192.0.2.1:6379")
+
+
+@pytest.mark.parametrize(("address", "cause"), [
+    ("127.0.0.1:1", "at 127.0.0.1:1 cannot be reached: connection refused"),
+    ("ray://no-such-host.invalid:10001", "no such host"), ("host:port", "auto or HOST:PORT"),
+])  # fmt: skip
+def test_an_engine_that_is_not_there_is_told_at_once_with_the_cause(monkeypatch, address, cause):
+    """Fails if Ray is left to look for it: that takes over a minute."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises((StorageFailed, InvalidInput), match=cause):
+        RayCluster(address)
 
 
 @pytest.mark.parametrize(("rule", "loaded", "then"), [
@@ -215,9 +228,9 @@ def client_of(folder, link):
     """Return a shard as a coordinator would ask it that has seen it now."""
     with closing(ShardServer.open(folder)) as server:
         database, identity = server._parts.database, server._parts.folder.identity
-        cluster, number = member_of(database)
+        cluster, number = database.get("cluster"), database.number("number")
         record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
-    return ShardClient(link, record, cluster, lambda: 10**6)
+    return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):

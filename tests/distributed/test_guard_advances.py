@@ -11,7 +11,10 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import _vote_charging
+from vicinal.distributed._fan_out import ShardClient
+from vicinal.distributed._messages import GradientRequest
 from vicinal.ledger import WitnessState
+from vicinal.linear import STEPS
 
 
 def behind(parts):
@@ -88,6 +91,20 @@ def test_the_guard_knows_of_an_answer_before_shards_delete_its_votes(cluster, mo
     monkeypatch.setattr(type(cluster), "_delete_votes", lambda one: late.append(behind(one._parts)))
     cluster.predict(tools.Q[:3])
     assert late == [False]
+
+
+def test_the_guard_knows_of_every_step_before_shards_delete_the_last_one(cluster, monkeypatch):
+    """Fails if a coordinator from before a noisy sum could be put back, and draw a second noise."""
+    late, honest = [], ShardClient.send
+
+    def send(client, task):
+        if isinstance(task, GradientRequest):
+            late.append(behind(cluster._parts))
+        return honest(client, task)
+
+    monkeypatch.setattr(ShardClient, "send", send)
+    cluster.open_audience("press", n_queries=60, n_records=300, model_share=0.5)
+    assert late == [False] * 2 * STEPS
 
 
 def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster, monkeypatch):

@@ -28,6 +28,7 @@ from vicinal.errors import (
     ShardUnreachable,
     VicinalError,
 )
+from vicinal.ledger import Ledger, Tables
 from vicinal.linear import STEPS, LocalGradients
 from vicinal.mechanisms import GradientRelease
 
@@ -116,14 +117,19 @@ def shuffled(patch, seed):
     """Have shards be asked for gradients, and these be summed, in another order at every step."""
     rng, honest = np.random.default_rng(seed), ClusterChanges.on_all
 
-    def on_all(self, task):
-        if not isinstance(task, GradientRequest):
-            return honest(self, task)
-        order = list(self._shards)
-        rng.shuffle(order)
-        return self._on({number: self._shards[number] for number in order}, task)
+    def on_all(self, task, *concerned):
+        order = sorted(self._shards)
+        if isinstance(task, GradientRequest):
+            rng.shuffle(order)
+        self._shards = {number: self._shards[number] for number in order}
+        return honest(self, task, *concerned)
 
     patch.setattr(ClusterChanges, "on_all", on_all)
+
+
+def test_a_model_that_is_trained_again_pays_for_the_grid_again(alone):
+    (*_, once, _, _), _, (*_, twice, _, _), _ = alone[0]
+    assert twice >= 2 * once > 0
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 16])
@@ -178,10 +184,22 @@ def dies_at(patch, owner, name, call, *, done):
     patch.setattr(owner, name, dying)
 
 
+def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan):
+    """Have a training die at a call of a method, or of :meth:`publish`, and its process with it."""
+    with patch.context() as dying:
+        cluster = tools.local(path)
+        dies_at(dying, owner, name, call, done=done)
+        with pytest.raises(Killed):
+            cluster.open_audience("second", **{**PLAN, **plan})
+    cluster._failed = True
+    cluster.close()
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "done"),
     [
         (ShardServer, "_gradient", False),  # nobody is charged yet
+        (Ledger, "write_charges", False),  # a sum that is kept before its charges is free later
         (ShardServer, "_gradient", True),  # one shard's charges are durable, its sum is lost
         (GradientRelease, "publish", True),  # noise was drawn, and is lost
         (ShardedGradients, "publish", True),  # the noisy sum is durable
@@ -191,13 +209,7 @@ def dies_at(patch, owner, name, call, *, done):
 def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     owner, name, done, call, path, opened_alone, monkeypatch
 ):
-    with monkeypatch.context() as patch:
-        cluster = tools.local(path)
-        dies_at(patch, owner, name, call, done=done)
-        with pytest.raises(Killed):
-            cluster.open_audience("second", **PLAN)
-    cluster._failed = True
-    cluster.close()
+    broken_off(path, monkeypatch, call, owner, name, done=done)
     with pytest.raises(PrivacyRefused, match="broken off"):
         Coordinator.open(path, local_transports, reading=True)
     with tools.local(path) as again:
@@ -206,6 +218,10 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(
         assert facts_of(again) == opened_alone[0]
         assert again.verify()
     assert tools.budgets(path, "second") == opened_alone[1]
+
+
+def unreachable(_):
+    raise ShardUnreachable("It died.")
 
 
 class Dying:
@@ -221,11 +237,7 @@ class Dying:
                 if self.charged:
                     self.transport.send(message)(1.0)
                 self.transport.close()  # the next message opens the folder again
-
-                def reply(_):
-                    raise ShardUnreachable("It died.")
-
-                return reply
+                return unreachable
         return self.transport.send(message)
 
     def close(self):
@@ -253,14 +265,7 @@ def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_late
     class Away(Dying):
         def send(self, message):
             self.step -= isinstance(message.task, GradientRequest)
-            if self.step <= 0:
-                raise_later = ShardUnreachable("It is away.")
-
-                def reply(_):
-                    raise raise_later
-
-                return reply
-            return self.transport.send(message)
+            return unreachable if self.step <= 0 else self.transport.send(message)
 
     def links(paths):
         first, second = local_transports(paths)
@@ -289,13 +294,10 @@ def charges_again(patch):
 
     def forgets(self, request):
         if isinstance(request, GradientRequest):
-            self._database.delete(_CARRIED, "name = ?", (request.name,))
+            self._database.delete(Tables.CARRIED, "name = ?", (request.name,))
             return None
         return honest(self, request)
 
-    from vicinal.ledger import Tables
-
-    _CARRIED = Tables.CARRIED
     patch.setattr(VoteJournal, "find", forgets)
 
 
@@ -375,25 +377,12 @@ def test_a_sum_is_published_with_one_noise(path, monkeypatch):
         return drawn[-1][1]
 
     monkeypatch.setattr(GradientRelease, "publish", watched)
-    plan = {**PLAN, "simulation_seed": None}
-
-    def killed_and_opened():
-        drawn.clear()
-        cluster = tools.local(path)
-        with monkeypatch.context() as patch:
-            dies_at(patch, ShardedGradients, "publish", 11, done=True)
-            with pytest.raises(Killed):
-                cluster.open_audience("second", **plan)
-        cluster._failed = True
-        cluster.close()
-        assert len(drawn) == 11
-        tools.local(path).close()
-        assert len(drawn) == 11 + STEPS
-        # Those that were published before are drawn on nothing.
-        return [bool(private) for private, _ in drawn[11 : 2 * 11]]
-
-    assert not any(killed_and_opened())
-    shutil.rmtree(path)
+    broken_off(path, monkeypatch, 11, simulation_seed=None)
+    assert len(drawn) == 11
+    tools.local(path).close()
+    assert len(drawn) == 11 + STEPS
+    # Those that were published before are drawn on nothing.
+    assert not any(private for private, _ in drawn[11 : 2 * 11])
 
 
 def test_two_noises_on_one_sum_are_caught(path, monkeypatch):
@@ -409,8 +398,8 @@ def steps_of(path, patch, **plan):
     """Train the second audience's model; return what all shards were asked for, and the sums."""
     asked, honest = [], ClusterChanges.on_all
 
-    def watched(self, task):
-        sums = honest(self, task)
+    def watched(self, task, *concerned):
+        sums = honest(self, task, *concerned)
         if isinstance(task, GradientRequest):
             asked.append((task, sum(sums.values())))
         return sums
@@ -437,6 +426,33 @@ def test_a_late_step_or_another_noise_charges_nobody(path, monkeypatch):
             with pytest.raises(error, match=words):
                 server.do(one)
     assert tools.budgets(path, "second") == before
+
+
+def test_a_step_at_other_weights_is_another_step(path, monkeypatch):
+    """Fails if it finds the sum of the weights before, or is summed under a charge of theirs."""
+    task = replace(steps_of(path, monkeypatch)[-1][0], name=b"another", clock=10**6)
+    other = replace(task, weights=task.weights + 1)
+    names = []
+
+    def named(_, request):
+        names.append(request.name)
+        raise Killed
+
+    with monkeypatch.context() as patch, tools.local(path) as cluster:
+        patch.setattr(ClusterChanges, "on_all", named)
+        for one in (task, task, other):
+            audience = cluster._ledger.audiences["second"]
+            steps = ShardedGradients(cluster._parts, audience, cluster._changes)
+            with pytest.raises(Killed):
+                steps.publish(steps.mechanism.release(1e6), one.weights)
+    assert names[0] == names[1] != names[2]
+    with closing(ShardServer.open(path / "shard-1")) as server:
+        sums, account = server.do(task), server._parts.ledger.audiences["second"].account
+        charged = account.remaining.copy()
+        with pytest.raises(InvalidInput, match="Another block was charged under this name"):
+            server.do(other)
+        assert (server.do(task) == sums).all()
+        assert (account.remaining == charged).all()
 
 
 def test_nobody_pays_more_than_the_share_whatever_comes(path, monkeypatch):
@@ -495,19 +511,13 @@ def test_a_part_that_is_put_back_within_a_training_is_refused(part, path, tmp_pa
     """Folder and witness: its sums could be published with another noise, or charged nobody."""
     at = (path / part, tools.witness_of(path, part))
 
-    def broken_off(step, train):
-        with monkeypatch.context() as patch:
-            dies_at(patch, ShardedGradients, "publish", step, done=True)
-            with pytest.raises(Killed):
-                train()
-
-    cluster = tools.local(path)
-    broken_off(5, lambda: cluster.open_audience("second", **PLAN))
-    cluster._failed = True
-    cluster.close()
+    broken_off(path, monkeypatch, 5)
     for number, place in enumerate(at):
         (shutil.copytree if place.is_dir() else shutil.copy)(place, tmp_path / f"{number}")
-    broken_off(12, lambda: tools.local(path))
+    with monkeypatch.context() as patch:
+        dies_at(patch, ShardedGradients, "publish", 12, done=True)
+        with pytest.raises(Killed):
+            tools.local(path)
     shutil.rmtree(at[0])
     shutil.copytree(tmp_path / "0", at[0])
     shutil.copy(tmp_path / "1", at[1])
@@ -625,13 +635,7 @@ def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(pat
 
 def test_a_loss_that_is_accepted_in_a_training_leaves_a_cluster_that_goes_on(path, monkeypatch):
     """Every budget is spent then, so that the rest of the training is noise."""
-    cluster = tools.local(path)
-    with monkeypatch.context() as patch:
-        dies_at(patch, ShardedGradients, "publish", 11, done=True)
-        with pytest.raises(Killed):
-            cluster.open_audience("second", **PLAN)
-    cluster._failed = True
-    cluster.close()
+    broken_off(path, monkeypatch, 11)
     (path.with_name("cluster.witnesses") / "shard-1").unlink()
     with Coordinator.open(path, local_transports, tools.PATIENCE, accept_loss=True) as again:
         assert again.predict(Q[:2], audience="second").charged == 2

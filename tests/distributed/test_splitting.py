@@ -9,7 +9,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from vicinal.distributed import split
-from vicinal.distributed._splitting import PlacedSubjects
+from vicinal.distributed._splitting import placed_subjects
 from vicinal.errors import InvalidInput
 from vicinal.ledger import framed, unframed
 
@@ -36,22 +36,18 @@ def by_number(subject):
 
 
 def placed(people=PEOPLE):
-    return PlacedSubjects.of(Pages(people), people + 5, 3, by_number)
+    return placed_subjects(Pages(people), 3, by_number)
 
 
 def test_everybody_goes_to_one_shard_with_a_slot_of_their_own():
     """Fails if somebody is lost, is on two shards, or stands beside another's slot."""
-    subjects = placed(5_000)
-    assert (subjects.shards[5_000:] == -1).all()
-    seen = set()
-    for shard in range(3):
-        slots = subjects.slots(shard)
-        ids = [unframed(one + b">") for one in bytes(subjects.ids[shard]).split(b">")[:-1]]
-        assert ids == [f"person-{slot}" for slot in slots]
+    seen = []
+    for shard, subjects in enumerate(placed(5_000)):
+        ids = [unframed(one + b">") for one in bytes(subjects.ids).split(b">")[:-1]]
+        assert ids == [f"person-{slot}" for slot in np.frombuffer(subjects.slots, "<i4")]
         assert all(by_number(who) == shard for who in ids)
-        np.testing.assert_array_equal(subjects.new_slots[slots], np.arange(len(slots)))
-        seen.update(ids)
-    assert len(seen) == 5_000
+        seen += ids
+    assert len(seen) == len(set(seen)) == 5_000
 
 
 def test_a_split_replaces_the_witnesses_of_no_cluster(tmp_path):

@@ -60,7 +60,7 @@ class Learner:
     def __init__(self):
         self.lessons, self.guides = [], []
 
-    def learn(self, examples, rows, labels, _number, _begin, guide):
+    def learn(self, examples, rows, labels, _number, _begin, guide, **_):
         self.lessons.append((rows, labels))
         self.guides.append(guide())
         means = [examples[rows[labels == place]].mean(axis=0) for place in range(C)]
@@ -233,7 +233,7 @@ def test_a_finished_run_is_read_and_not_asked_again(world, tmp_path):
     first = run(world, tmp_path)
 
     class Mute(Learner):
-        def learn(self, *_):
+        def learn(self, *_, **__):
             raise AssertionError
 
     asker = labeller(world)

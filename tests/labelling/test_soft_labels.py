@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed as run
 from made_up import Cut, clouds, cut_after_first_block, records_and_pool
 from vicinal import IndKNNClassifier, labelling
-from vicinal.cli import app
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import (
@@ -217,12 +216,6 @@ def test_soft_labels_that_are_none_are_refused(tmp_path, broken):
     save_answers(replace(KEPT, soft_labels=broken.astype(np.float32)), tmp_path / "answers.npz")
     with pytest.raises(InvalidInput, match="sound"):
         load_answers(tmp_path / "answers.npz")
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(part) for part in arguments])
-    assert result.exit_code == code, result.output
-    return result.stdout
 
 
 @pytest.mark.parametrize("share", ["0.5", "0"])

@@ -12,11 +12,11 @@ from scipy.special import ndtr
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 from sklearn.pipeline import make_pipeline
-from typer.testing import CliRunner
 
+from command_line import invoked as run
 from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
 from vicinal.accounting import zcdp_budget as budget
-from vicinal.cli import app, read_audit
+from vicinal.cli import read_audit
 from vicinal.errors import InvalidInput
 from vicinal.reports._deployment_certificate import (
     certificate_page,
@@ -44,12 +44,6 @@ FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
     "total": {"epsilon": 1, "delta": 1e-5, "capped": True, "text": "epsilon 1"},
 }  # fmt: skip
-
-
-def run(*arguments, code=0):
-    found = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert found.exit_code == code, found.output
-    return found
 
 
 # ---------------------------------------------------------------- certificate

@@ -1,8 +1,6 @@
 """What a verdict on a plan says."""
 
-from typer.testing import CliRunner
-
-from vicinal.cli import app
+from command_line import shown as run
 from vicinal.planning import IndKNNPlan, PlanChoice
 from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
@@ -14,12 +12,6 @@ from vicinal.reports._plan_report import (
     verdict,
     verdict_without_records,
 )
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def plan_of(n_records, n_queries, epsilon):

@@ -15,7 +15,7 @@ from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.reports import _plots
 from vicinal.reports import _text as words
-from vicinal.reports._demo import DemoAnswers, PublicPlan, html_page
+from vicinal.reports._demo import DemoAnswers, html_page
 from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_surest, wilson_interval
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -118,7 +118,8 @@ def a_page():
     truth = rng.integers(0, 3, 60)
     labels = np.where(rng.random(60) < 0.2, (truth + 1) % 3, truth)
     guarantee = Guarantee(1.0, 1e-5, NASTY, ("records",), ("queries",), NASTY, (NASTY,))
-    plan = PublicPlan(500, 50, 60, 20, 0.3, 0.036, features=NASTY)
+    names = ("n_records", "n_reference", "n_queries", "n_neighbors", "noise_multiplier", "budget")
+    plan = dict(zip(names, (500, 50, 60, 20, 0.3, 0.036), strict=True)) | {"features": NASTY}
     return {
         "data": NASTY,
         "answers": DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),

@@ -1,5 +1,6 @@
 """Looking while a service runs: the process that has the store answers, and no other opens it."""
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -7,32 +8,26 @@ import os
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from typer.testing import CliRunner
-
 import serving_tools as tools
 import shard_tools
+from command_line import shown as run
 from store_tools import PEOPLE, Q, make
-from vicinal.cli import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.ledger import Lock
 from vicinal.serving import KeyFile, ServedStore, create_app
-from vicinal.serving._local_socket import _is_owner
+from vicinal.serving._local_socket import LocalSocket, _is_owner
 from vicinal.store import SOCKET, Store
-
-
-def run(*arguments, code=0):
-    found = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert found.exit_code == code, found.output
-    return found.output
 
 
 def asked(folder, sent):
@@ -171,18 +166,51 @@ def test_the_socket_is_its_owners_alone(service, monkeypatch):
         ServedStore(service.folder).facts()
 
 
+def test_the_socket_is_its_owners_from_its_first_moment(tmp_path, monkeypatch):
+    """Fails if others may connect between its making and a later change of its permissions."""
+    modes, honest = [], socket.socket.bind
+
+    class Watched(socket.socket):
+        def bind(self, address):
+            honest(self, address)
+            modes.append(stat.S_IMODE(Path(address).stat().st_mode))
+
+    async def listen():
+        listening = LocalSocket(None, tmp_path, None)
+        await listening.start()
+        await listening.stop()
+
+    monkeypatch.setattr(socket, "socket", Watched)
+    asyncio.run(listen())
+    assert modes == [0o600]
+
+
 def test_what_is_refused_is_refused_in_the_same_words(service):
     for each in (service.store, ServedStore(service.folder)):
         with pytest.raises(InvalidInput, match="an audience of this store"):
             each.guarantee("nobody")
 
 
-def test_root_and_the_owner_may_ask_and_nobody_else(monkeypatch):
+class Peer:
+    """A connection whose other end is a process of a user."""
+
+    def __init__(self, user):
+        self.user = user
+
+    def getsockopt(self, *_):
+        return struct.pack("3i", 1, self.user, self.user)
+
+
+@pytest.mark.parametrize("me", [0, 1000])
+def test_root_and_the_owner_may_ask_and_nobody_else(me, monkeypatch):
+    """Fails if anybody may ask a service of root's, or root believes whoever listens."""
     here, there = socket.socketpair()
     with here, there:
         assert _is_owner(here)
-        monkeypatch.setattr(os, "getuid", lambda: 12345)
-        assert _is_owner(here) == (os.geteuid() == 0)
+    monkeypatch.setattr(os, "getuid", lambda: me)
+    users = (0, 1000, 1001)
+    assert [user for user in users if _is_owner(Peer(user))] == sorted({0, me})
+    assert [user for user in users if _is_owner(Peer(user), 1001)] == [me, 1001]
 
 
 @pytest.mark.parametrize(

@@ -5,21 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+from command_line import shown as run
 from experiments.__main__ import app as experiments
 from experiments.smoothed import figures, reference, tables
 from experiments.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
-from vicinal.cli import app
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
 TABLE = Path(tables.__file__).parent / "data" / ELECTORAL_UNITS
-
-
-def run(*arguments, code=0, program=app):
-    result = CliRunner().invoke(program, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
 
 
 def test_an_election_with_lost_ballots():

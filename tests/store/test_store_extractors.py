@@ -5,10 +5,9 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
+from command_line import printed as run
 from onnx_tools import save_network
-from vicinal.cli import app
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.store import Store, StoreExtractor
 from vision_tools import pictures
@@ -33,12 +32,6 @@ def make(path, network):
     X, y = rows(20, 1)
     public = extractor.transform(rows(40, 2)[0])
     return Store.init(path, X, y, classes=[0, 1], public=public, extractor=extractor, **PLAN)
-
-
-def run(*arguments, code=0):
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output + str(result.exception)
-    return result.stdout
 
 
 def test_a_store_keeps_its_model(tmp_path, network):

@@ -2,7 +2,6 @@ from vicinal.audit._catalogue import ModelInspection as ModelInspection
 from vicinal.audit._catalogue import all_trials as all_trials
 from vicinal.audit._catalogue import inspect_model as inspect_model
 from vicinal.audit._catalogue import not_audited as not_audited
-from vicinal.audit._catalogue import run_trials as run_trials
 from vicinal.audit._catalogue import store_audit as store_audit
 from vicinal.audit._claims import Claim as Claim
 from vicinal.audit._one_run import OneRunResult as OneRunResult

@@ -9,12 +9,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors._base import NeighborsBase
 from sklearn.pipeline import Pipeline
 
-from vicinal import _checks
 from vicinal.accounting import Guarantee, Plan, gdp_epsilon
-from vicinal.audit._fixed_plans import pate_votes, private_knn
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
-from vicinal.audit._schedule import CONFIDENCE, AuditResult, AuditTrial, Progress, carry_out_all
-from vicinal.audit._vote_trials import NoisySGDTrial
+from vicinal.audit._schedule import AuditTrial
+from vicinal.audit._trials import NoisySGDTrial, pate_votes, private_knn
 from vicinal.errors import InvalidInput
 from vicinal.planning import GATE, PRIVATE
 
@@ -24,11 +22,8 @@ Trials = dict[str, Callable[[], AuditTrial]]
 _ANY = 2
 """Classes of an audit of vectors, which has none."""
 
-MOST_MINUTES = 24 * 60.0
-
 
 def ind_knn_trials(audit: IndKNNAudit, releases: Sequence[str] = ("votes", "label")) -> Trials:
-    """Return the attacks on an Ind-KNN classifier that lets `releases` leave."""
     votes: Trials = {
         "votes": audit.votes,
         "votes-two-labels": audit.two_labels,
@@ -174,7 +169,6 @@ def stored_plan(
 
 
 def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:
-    """Return the attack on a private model, where a plan or a release trains one."""
     share, refreshes = values.get("model_share"), int(values.get("model_refreshes", 0))
     return {"model": lambda: audit.model(float(share), refreshes, release)} if share else {}
 
@@ -226,35 +220,6 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     classes = len(facts["classes"]) or _ANY
     return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, stored=True)
-
-
-def run_trials(
-    trials: Trials, minutes: float, confidence: float = CONFIDENCE, progress: Progress | None = None
-) -> list[AuditResult]:
-    """Carry out trials, each for a part of the time that follows from what its runs cost.
-
-    Parameters
-    ----------
-    trials : dict
-        Attacks by name.
-    minutes : float
-        For all of them, 0 < minutes <= 1440; every one needs some seconds at least.
-    confidence : float
-        Of all lower bounds of one result, 0 < confidence < 1.
-    progress : callable, optional
-        Called with seconds just used.
-
-    Examples
-    --------
-    >>> from vicinal.audit import IndKNNAudit, run_trials
-    >>> trials = {"votes": IndKNNAudit(n_classes=3).votes}
-    >>> [result.kept for result in run_trials(trials, minutes=0.005)]
-    [True]
-    """
-    minutes = _checks.real("minutes", minutes, above=0, most=MOST_MINUTES)
-    confidence = _checks.real("confidence", confidence, above=0, below=1)
-    built = (make() for make in trials.values())
-    return carry_out_all(built, 60 * minutes, confidence, progress=progress)
 
 
 # ---------------------------------------------------------------- what can be told of a model
@@ -336,7 +301,6 @@ def inspect_model(model: Any) -> ModelInspection:
 
 
 def _guarantee_of(model: Any) -> Guarantee | None:
-    """Return the guarantee of one of this package's models; None for all others."""
     if not type(model).__module__.startswith("vicinal.") or not hasattr(model, "guarantee"):
         return None
     try:

@@ -24,7 +24,7 @@ from vicinal.audit._interactions import (
     damages,
     universes,
 )
-from vicinal.audit._vote_trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
+from vicinal.audit._trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
 from vicinal.linear import SHARE
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import GATE, IndKNNPlan, total_budget
@@ -310,7 +310,6 @@ class IndKNNAudit:
         parameters: dict[str, Any], world: Universes, acts: Sequence[str],
         target: Mapping[str, Any] | None, *, stored: bool,
     ) -> AuditInteraction:  # fmt: skip
-        """Return an interaction of records that carry `target`, or else classes."""
         if target is None:
             return AuditInteraction(parameters, world, acts, stored=stored)
         carried = ("classes", "release", "model_share")

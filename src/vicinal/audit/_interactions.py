@@ -73,7 +73,6 @@ class Damage:
     replaces: bool = False
 
     def noise(self) -> NoiseSource:
-        """Return where noise comes from."""
         return weak_noise(self.noise_divisor) if self.noise_divisor > 1 else randomness()
 
     @contextmanager
@@ -124,7 +123,6 @@ _DAMAGES = {
 
 
 def damages(*names: str) -> dict[str, Damage]:
-    """Return broken versions by their names, in this order."""
     return {name: _DAMAGES[name] for name in names}
 
 
@@ -237,7 +235,6 @@ class AuditInteraction:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The plan that follows from the parameters."""
         own = {k: v for k, v in self.parameters.items() if k != "epsilon_total"}
         return IndKNNPlan.of(self.estimator(**own))
 
@@ -378,7 +375,6 @@ class TwoWorlds:
 
     @classmethod
     def of(cls, interaction: AuditInteraction, damage: Damage = HONEST) -> "TwoWorlds":
-        """Go through an interaction in both worlds."""
         first = Transcript(no_noise())
         second = Transcript(follows=first)
         left = [
@@ -396,7 +392,6 @@ class TwoWorlds:
         return cls(absent, present, scales, alike)
 
     def shifts(self) -> list[Floats]:
-        """Return what the subject moved each sum by, in noise scales."""
         return [
             (other - one) / scale
             for one, other, scale in zip(self.absent, self.present, self.scales, strict=True)

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from vicinal import _checks
 from vicinal._arrays import Floats
 from vicinal.accounting import gdp_epsilon
 from vicinal.audit._claims import LEAST, Claim, RateBounds, rate_bounds, visible_mu
@@ -47,7 +48,6 @@ class AuditTrial(ABC):
         """Return the attacker's scores of some independent runs of one world."""
 
     def controls(self) -> Mapping[str, AuditTrial]:
-        """Return the same attack on broken versions, by what is broken."""
         versions = {}
         for name, damage in self._damages.items():
             other = versions[name] = copy.copy(self)  # with the claim that is known already
@@ -242,7 +242,6 @@ class _Runs:
         return sum(map(len, self.absent))
 
     def play(self) -> None:
-        """Add a block of runs of each world."""
         start = time.monotonic()
         self.present.append(self.trial.play(present=True))
         self.absent.append(self.trial.play(present=False))
@@ -252,7 +251,6 @@ class _Runs:
             self.progress(self.block)
 
     def play_on(self, deadline: float, runs: float) -> None:
-        """Add blocks until there are so many runs, or until `deadline`."""
         while len(self) < LEAST or (time.monotonic() < deadline and len(self) < runs):
             self.play()
 
@@ -352,6 +350,7 @@ def carry_out_all(
     >>> [result.mechanism for result in carry_out_all([trial], seconds=0.1, controls=False)]
     ['Ind-KNN votes']
     """
+    confidence = _checks.real("confidence", confidence, above=0, below=1)
     start = time.monotonic()
     honest = [_Runs(trial, progress) for trial in trials]
     for played in honest:
@@ -380,7 +379,6 @@ def _parts(seconds: float, weights: Sequence[float]) -> list[float]:
 def _controls(
     trial: AuditTrial, seconds: float, confidence: float, runs: float, progress: Progress | None
 ) -> tuple[ControlResult, ...]:
-    """Try every broken version of a trial, each for its part of the seconds that are left."""
     broken, end = trial.controls(), time.monotonic() + seconds
     results = []
     for n_left, (name, control) in zip(range(len(broken), 0, -1), broken.items(), strict=True):
@@ -412,7 +410,6 @@ def try_control(
 
 
 def _share(rates: RateBounds, claim: Claim) -> float:
-    """Return the lower bound as a share of the claim, where rates allow any."""
     if rates.mu <= 0 or not 0 < rates.false_alarms < 1:
         return -1.0
     allowed = claim.allowed(rates)

@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
-from vicinal.cli._options import FLAG_OF
+from vicinal.cli._options import FLAG_OF, PanelCommand
 from vicinal.cli._output import sign_of_life
 from vicinal.errors import PrivacyRefused, VicinalError
 
@@ -60,7 +60,6 @@ def with_flags(message: str, command: Any) -> str:
 
 
 def _flags(command: Any) -> Iterator[tuple[str, str]]:
-    """Yield each option's name and its longest flag; of a group those of all its commands."""
     for option in getattr(command, "params", ()):
         flags = [flag for flag in option.opts if flag.startswith("--")]
         if flags:
@@ -100,16 +99,13 @@ class CommandGroup(TyperGroup):
     tasks: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 (click's signature)
-        """Return the names of all commands, sorted."""
         return sorted(self.places)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return a command, or None if there is none of that name."""
         place = self.places.get(cmd_name)
         return None if place is None else _command(cmd_name, place)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands into the help, those of one task together."""
         grouped = {name for names in self.tasks.values() for name in names}
         others = [name for name in self.list_commands(ctx) if name not in grouped]
         width = formatter.width - 6 - max(map(len, self.places))
@@ -121,7 +117,6 @@ class CommandGroup(TyperGroup):
                     formatter.write_dl(rows, col_max=30)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
         try:
             with sign_of_life(next(iter((*ctx._protected_args, *ctx.args)), "command")):
                 return super().invoke(ctx)
@@ -137,7 +132,6 @@ class CommandGroup(TyperGroup):
 
 
 def group_of(help_text: str) -> typer.Typer:
-    """Return a group of commands, still empty."""
     return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, **PLAIN)
 
 
@@ -146,7 +140,7 @@ def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     member = getattr(import_module(module), attribute)
     if not isinstance(member, typer.Typer):
         app = typer.Typer(add_completion=False, **PLAIN)
-        app.command(name, cls=getattr(member, "command_class", None))(member)
+        app.command(name, cls=getattr(member, "command_class", PanelCommand))(member)
         member = app
     command = typer.main.get_command(member)
     command.name = name
@@ -186,14 +180,14 @@ class Commands(CommandGroup):
         "smoothed": "vicinal.cli._smoothed:app",
     }
     tasks: ClassVar = {
-        "Try it": ("demo", "doctor"),
-        "Plan and price": ("plan", "account", "calibrate", "smoothed"),
-        "Make a store and ask": ("schema", "init", "predict", "evaluate", "serve", "keys"),
-        "Change its data": ("add", "erase", "refresh"),
-        "Budgets": ("audience", "allow", "inspect", "export-guarantee"),
-        "Keep it safe": ("backup", "restore", "verify", "shard"),
-        "Show evidence": ("audit", "certificate", "receipt"),
-        "Publish a student": ("transfer", "label", "student"),
+        "Start here": ("demo", "doctor"),
+        "Make a store and query it": ("schema", "init", "predict", "evaluate"),
+        "Change the records": ("add", "erase", "refresh"),
+        "Serve others": ("serve", "keys", "audience", "allow"),
+        "Look after a store": ("inspect", "verify", "backup", "restore", "shard"),
+        "Plan before you spend": ("plan", "account", "calibrate", "smoothed"),
+        "Show that it is private": ("export-guarantee", "audit", "certificate", "receipt"),
+        "Publish a model": ("transfer", "label", "student"),
     }
 
 

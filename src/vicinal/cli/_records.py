@@ -37,13 +37,12 @@ def opened_at(
     accept_loss: bool = False,
     reading: bool = False,
 ) -> Iterator[stores.Store | distributed.Coordinator]:
-    """Open the store or the cluster that lies at `path`, and close it at the end."""
     how = {"accept_loss": accept_loss, "reading": reading}
     if not distributed.is_cluster(path):
         if ray is not None:
             raise InvalidInput(
-                f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
-                "vicinal shard"
+                f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
+                "cluster with: vicinal shard"
             )
         with stores.Store.open(path, **how) as store:
             yield store
@@ -78,7 +77,6 @@ def looked_at(
 
 @contextmanager
 def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
-    """Start, or reach, a Ray engine, and leave it at the end."""
     options: dict[str, Any] = {"memory": _MEMORY} if ray == _LOCAL else {}
     engine = distributed.RayCluster(None if ray == _LOCAL else ray, **options)
     try:
@@ -89,7 +87,6 @@ def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
 
 @contextmanager
 def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores.StoreExtractor]:
-    """Have an extractor work on a Ray engine, if one is asked for."""
     if ray is None:
         yield extractor
         return
@@ -100,7 +97,6 @@ def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores
 
 
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
-    """Return the ids of an option and of a file, each in its one form."""
     from vicinal import _checks
 
     ids = _checks.subject_ids("subject", single or [])
@@ -180,7 +176,6 @@ def read_labelled(
     label: str | None,
     subject: str | None,
 ) -> tuple[datasets.Dataset, AnyArray]:
-    """Return the records of a file, and what they carry, as :func:`read_records`."""
     dataset = read_records(path, extractor, label, subject, target_columns(target, label))
     if dataset.labels is None:
         raise InvalidInput("The 'label' option must name the column of labels.")
@@ -196,8 +191,8 @@ def target_columns(target: targets.Target, label: str | None) -> list[str]:
         return []
     if label is not None:
         raise InvalidInput(
-            "The 'label' option is for classes. Numbers and several labels stand in columns of "
-            "their own names."
+            "The 'label' option is for classes. Numbers and several labels are read from the "
+            "columns that bear their names."
         )
     return [str(name) for name in target.names]
 
@@ -210,7 +205,7 @@ def read_queries(
         dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
     if path.is_dir() or path.name.endswith(".npz"):
-        raise InvalidInput("The 'id' option names a column; images and npz files have none.")
+        raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
     table = datasets.read_table(path)
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")

@@ -17,7 +17,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,7 +36,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, Store
 from vicinal.ledger import Database, Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store import NEXT_NUMBER, Addition, StagingEndedError, StoredRecords, write_naming
+from vicinal.store import NEXT_NUMBER, StagingEndedError, StoredRecords
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 
@@ -203,6 +203,7 @@ class ClusterChanges:
     """Makes changes on all shards; none is made without one of them.
 
     Folder, ledger and records are the coordinator's; a change waits `deadline` seconds for shards.
+    `pending`: the clock of a change that was decided and some shard may not have made, or 0.
     """
 
     def __init__(
@@ -219,22 +220,24 @@ class ClusterChanges:
         self._records = records
         self._policy = MissingShardPolicy(deadline)
         clock, _, self._digest = (ledger.database.get(PENDING) or "0").partition(" ")
-        self._pending = int(clock)
-        if not self._pending:
+        self.pending = int(clock)
+        if not self.pending:
             wipe(self._path)  # of a change that was never decided
         self._staged = StagedFile(folder)
 
-    @property
-    def pending(self) -> bool:
-        """Whether a change was decided that some shard may not have made."""
-        return bool(self._pending)
+    def on_all(
+        self,
+        task: tasks.Task | Callable[[int], tasks.Task],
+        concerned: ClusterChange | None = None,
+    ) -> dict[int, Any]:
+        """Have all shards, or all that a change concerns, do a task, or each its own.
 
-    def on_all(self, task: tasks.Task | Callable[[int], tasks.Task]) -> dict[int, Any]:
-        """Have all shards do a task, or each its own; return what came of it, by shard.
-
-        Raises ShardMissing if one is missing.
+        Returns what came of it, by shard. Raises ShardMissing if one is missing.
         """
-        return self._on(self._shards, task)
+        shards = self._shards if concerned is None else self._concerned(concerned)
+        # A shard that is away is known in seconds; one that is at work may take very long.
+        gather(shards, tasks.Ping(), self._policy)
+        return gather(shards, task, self._policy, work=_WORK)
 
     def make(
         self, kind: str, decide: Callable[[], ClusterChange], staged: StagedAddition | None = None
@@ -257,7 +260,7 @@ class ClusterChanges:
                 self._staged.become(self._path, staged.token)
                 self._digest = staged.digest
             self._ledger.database.put(PENDING, f"{clock} {self._digest}")
-        self._pending = clock
+        self.pending = clock
         return self.finish(staged)
 
     def finish(self, staged: StagedAddition | None = None) -> dict[int, Any]:
@@ -267,18 +270,17 @@ class ClusterChanges:
         """
         results = None
         if staged is not None:
-            task = tasks.AddStaged(self._pending, staged.token)
+            task = tasks.AddStaged(self.pending, staged.token)
             with suppress(InvalidInput):  # a shard that has not prepared it needs the records
-                results = self._on(self._concerned(staged.change), task)
+                results = self.on_all(task, staged.change)
         if results is None:
-            change = replace(ClusterChange.read(self._path, self._digest), clock=self._pending)
-            shards = self._concerned(change)
-            results = self._on(shards, change.task)
+            change = replace(ClusterChange.read(self._path, self._digest), clock=self.pending)
+            results = self.on_all(change.task, change)
         # All have made it. Until this commit the next process finds it pending and sends it again.
         with self._ledger.database.transaction():
             self._ledger.database.put(PENDING, "0")
             self._records.write()
-        self._pending = 0
+        self.pending = 0
         self._staged.put_away(self._path)
         if staged is None:
             self._staged.wipe()
@@ -299,7 +301,7 @@ class ClusterChanges:
                     raise StagingEndedError
                 yield
 
-        change = self._addition(records, turn)
+        change = self.addition(records, turn)
         shards, token = self._concerned(change), fresh_key(_TOKEN)
         with current():
             self._staged.begin(token)
@@ -312,7 +314,7 @@ class ClusterChanges:
                 received(self._policy.deadline)
             except ShardUnreachable:
                 raise StagingEndedError from None
-        while any(gather(shards, tasks.IsStaging(token), self._policy).values()):
+        while any(gather(shards, tasks.Ping(token), self._policy).values()):
             time.sleep(_PAUSE)
         return StagedAddition(token, change, digest)
 
@@ -321,30 +323,6 @@ class ClusterChanges:
         self._staged.wipe()
         for shard in self._shards.values() if everywhere else ():
             shard.send(tasks.Stage(b"", None))
-
-    def addition_of(
-        self,
-        records: StoredRecords,
-        addition: Addition | None,
-        staged: StagedAddition | None = None,
-    ) -> Callable[[], ClusterChange]:
-        """Return what decides to add records, which may be staged.
-
-        Raises ShardMissing if a shard is missing: it may know one of the subjects. Nothing is
-        changed.
-        """
-        database, version = self._ledger.database, self._ledger.version + 1
-        change = self._addition(records) if staged is None else staged.change
-
-        def decide() -> ClusterChange:
-            if addition is not None:
-                addition.write(database, version)
-            write_naming(database, by_holder=records.ids is not None)
-            if records.ids is None:
-                database.put(NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
-            return change
-
-        return decide
 
     def places_of(self, subjects: Sequence[SubjectId]) -> Ints32:
         """Return the shard of every subject, int32 (subjects,).
@@ -367,7 +345,7 @@ class ClusterChanges:
             places.append(found)
         return np.concatenate(places)
 
-    def _addition(self, records: StoredRecords, turn: Turn = nullcontext) -> ClusterChange:
+    def addition(self, records: StoredRecords, turn: Turn = nullcontext) -> ClusterChange:
         """Route records to the shards that know their subjects."""
         subjects = self._new_numbers(len(records), turn) if records.ids is None else records.ids
         places = self.places_of(subjects)
@@ -376,13 +354,6 @@ class ClusterChanges:
     def _concerned(self, change: ClusterChange) -> dict[int, ShardClient]:
         return {n: one for n, one in self._shards.items() if change.concerns(n)}
 
-    def _on(
-        self, shards: Mapping[int, ShardClient], task: tasks.Task | Callable[[int], tasks.Task]
-    ) -> dict[int, Any]:
-        # A shard that is away is known in seconds; one that is at work may take very long.
-        gather(shards, tasks.Ping(), self._policy)
-        return gather(shards, task, self._policy, work=_WORK)
-
     def _new_numbers(self, size: int, turn: Turn) -> list[SubjectId]:
         """Return ids for new subjects: the next numbers that none has, or had, on any shard."""
         with turn():
@@ -390,9 +361,7 @@ class ClusterChanges:
         numbers: list[SubjectId] = []
         while len(numbers) < size:
             tried: list[SubjectId] = list(range(first, first + min(AT_ONCE, size - len(numbers))))
-            standings = self.on_all(tasks.KnownSubjects(tried)).values()
-            numbers += [
-                number for number, *by in zip(tried, *standings, strict=True) if not any(by)
-            ]
+            known = np.any(list(self.on_all(tasks.KnownSubjects(tried)).values()), axis=0)
+            numbers += [tried[at] for at in np.flatnonzero(~known).tolist()]
             first += len(tried)
         return numbers

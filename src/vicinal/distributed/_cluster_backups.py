@@ -53,7 +53,15 @@ def accept_cluster_loss(path: str | Path) -> None:
             parts = stores.open_folder(one.folder, accept_loss=True, check=member)
             shards.append(resources.enter_context(parts))
         for number, parts in enumerate(shards):
-            _check_audiences(number, coordinator, parts)
+            here, there = (
+                {one.name: one.number for one in each.ledger.audiences.values()}
+                for each in (coordinator, parts)
+            )
+            if here != there:
+                raise PrivacyRefused(
+                    f"Shard {number} has other audiences than the coordinator. Restore both from "
+                    "backups of the same time."
+                )
         # The coordinator's clock passes all that shards know, so that no late block is charged.
         clocks = [VoteJournal(parts.database).clock for parts in shards]
         coordinator.ledger.clock = max(coordinator.ledger.clock, *clocks)
@@ -63,27 +71,10 @@ def accept_cluster_loss(path: str | Path) -> None:
                 membership.write_epoch(parts.database, b"")
             parts.mark_change()
         with coordinator.database.transaction():
-            records.replace_all(
-                cluster.identity,
-                (
-                    membership.ShardRecord(
-                        number, parts.folder.identity, ShardState.of(parts.database)
-                    )
-                    for number, parts in enumerate(shards)
-                ),
-            )
+            now = [(parts.folder.identity, ShardState.of(parts.database)) for parts in shards]
+            seen = [membership.ShardRecord(number, *one) for number, one in enumerate(now)]
+            records.replace_all(cluster.identity, seen)
         coordinator.mark_change()
-
-
-def _check_audiences(number: int, coordinator: stores.OpenStore, parts: stores.OpenStore) -> None:
-    """Raise PrivacyRefused for the ledger of a shard of another time."""
-    if {a.name: a.number for a in parts.ledger.audiences.values()} != {
-        a.name: a.number for a in coordinator.ledger.audiences.values()
-    }:
-        raise PrivacyRefused(
-            f"Shard {number} has other audiences than the coordinator. Restore both from backups "
-            "of the same time."
-        )
 
 
 def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool = False) -> None:
@@ -114,9 +105,14 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     source, target = Path(backup), Path(path)
     cluster = ClusterDescription.read(source)
     accept = _checks.boolean("accept_loss", accept_loss)
-    parts = [source / COORDINATOR, *shard_paths(source, cluster.shards)]
+    folders = []
     stores.new_folder(target)
-    folders = [_unpacked(part, target, cluster, accept_loss=accept) for part in parts]
+    for part in (source / COORDINATOR, *shard_paths(source, cluster.shards)):
+        witness = witness_of(target, part.name)
+        stores.private_folder(witness.parent.resolve())
+        place = target / part.name
+        folders.append(stores.unpack(part, place, None, witness, accept_loss=accept))
+        ShardFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:
         for folder in folders:  # what it was restored from is an old copy from then on
@@ -125,13 +121,3 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
         if not accept:
             raise
         accept_cluster_loss(target)
-
-
-def _unpacked(
-    part: Path, target: Path, cluster: ClusterDescription, *, accept_loss: bool
-) -> stores.Folder:
-    place, witness = target / part.name, witness_of(target, part.name)
-    stores.private_folder(witness.parent.resolve())
-    folder = stores.unpack(part, place, None, witness, accept_loss=accept_loss)
-    ShardFolder(folder, cluster.identity).save()
-    return folder

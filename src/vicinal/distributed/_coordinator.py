@@ -67,21 +67,18 @@ class Coordinator(stores.BaseStore):
         reading: bool,
     ) -> None:
         self._cluster, self._policy, self._reading = description, policy, reading
+        self._ledger = sharded.CoordinatorLedger(parts.database, parts.folder.key(), records)
+        self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._clients = [
-            ShardClient(transport, record, description.identity, self._clock, reading)
+            ShardClient(transport, record, description.identity, self._ledger, reading)
             for transport, record in zip(transports, records, strict=True)
         ]
         self._lock = ForkSafeLock()
         self._additions = stores.AdditionTurns()
         self._waiting: dict[int, Sequence[stores.Query]] = {}
         self._places, self._announced = count(1), 0
-        self._sequence = count(1)
         self._failed = False
         self._shards = {name: self._remote(name) for name in parts.ledger.audiences}
-        self._ledger = sharded.CoordinatorLedger(
-            parts.database, parts.folder.key(), self._shards, records
-        )
-        self._parts = dataclasses.replace(parts, ledger=self._ledger)
         self._audience_states = {one.name: self._state(one.name) for one in stores.answering(parts)}
         args = (parts.folder.path, self._ledger, self._clients, records, policy.deadline)
         self._changes = changes.ClusterChanges(*args)
@@ -243,7 +240,17 @@ class Coordinator(stores.BaseStore):
         staged: changes.StagedAddition | None = None,
     ) -> int:
         """Add records in one's turn; return the version."""
-        decide = self._changes.addition_of(records, self._additions.named(addition), staged)
+        database, named = self._parts.database, self._additions.named(addition)
+        change = self._changes.addition(records) if staged is None else staged.change
+
+        def decide() -> changes.ClusterChange:
+            if named is not None:
+                named.write(database, self._ledger.version + 1)
+            stores.write_naming(database, by_holder=records.ids is not None)
+            if records.ids is None:
+                database.put(stores.NEXT_NUMBER, str(int(change.subjects[-1]) + 1))
+            return change
+
         self._change(changes.ADD, decide, staged)
         return self._ledger.version
 
@@ -260,10 +267,15 @@ class Coordinator(stores.BaseStore):
             is finished.
         """
         ids = self._erasable(subjects)
+
+        def decide() -> changes.ClusterChange:
+            stores.forget_additions(self._parts.database)
+            return changes.ClusterChange(changes.ERASE, ids)
+
         with self._exclusive():
             self._changes.on_all(tasks.Ping())
             self._additions.note_erased(ids)
-            erased = self._change(changes.ERASE, lambda: self._erasure(ids))
+            erased = self._change(changes.ERASE, decide)
         return sum(int(count) for count in erased.values())
 
     def presence(self, subjects: npt.ArrayLike) -> stores.Presence:
@@ -312,7 +324,7 @@ class Coordinator(stores.BaseStore):
             model, state = gradients.train(), self._audience_states.get(audience.name)
 
             def decide() -> changes.ClusterChange:
-                training.write(self._parts, audience, model, gradients.slack.spent, state)
+                gradients.write(model, state)
                 return self._shared(audience)
 
             self._change("model" if state is None else "refresh", decide)
@@ -358,15 +370,11 @@ class Coordinator(stores.BaseStore):
             stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: tasks.Backup(paths[number]))
-            # Last: until then it is no backup.
-            dataclasses.replace(self._cluster, source="").save(place)
+            self._cluster.save(place)  # last: until then it is no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
-        cluster = bytes.fromhex(self._cluster.identity)
-        return sharded.RemoteShards(
-            cluster, name, self._clients, self._policy, self._clock, self._sequence.__next__,
-            self._next_batch,
-        )  # fmt: skip
+        args = self._ledger, name, self._clients, self._policy, self._next_batch
+        return sharded.RemoteShards(*args)
 
     def _change(
         self,
@@ -382,10 +390,6 @@ class Coordinator(stores.BaseStore):
             for state in self._audience_states.values():
                 state.answers.forget_queries()
             self._parts.mark_change()
-
-    def _erasure(self, ids: list[SubjectId]) -> changes.ClusterChange:
-        stores.forget_additions(self._parts.database)
-        return changes.ClusterChange(changes.ERASE, ids)
 
     def _new_audience(self, name: str, written: str) -> changes.ClusterChange:
         """Open an audience here, inside a change."""
@@ -413,9 +417,6 @@ class Coordinator(stores.BaseStore):
         except ShardMissing as error:
             if isinstance(error, ShardDamaged) and not policy.answer_without:
                 raise
-
-    def _clock(self) -> int:
-        return self._ledger.clock
 
     @classmethod
     def _lost(cls, path: Path) -> bool:

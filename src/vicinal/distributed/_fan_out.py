@@ -3,14 +3,14 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
-from vicinal.distributed._messages import Message, ShardState, Task
-from vicinal.distributed._transports import Reply, Transport
+from vicinal.distributed._messages import Message, Task
+from vicinal.distributed._transports import Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
+from vicinal.ledger import Ledger
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
@@ -49,23 +49,21 @@ class ShardClient:
     - `transport`: carries its messages.
     - `record`: what is known of it.
     - `cluster`: the cluster's id.
-    - `clock`: returns the coordinator's clock.
+    - `ledger`: the coordinator's, of which the clock is told.
     - `reading`: whether the coordinator only reads.
     """
 
     transport: Transport
     record: ShardRecord
     cluster: str
-    clock: Callable[[], int]
+    ledger: Ledger
     reading: bool = False
 
     def message(self, task: Task) -> Message:
         """Return a task in a message for this shard as it was seen last."""
         one = self.record
-        return Message(
-            task, self.cluster, one.identity, one.number, self.clock(), one.epochs, one.state,
-            self.reading,
-        )  # fmt: skip
+        place = self.cluster, one.identity, one.number, self.ledger.clock
+        return Message(task, *place, one.epochs, one.state, self.reading)
 
     def send(self, task: Task) -> Callable[[float], Any]:
         """Send a task, without waiting; what is returned waits for what comes of it.
@@ -74,12 +72,14 @@ class ShardClient:
         another shard has answered.
         """
         message = self.message(task)
-        return partial(self._received, message.known, self.transport.send(message))
+        reply = self.transport.send(message)
 
-    def _received(self, known: ShardState, reply: Reply, seconds: float) -> Any:
-        answer = reply(seconds)
-        self.record.accept(known, answer.links)
-        return answer.value
+        def received(seconds: float) -> Any:
+            answer = reply(seconds)
+            self.record.accept(message.known, answer.links)
+            return answer.value
+
+        return received
 
 
 def gather(

@@ -21,7 +21,6 @@ from vicinal.store import KEY, Folder, private_folder, refuse_links
 
 MOST_SHARDS = 1024
 COORDINATOR = "coordinator"
-SPLITTING, READY = "splitting", "ready"
 _CLUSTER = "cluster.json"
 _SHARD = "shard.json"
 FORMAT = 1
@@ -68,14 +67,11 @@ class ClusterDescription:
 
     - `identity`: the cluster's id, in hexadecimal digits.
     - `shards`: how many there are.
-    - `state`: :data:`SPLITTING` until the store that it was made of has retired, then
-      :data:`READY`.
-    - `source`: that store's folder.
+    - `source`: folder of the store that it is made of; empty once that has retired.
     """
 
     identity: str
     shards: int
-    state: str
     source: str
 
     @classmethod

@@ -21,39 +21,26 @@ from vicinal.errors import StoreOutdated
 from vicinal.ledger import ChainLink, Database, Tables
 from vicinal.mechanisms import fresh_key
 
-CLUSTER, _NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
+CLUSTER, NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
 
 _EPOCH = 16
 
 
-def member_of(database: Database) -> tuple[str, int] | None:
-    """Return the cluster that a shard's ledger belongs to, and its place there; None if to none."""
-    cluster, number = database.get(CLUSTER), database.get(_NUMBER)
-    return None if cluster is None or number is None else (cluster, int(number))
-
-
 def check_member(database: Database, cluster: str, number: int) -> None:
     """Raise StoreOutdated unless a ledger is that of a shard of a cluster."""
-    if member_of(database) != (cluster, number):
+    if (database.get(CLUSTER), database.get(NUMBER)) != (cluster, str(number)):
         raise another_shard(number)
 
 
-def known_epoch(database: Database) -> bytes | None:
-    """Return the coordinator's epoch that a shard knows, or None."""
-    epoch = database.get(_LAST_EPOCH)
-    return bytes.fromhex(epoch) if epoch else None
+def known_epoch(database: Database) -> bytes:
+    """Return the coordinator's epoch that a shard knows; an empty one: the next that comes."""
+    return bytes.fromhex(database.get(_LAST_EPOCH) or "")
 
 
 def write_epoch(database: Database, epoch: bytes) -> None:
-    """Write down an epoch, inside a transaction; an empty one: the next that comes."""
+    """Write down an epoch, inside a transaction."""
     database.put(_LAST_EPOCH, epoch.hex())
-
-
-def join(database: Database, cluster: str, number: int) -> None:
-    """Write down, inside a transaction, that a ledger is that of a shard of a cluster."""
-    database.put(CLUSTER, cluster)
-    database.put(_NUMBER, str(number))
 
 
 def another_shard(number: int) -> StoreOutdated:
@@ -135,7 +122,12 @@ class ShardRecords:
             "SELECT number, id, link, clock, head, epochs FROM shards ORDER BY number"
         )
         self._records = [
-            ShardRecord(number, identity, ShardState(link, clock, head), _cut(epochs))
+            ShardRecord(
+                number,
+                identity,
+                ShardState(link, clock, head),
+                tuple(epochs[at : at + _EPOCH] for at in range(0, len(epochs), _EPOCH)),
+            )
             for number, identity, link, clock, head, epochs in rows
         ]
         self._written = [one.row() for one in self._records]
@@ -179,7 +171,3 @@ class ShardRecords:
         if rows != self._written:
             self._database.replace(Tables.SHARDS, rows)
             self._written = rows
-
-
-def _cut(epochs: bytes) -> tuple[bytes, ...]:
-    return tuple(epochs[at : at + _EPOCH] for at in range(0, len(epochs), _EPOCH))

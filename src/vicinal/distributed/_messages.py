@@ -218,13 +218,6 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class IsStaging:
-    """Say whether a batch is still being prepared."""
-
-    token: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class AddStaged:
     """Add the records of a batch; refused with InvalidInput if it is not prepared."""
 
@@ -259,7 +252,9 @@ class SetAudience:
 
 @dataclass(frozen=True, slots=True)
 class Ping:
-    """Answer, if the shard can be opened."""
+    """Answer, if the shard can be opened: whether this batch is still being prepared."""
+
+    token: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,8 +292,8 @@ class Backup:
 
 
 Task = (
-    VoteRequest | TallyRequest | GradientRequest | SearchAhead | DeleteVotes
-    | Add | Stage | IsStaging | AddStaged | Erase | SetAudience
+    SumRequest | SearchAhead | DeleteVotes
+    | Add | Stage | AddStaged | Erase | SetAudience
     | Ping | KnownSubjects | AlikeSubjects | Verify | Facts | Backup
 )  # fmt: skip
 """What a shard does."""

@@ -5,11 +5,11 @@ the ledger of a store. It adds no noise and gives no answers. Order of durabilit
 the votes that it pays for, are durable before the votes leave.
 """
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -22,10 +22,9 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOut
 from vicinal.ledger import Audience, Database, ForkSafeLock, Turn, write_parts
 from vicinal.linear import LocalGradients
 
+_T = TypeVar("_T")
 _CHANGED = "changed"
 """Where the database keeps the clock of the last change that was made."""
-
-_NONE = b""
 
 
 class ShardServer:
@@ -46,7 +45,6 @@ class ShardServer:
         self._lock = ForkSafeLock()
         self._staging = ShardStaging(parts, self._serving)
         self._failed = False
-        self._changed = int(parts.database.get(_CHANGED) or 0)
         self._gradients: dict[str, LocalGradients] = {}
         self._audience_states = {one.name: self._opened(one) for one in stores.answering(parts)}
 
@@ -130,13 +128,12 @@ class ShardServer:
                     return self._delete_before(task.clock)
                 case tasks.Add() | tasks.AddStaged() | tasks.Erase() | tasks.SetAudience():
                     # One that comes again was made. How many records went is not kept.
-                    return self._change(task) if task.clock > self._changed else 0
+                    made = self._parts.database.number(_CHANGED)
+                    return self._change(task) if task.clock > made else 0
                 case tasks.Stage():
                     return self._staging.begin(task)
-                case tasks.IsStaging():
-                    return self._staging.is_busy(task.token)
                 case tasks.Ping():
-                    return True
+                    return self._staging.is_busy(task.token)
                 case tasks.KnownSubjects():
                     return np.array(self._parts.ledger.standings(task.subjects), dtype=np.int8)
                 case tasks.AlikeSubjects():
@@ -167,7 +164,7 @@ class ShardServer:
         # An epoch is one process, which never goes back: what it sent earlier may come later.
         others = message.reading or epoch != message.epochs[-1]
         older = others and message.clock < self._journal.clock
-        if older or epoch not in (None, *message.epochs):
+        if older or epoch not in (b"", *message.epochs):
             raise StoreOutdated(
                 f"The coordinator is an old copy, or another one has asked shard {number} since. "
                 "Nothing was charged. Bring back the coordinator that belongs to the shards, or "
@@ -183,23 +180,19 @@ class ShardServer:
 
     def _charge_once(self, request: tasks.SumRequest) -> charging.ChargedVotes:
         """Charge a block or an evaluation, or find what it gave when it came first."""
-        charged = self._journal.find(request)
-        if charged is None:
-            self._journal.check(request)
-            match request:
-                case tasks.GradientRequest():
-                    charged = self._gradient(request)
-                case tasks.TallyRequest():
-                    charged = self._tally(self._audience_state(request.audience), request)
-                case tasks.VoteRequest():
-                    charged = self._charge(self._audience_state(request.audience), request)
-            self._journal.note_charged(request)
-        return charged
+        if (charged := self._journal.find(request)) is not None:
+            return charged
+        self._journal.check(request)
+        match request:
+            case tasks.GradientRequest():
+                return self._gradient(request)
+            case tasks.TallyRequest():
+                return self._tally(request)
+            case tasks.VoteRequest():
+                return self._charge(request)
 
-    def _charge(
-        self, state: stores.AudienceState, request: tasks.VoteRequest
-    ) -> charging.ChargedVotes:
-        ledger = self._parts.ledger
+    def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
+        state, ledger = self._audience_state(request.audience), self._parts.ledger
         try:
             votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
@@ -213,9 +206,8 @@ class ShardServer:
             self._journal.write(request, votes)
         return votes
 
-    def _tally(
-        self, state: stores.AudienceState, request: tasks.TallyRequest
-    ) -> charging.ChargedVotes:
+    def _tally(self, request: tasks.TallyRequest) -> charging.ChargedVotes:
+        state = self._audience_state(request.audience)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
@@ -223,19 +215,13 @@ class ShardServer:
 
     def _gradient(self, request: tasks.GradientRequest) -> charging.ChargedVotes:
         parts, name = self._parts, request.audience
-        _check_known(name, parts.ledger.audiences)
-        audience = parts.ledger.audiences[name]
+        audience = _known(name, parts.ledger.audiences)
         if name not in self._gradients:
             self._gradients = {name: charging.local_gradients(parts, audience)}
-        gradients, sigma = (
-            self._gradients[name],
-            stores.settings_of(parts, audience).training.step_noise,
-        )
-        release = charging.step_of(gradients, request, sigma)
+        gradients, settings = self._gradients[name], stores.settings_of(parts, audience)
+        release = charging.step_of(gradients, request, settings.training.step_noise)
         with parts.ledger.release(audience):
-            sums = charging.ChargedVotes(
-                gradients.charge_and_sum(release, request.weights), charging.NOBODY
-            )
+            sums = charging.ChargedVotes(gradients.charge_and_sum(release, request.weights))
             self._journal.write(request, sums)
         return sums
 
@@ -243,7 +229,6 @@ class ShardServer:
         if clock > self._journal.clock:
             with self._durable():
                 self._journal.delete_before(clock)
-            self._journal.note_durable(clock)
 
     # ------------------------------------------------------------ changes of the data
 
@@ -270,7 +255,7 @@ class ShardServer:
         with self._parts.ledger.change("add"):
             prepared.commit(self._parts)
             self._write_clock(clock)
-        self._note_change(clock)
+        self._note_change()
 
     def _erase(self, task: tasks.Erase) -> int:
         parts = self._parts
@@ -278,7 +263,7 @@ class ShardServer:
         erased = stores.decide(parts.ledger, parts.shard, task.subjects)
         # Broken off from here on, it must be opened again, which finishes the erasure.
         self._failed = True
-        self._note_change(task.clock)
+        self._note_change()
         stores.finish(parts.database, parts.record_files, parts.witness)
         if faults := list(stores.traces(parts)):
             raise StorageFailed(" ".join(faults))
@@ -298,7 +283,7 @@ class ShardServer:
             audience.write(parts.database)
             write_parts(parts.database, task.number, task.model)
             self._write_clock(task.clock)
-        self._note_change(task.clock)
+        self._note_change()
         if name in self._audience_states:
             self._audience_states.pop(name).close(parts.shard)
         if not stores.awaits_model(parts, audience):
@@ -309,12 +294,10 @@ class ShardServer:
         self._journal.delete_before(clock)
         self._parts.database.put(_CHANGED, str(clock))
 
-    def _note_change(self, clock: int) -> None:
-        self._journal.note_durable(clock)
+    def _note_change(self) -> None:
         self._gradients.clear()
         self._ahead.forget()  # nothing of an erased record stays, not even that it was near
         self._staging.end()
-        self._changed = clock
         self._parts.mark_change()
 
     # ------------------------------------------------------------ inside
@@ -344,8 +327,7 @@ class ShardServer:
             raise
 
     def _audience_state(self, name: str) -> stores.AudienceState:
-        _check_known(name, self._audience_states)
-        return self._audience_states[name]
+        return _known(name, self._audience_states)
 
     def _opened(self, audience: Audience) -> stores.AudienceState:
         return stores.open_audience_state(
@@ -353,9 +335,10 @@ class ShardServer:
         )[0]
 
 
-def _check_known(name: str, audiences: Container[str]) -> None:
+def _known(name: str, audiences: Mapping[str, _T]) -> _T:
     if name not in audiences:
         raise InvalidInput("The 'audience' must be one that the shard has budgets for.")
+    return audiences[name]
 
 
 class ShardStaging:
@@ -367,7 +350,7 @@ class ShardStaging:
     def __init__(self, parts: stores.OpenStore, turn: Turn) -> None:
         self._parts = parts
         self._turn = turn
-        self._token = _NONE
+        self._token = b""
         self._thread: Thread | None = None
         self._prepared: stores.PreparedAddition | None = None
 
@@ -394,7 +377,7 @@ class ShardStaging:
         return prepared if prepared is not None and prepared.is_current(self._parts) else None
 
     def end(self) -> None:
-        self._token, self._thread, self._prepared = _NONE, None, None
+        self._token, self._thread, self._prepared = b"", None, None
         self._parts.record_files.drop_staged()
 
     def _prepare(self, token: bytes, records: stores.StoredRecords, basis: int) -> None:

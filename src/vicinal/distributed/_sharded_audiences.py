@@ -1,9 +1,10 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 
@@ -22,6 +23,43 @@ from vicinal.neighbours import IntegerMatrix
 _NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
+class CoordinatorLedger(Ledger):
+    """The coordinator's ledger: also how far shards are, and which answers lack one of them.
+
+    - `cluster`: the cluster's id.
+    - `sequence`: places of new blocks in the order of charges, for all audiences.
+    - `absent`: by audience: shards that its blocks of this batch were answered without. Public.
+    """
+
+    def __init__(self, database: Database, key: bytes, records: ShardRecords) -> None:
+        super().__init__(database, key)
+        self._records = records
+        self.cluster = bytes.fromhex(records.cluster or "")
+        self.sequence = count(1)
+        self.absent: dict[str, set[int]] = {}
+
+    @contextmanager
+    def release(self, audience: Audience) -> Iterator[None]:
+        with super().release(audience):
+            yield
+            self._records.write()  # how far the shards are that paid for it
+
+    def _enter(self, block: AnswerBlock) -> None:
+        super()._enter(block)
+        self._records.write()  # what paid for the answer is known as long as the answer
+        if absent := self.absent.get(block.audience.name):
+            shards = ",".join(map(str, sorted(absent)))
+            self.database.insert(Tables.PARTIAL, [(self.clock, shards)])
+
+    def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
+        """Return which shards any of these blocks was answered without."""
+        missing: set[int] = set()
+        for seq in seqs:
+            rows = self.database.read("SELECT shards FROM partial WHERE seq = ?", (seq,))
+            missing.update(int(number) for (shards,) in rows for number in shards.split(","))
+        return tuple(sorted(missing))
+
+
 @dataclass(eq=False)
 class RemoteShards:
     """Remote shards, charged for one audience: :class:`~vicinal.engine._shard.Shards`.
@@ -33,31 +71,25 @@ class RemoteShards:
     Where scales follow from noise that was lost, of a count or of the block before, the name is
     another one, and the broken block is abandoned with its charge.
 
-    - `cluster`: the cluster's id.
+    - `ledger`: the coordinator's.
     - `audience`: whose budgets pay.
     - `shards`: all of them.
     - `policy`: what to do if one is missing.
-    - `clock`: returns the coordinator's clock.
-    - `sequence`: returns the place of a new block in the order of charges, for all audiences.
     - `next_batch`: returns what is searched first for the batch that comes next, or None.
-    - `missing`: shards that blocks since :meth:`begin_batch` were answered without. Public.
     """
 
-    cluster: bytes
+    ledger: CoordinatorLedger
     audience: str
     shards: Sequence[ShardClient]
     policy: MissingShardPolicy
-    clock: Callable[[], int]
-    sequence: Callable[[], int]
     next_batch: Callable[[], tasks.SearchAhead | None]
-    missing: set[int] = field(default_factory=set)
     _number: int = 0
     _following: Following | None = None
 
     def begin_batch(self) -> None:
         self._number = 0
         self._following = None
-        self.missing = set()
+        self.ledger.absent.pop(self.audience, None)
 
     def charge_and_sum(
         self, release: BlockRelease, queries: IntegerMatrix, thresholds: Steps
@@ -107,21 +139,20 @@ class RemoteShards:
         """Have shards charge a block; return the sum, of a `shape`, and which answered. Private."""
         shards = {number: self.shards[number] for number in sorted(numbers)}
         sums = gather(shards, request, self.policy, meanwhile=meanwhile)
-        self.missing |= numbers - sums.keys()
+        self.ledger.absent.setdefault(self.audience, set()).update(numbers - sums.keys())
         return summed_from(sums.values(), shape), set(sums)
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
     ) -> tasks.VoteRequest:
         """Return a new request, named after its place and content, and `more`."""
-        clock = self.clock()
-        place = clock.to_bytes(8) + self._number.to_bytes(8)
+        ledger, audience = self.ledger, self.audience
+        place = ledger.clock.to_bytes(8) + self._number.to_bytes(8)
         content = np.ascontiguousarray(queries).tobytes(), thresholds.tobytes()
-        name = tasks.block_name(self.cluster, place, self.audience.encode(), *content, more)
+        name = tasks.block_name(ledger.cluster, place, audience.encode(), *content, more)
         self._number += 1
-        return tasks.VoteRequest(
-            name, clock, self.audience, kind, queries, thresholds, scales, self.sequence()
-        )
+        own = name, ledger.clock, audience, kind
+        return tasks.VoteRequest(*own, queries, thresholds, scales, next(ledger.sequence))
 
 
 @dataclass(slots=True)
@@ -166,42 +197,6 @@ def open_sharded_state(
     return dataclasses.replace(
         state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
     )
-
-
-class CoordinatorLedger(Ledger):
-    """The coordinator's ledger: also how far shards are, and which answers lack one of them."""
-
-    def __init__(
-        self,
-        database: Database,
-        key: bytes,
-        shards: Mapping[str, RemoteShards],
-        records: ShardRecords,
-    ) -> None:
-        super().__init__(database, key)
-        self._shards = shards
-        self._records = records
-
-    @contextmanager
-    def release(self, audience: Audience) -> Iterator[None]:
-        with super().release(audience):
-            yield
-            self._records.write()  # how far the shards are that paid for it
-
-    def _enter(self, block: AnswerBlock) -> None:
-        super()._enter(block)
-        self._records.write()  # what paid for the answer is known as long as the answer
-        if missing := self._shards[block.audience.name].missing:
-            shards = ",".join(map(str, sorted(missing)))
-            self.database.insert(Tables.PARTIAL, [(self.clock, shards)])
-
-    def missing(self, seqs: Sequence[int]) -> tuple[int, ...]:
-        """Return which shards any of these blocks was answered without."""
-        missing: set[int] = set()
-        for seq in seqs:
-            rows = self.database.read("SELECT shards FROM partial WHERE seq = ?", (seq,))
-            missing.update(int(number) for (shards,) in rows for number in shards.split(","))
-        return tuple(sorted(missing))
 
 
 class ShardedBatch(stores.RequestBatch):

@@ -88,26 +88,17 @@ class ShardedGradients:
     def train(self) -> PrivateModel:
         return train(self.settings.training, self.features, self.public, self)
 
-
-def write(
-    parts: stores.OpenStore,
-    audience: Audience,
-    model: PrivateModel,
-    slack: float,
-    state: stores.AudienceState | None,
-) -> None:
-    """Write a model that shards have trained, and what it cost, inside a change.
-
-    `state`: that of an audience whose model was trained again.
-    """
-    parts.database.delete(
-        Tables.MODELS, "audience = ? AND part LIKE 'gradient %'", (audience.number,)
-    )
-    audience.slack = slack
-    stores.write_model(parts, audience, model)
-    if state is not None:
-        stores.note_training(parts, state, model.used)
-        state.close(parts.shard)
+    def write(self, model: PrivateModel, state: stores.AudienceState | None) -> None:
+        """Write the model, and what it cost, inside a change; `state`: if it is a further one."""
+        parts, audience = self._parts, self._audience
+        parts.database.delete(
+            Tables.MODELS, "audience = ? AND part LIKE 'gradient %'", (audience.number,)
+        )
+        audience.slack = self.slack.spent
+        stores.write_model(parts, audience, model)
+        if state is not None:
+            stores.note_training(parts, state, model.used)
+            state.close(parts.shard)
 
 
 def shared(parts: stores.OpenStore, audience: Audience, lock: ForkSafeLock) -> dict[str, Any]:

@@ -8,7 +8,7 @@ that writes, unless the store has gone on. Earlier there is none, and its folder
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import numpy as np
 
 from vicinal import _checks
 from vicinal import store as stores
-from vicinal._arrays import Ints, Ints16, Slots
+from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.distributed import _folders as layout
-from vicinal.distributed._membership import CLUSTER, ShardRecord, ShardRecords, join
+from vicinal.distributed._membership import CLUSTER, NUMBER, ShardRecord, ShardRecords
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -43,12 +43,12 @@ _ROWS = 1 << 16
 _SOURCE = "source"
 """Where the coordinator's ledger keeps the store and its head that the cluster was made of."""
 
-_FREE = -1
-"""In place of a shard, for slots that nobody has."""
+_ELSEWHERE = -1
+"""In place of a slot, for subjects of other shards."""
 
 _COPIED = (
     Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.LESSONS, Tables.ADDITIONS,
-    Tables.SHADOWS, Tables.MODELS,
+    Tables.SHADOWS, Tables.MODELS, Tables.ANALYSTS,
 )  # fmt: skip
 
 
@@ -107,17 +107,17 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
                 return place_by_hash(ledger.hash(subject), shards)
             return _checks.integer("place", place(subject), least=0, most=shards - 1)
 
-        subjects = PlacedSubjects.of(source.database, ledger.size, shards, shard_of)
+        subjects = placed_subjects(source.database, shards, shard_of)
         with source.database.transaction():
             source.database.put(CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
         source_path = str(Path(store).absolute())
-        cluster = layout.ClusterDescription(identity, shards, layout.SPLITTING, source_path)
+        cluster = layout.ClusterDescription(identity, shards, source_path)
         cluster.save(target)
         _retire(source, identity)
-    replace(cluster, state=layout.READY).save(target)
+    replace(cluster, source="").save(target)
 
 
 def ready_cluster(
@@ -131,14 +131,12 @@ def ready_cluster(
     since: its budgets are further than the cluster's; or if it is only `reading`.
     """
     cluster = layout.ClusterDescription.read(path)
-    if cluster.state == layout.READY:
+    if not cluster.source:
         return cluster
     if reading:
         raise stores.unfinished()
-    part, store = (
-        layout.ShardFolder.read(path / layout.COORDINATOR).folder,
-        stores.Folder.read(Path(cluster.source)),
-    )
+    part = layout.ShardFolder.read(path / layout.COORDINATOR).folder
+    store = stores.Folder.read(Path(cluster.source))
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
     with (
@@ -154,7 +152,7 @@ def ready_cluster(
                     "cluster and split the store again."
                 )
             _retire(source, cluster.identity)
-    ready = replace(cluster, state=layout.READY)
+    ready = replace(cluster, source="")
     ready.save(path)
     return ready
 
@@ -176,60 +174,37 @@ def place_by_hash(hashed: bytes, shards: int) -> int:
     return int.from_bytes(hashed[:8]) % shards
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class PlacedSubjects:
-    """The subjects of a ledger by the shard that they go to. Private.
+    """The subjects that go to one shard, in the order of their slots there. Private.
 
-    - `shards`, int16 (slots,): the shard of every slot, or -1 where nobody has it.
-    - `new_slots`, int32 (slots,): the slot that a subject gets on its shard.
-    - `ids`: by shard: framed ids in the order of the new slots, one after the other.
+    `slots`: their earlier ones, as int32. `ids`: framed, one after the other.
     """
 
-    shards: Ints16
-    new_slots: Slots
-    ids: list[bytearray]
-
-    @classmethod
-    def of(
-        cls, database: Database, size: int, n_shards: int, place: Callable[[SubjectId], int]
-    ) -> PlacedSubjects:
-        """Return the subjects at the `size` slots of a ledger; `place` returns a shard for each."""
-        placed = cls(
-            np.full(size, _FREE, dtype=np.int16),
-            np.zeros(size, dtype=np.int32),
-            [bytearray() for _ in range(n_shards)],
-        )
-        counts = np.zeros(n_shards, dtype=np.int64)
-        for slots, ids in _pages(database):
-            chosen = np.fromiter((place(unframed(one)) for one in ids), np.int16, len(ids))
-            placed.shards[slots] = chosen
-            for shard in np.unique(chosen).tolist():
-                here = np.flatnonzero(chosen == shard)
-                placed.ids[shard] += b"".join([ids[one] for one in here.tolist()])
-                placed.new_slots[slots[here]] = counts[shard] + np.arange(len(here))
-                counts[shard] += len(here)
-        return placed
-
-    def slots(self, shard: int) -> Ints:
-        """Return the earlier slots of the subjects of a shard, by their new ones."""
-        here = np.flatnonzero(self.shards == shard)
-        earlier = np.empty(len(here), dtype=np.int64)
-        earlier[self.new_slots[here]] = here
-        return earlier
+    slots: bytearray
+    ids: bytearray
 
 
-def _pages(database: Database) -> Iterator[tuple[Slots, list[bytes]]]:
-    """Yield slots and framed ids, some hundred at a time."""
+def placed_subjects(
+    database: Database, n_shards: int, place: Callable[[SubjectId], int]
+) -> list[PlacedSubjects]:
+    """Return the subjects of a ledger by shard; `place` returns the shard of each."""
+    placed = [PlacedSubjects(bytearray(), bytearray()) for _ in range(n_shards)]
     for rows in database.scan("subject_pages"):
         for _, _, slots, ids in rows:
-            framed = [one + b">" for one in ids.split(b">")[:-1]]
-            yield np.frombuffer(slots, dtype="<i4"), framed
+            earlier, framed = np.frombuffer(slots, dtype="<i4"), ids.split(b">")[:-1]
+            chosen = np.fromiter((place(unframed(one + b">")) for one in framed), np.int16)
+            for shard in np.unique(chosen).tolist():
+                here = np.flatnonzero(chosen == shard)
+                placed[shard].slots.extend(earlier[here].tobytes())
+                placed[shard].ids.extend(b"".join(framed[one] + b">" for one in here.tolist()))
+    return placed
 
 
 def _write_shards(
-    source: stores.OpenStore, target: Path, cluster: str, subjects: PlacedSubjects
+    source: stores.OpenStore, target: Path, cluster: str, subjects: list[PlacedSubjects]
 ) -> list[ShardRecord]:
-    shards = len(subjects.ids)
+    shards = len(subjects)
     slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.rows(Tables.DEPARTED)
     records = []
@@ -238,9 +213,10 @@ def _write_shards(
         folder = layout.ShardFolder.create(path, cluster, source.folder.key(), witness)
         with stores.create_store(folder.folder, source.schema) as parts:
             erased = [row for row in departed if place_by_hash(row[0], shards) == number]
-            _fill(source, parts, subjects, number, slot_of_row, erased)
+            _fill(source, parts, subjects[number], slot_of_row, erased)
             with parts.database.transaction():
-                join(parts.database, cluster, number)
+                parts.database.put(CLUSTER, cluster)
+                parts.database.put(NUMBER, str(number))
                 _copy_cells(source, parts)
             parts.mark_change()
             state = ShardState.of(parts.database)
@@ -254,22 +230,24 @@ def _fill(
     source: stores.OpenStore,
     parts: stores.OpenStore,
     subjects: PlacedSubjects,
-    number: int,
     slot_of_row: Slots,
     erased: list[tuple[Any, ...]],
 ) -> None:
     """Move records, their subjects and budgets into the files of an empty shard, in one change."""
-    slots, files, size = subjects.slots(number), source.record_files, len(source.shard)
+    files, size = source.record_files, len(source.shard)
+    slots = np.frombuffer(subjects.slots, dtype="<i4")
+    slot_here = np.full(source.ledger.size, _ELSEWHERE, dtype=np.int32)
+    slot_here[slots] = np.arange(len(slots))
     with parts.ledger.change("split"):
         parts.database.insert(Tables.MODELS, source.database.rows(Tables.MODELS))
-        rows = np.flatnonzero(subjects.shards[slot_of_row] == number)
-        new_slots = subjects.new_slots[slot_of_row[rows]]
+        rows = np.flatnonzero(slot_here[slot_of_row] != _ELSEWHERE)
         features, labels = files.features.rows(size), files.labels.rows(size)
         for start in range(0, len(rows), _ROWS):
-            part, slots_of = rows[start : start + _ROWS], new_slots[start : start + _ROWS]
-            parts.record_files.append(start, features[part], labels[part], slots_of)
+            part = rows[start : start + _ROWS]
+            new_slots = slot_here[slot_of_row[part]]
+            parts.record_files.append(start, features[part], labels[part], new_slots)
         stores.write_digests(parts.database, parts.record_files, len(rows))
-        parts.database.put("slots", str(write_all(parts.database, subjects.ids[number])))
+        parts.database.put("slots", str(write_all(parts.database, subjects.ids)))
         parts.database.insert(Tables.DEPARTED, erased)
         for audience in source.ledger.audiences.values():
             budgets = [units for _, number, units in erased if number == audience.number]
@@ -277,7 +255,7 @@ def _fill(
 
 
 def _move_audience(
-    parts: stores.OpenStore, audience: Audience, slots: Ints, erased: list[int]
+    parts: stores.OpenStore, audience: Audience, slots: Slots, erased: list[int]
 ) -> None:
     """Give every subject what it has left, and count what it had spent as spent.
 
@@ -308,13 +286,15 @@ def _write_coordinator(
         with parts.database.transaction():
             for table in _COPIED:
                 parts.database.insert(table, source.database.rows(table))
-            for audience in source.ledger.audiences.values():
-                _copy_audience(parts, audience)
-            parts.database.put("clock", str(source.ledger.clock))
-            parts.database.put("version", str(source.ledger.version))
-            parts.database.put(stores.NEXT_NUMBER, source.database.get(stores.NEXT_NUMBER) or "0")
-            if naming := source.database.get(stores.NAMING):
-                parts.database.put(stores.NAMING, naming)
+            for one in source.ledger.audiences.values():
+                # What is public: the plan, and how many answers it has used.
+                Audience(
+                    one.number, one.name, one.plan, StoredAccount(np.zeros(0, dtype=np.int64)),
+                    one.initial_budget, 0, one.used, one.slack, 0, one.used,
+                ).write(parts.database)  # fmt: skip
+            for name in ("clock", "version", stores.NEXT_NUMBER, stores.NAMING):
+                if value := source.database.get(name):
+                    parts.database.put(name, value)
             ShardRecords(parts.database).replace_all(cluster, records)
             parts.database.put(_SOURCE, _state(source))
             _copy_cells(source, parts)
@@ -328,14 +308,3 @@ def _copy_cells(source: stores.OpenStore, parts: stores.OpenStore) -> None:
     if (source.folder.path / stores.CELLS).exists():
         stores.copy_file(source.folder.path / stores.CELLS, path / stores.CELLS)
         stores.note_files(parts.database, path)
-
-
-def _copy_audience(parts: stores.OpenStore, audience: Audience) -> None:
-    """Copy what is public: the plan, and how many answers it has used."""
-    Audience(
-        audience.number, audience.name, audience.plan,
-        StoredAccount(np.zeros(0, dtype=np.int64)), audience.initial_budget, 0,
-        audience.used, audience.slack, 0, audience.used,
-    ).write(parts.database)  # fmt: skip
-    rows = [(audience.number, name, who.quota, who.used) for name, who in audience.analysts.items()]
-    parts.database.insert(Tables.ANALYSTS, rows)

@@ -11,7 +11,7 @@ coordinator alone, and are deleted as soon as the answer is durable there.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,14 +30,11 @@ from vicinal.mechanisms import (
     randomness,
 )
 from vicinal.neighbours import MOST_HITS, NeighbourLists
-from vicinal.planning import numbers
+from vicinal.planning import IndKNNPlan, numbers
 
 
 class SearchedBlock:
-    """The neighbours of a block that is charged next; private, and gone with the process.
-
-    `most`: hits after which no more are kept.
-    """
+    """The neighbours of a block that is charged next, up to `most` hits or so; private."""
 
     def __init__(self, most: int = MOST_HITS) -> None:
         self._most = most
@@ -95,20 +92,19 @@ class ChargedVotes:
     """
 
     sums: Steps
-    payers: Bools
+    payers: Bools = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
 class VoteJournal:
-    """The table of charged blocks in a shard's database.
-
-    `clock`: how far the coordinator had come, as far as the shard knows; never goes back.
-    `sequence`: place of the last block that was charged in this epoch of the coordinator.
-    """
+    """The table of charged blocks in a shard's database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.clock = int(database.get(_CLOCK) or 0)
-        self.sequence = int(database.get(_SEQUENCE) or 0)
+
+    @property
+    def clock(self) -> int:
+        """How far the coordinator had come, as far as the shard knows; never goes back."""
+        return self._database.number(_CLOCK)
 
     def find(self, request: tasks.SumRequest) -> ChargedVotes | None:
         """Return what a request gave when it came first, or None.
@@ -132,7 +128,8 @@ class VoteJournal:
 
     def check(self, request: tasks.SumRequest) -> None:
         """Raise PrivacyRefused for a late request of a block that is over: nobody is charged."""
-        late = isinstance(request, tasks.VoteRequest) and request.sequence < self.sequence
+        last = self._database.number(_SEQUENCE)
+        late = isinstance(request, tasks.VoteRequest) and request.sequence < last
         if request.clock < self.clock or late:
             raise PrivacyRefused(
                 "The block is over: the coordinator has gone on since. Nothing was charged for it."
@@ -143,10 +140,8 @@ class VoteJournal:
         self.delete_before(request.clock)
         if isinstance(request, tasks.VoteRequest):
             self._database.put(_SEQUENCE, str(request.sequence))
-        row = (
-            request.name, request.round, request.clock, request.digest(),
-            votes.sums.astype("<i8").tobytes(), votes.payers.tobytes(),
-        )  # fmt: skip
+        own = request.name, request.round, request.clock, request.digest()
+        row = *own, votes.sums.astype("<i8").tobytes(), votes.payers.tobytes()
         self._database.insert(Tables.CARRIED, [row])
 
     def delete_before(self, clock: int) -> None:
@@ -158,21 +153,6 @@ class VoteJournal:
     def begin_epoch(self) -> None:
         """Begin to count anew, inside the transaction that writes the coordinator's new epoch."""
         self._database.put(_SEQUENCE, "0")
-        self.sequence = 0
-
-    def note_charged(self, request: tasks.SumRequest) -> None:
-        """Note that the transaction that wrote the votes of a request is durable."""
-        self.note_durable(request.clock)
-        if isinstance(request, tasks.VoteRequest):
-            self.sequence = request.sequence
-
-    def note_durable(self, clock: int) -> None:
-        """Note that the transaction that passed `clock` to :meth:`delete_before` is durable."""
-        self.clock = max(self.clock, clock)
-
-
-NOBODY = np.zeros(0, dtype=np.bool_)
-_NO_SCALES = np.zeros(0, dtype=np.int64)
 
 
 def charge(
@@ -197,11 +177,14 @@ def charge(
     # The coordinator charges what the grid costs; here nothing is released.
     state.slack.resume(state.audience.slack)
     if request.round == tasks.COUNTED:
+        first = journal.find(replace(request, round=tasks.COUNT, scales=request.scales[:0]))
+        if first is None:
+            raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
         hits = shard.search(request.queries, request.thresholds)
-        paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(_payers(request, journal)))
-        return ChargedVotes(paid.charge_and_sum(release), NOBODY)
+        paid = TwoRoundQuery(shard, slice(0, len(hits)), hits.keep(first.payers))
+        return ChargedVotes(paid.charge_and_sum(release))
     parts = ahead.parts(shard, request.search, version)
-    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts), NOBODY)
+    return ChargedVotes(shard.charge_parts(release, len(request.queries), parts))
 
 
 def charge_tally(
@@ -214,24 +197,19 @@ def charge_tally(
     """
     settings = state.settings
     plan = TallyPlan(request.sizes, request.share, settings.spendable, settings.grid_delta)
-    # The coordinator adds the noise, and charges what the grid costs.
-    unmetered = DeltaSlackAccountant(settings.grid_delta, needed=False)
-    tally = NoisyTally(plan, state.engine.votes.noise, unmetered)
-    if tally.scale != request.scale:
-        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
+    tally = NoisyTally(plan, state.engine.votes.noise, _unmetered(settings))
+    _check_scale(request, tally.scale)
     counted = stores.CountedRows(plan, request.cells, request.subjects)
-    return ChargedVotes(stores.charge_people(ledger, state.audience, tally, counted), NOBODY)
+    return ChargedVotes(stores.charge_people(ledger, state.audience, tally, counted))
 
 
 def local_gradients(parts: stores.OpenStore, audience: Audience) -> LocalGradients:
     """Return the records of a shard as an audience's model is trained on them; private."""
     settings, records = stores.settings_of(parts, audience), parts.record_files.features
-    # The coordinator adds the noise, and charges what the grid costs.
-    unmetered = DeltaSlackAccountant(settings.grid_delta, needed=False)
     return LocalGradients(
         settings.training, stores.stored_features(parts, audience)[0],
         numbers(records.rows(len(parts.shard))), parts.shard.subject_table_of(audience.account),
-        audience.account, randomness(), unmetered,
+        audience.account, randomness(), _unmetered(settings),
     )  # fmt: skip
 
 
@@ -249,18 +227,18 @@ def step_of(
     if not np.isfinite(request.weights).all():
         raise InvalidInput("The weights of a step must be finite.")
     release = mechanism.release(noise)
-    if release.scale != request.scale:
-        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
+    _check_scale(request, release.scale)
     return release
 
 
-def _payers(request: tasks.VoteRequest, journal: VoteJournal) -> Bools:
-    """Return which hits of the second round had paid for the first."""
-    first = replace(request, round=tasks.COUNT, scales=_NO_SCALES)
-    charged = journal.find(first)
-    if charged is None:
-        raise PrivacyRefused("The block was not counted on this shard, so it cannot vote.")
-    return charged.payers
+def _unmetered(settings: IndKNNPlan) -> DeltaSlackAccountant:
+    """Return what meters nothing: the coordinator adds the noise, and pays for its grid."""
+    return DeltaSlackAccountant(settings.grid_delta, needed=False)
+
+
+def _check_scale(request: tasks.TallyRequest | tasks.GradientRequest, scale: int) -> None:
+    if request.scale != scale:
+        raise PrivacyRefused("The coordinator has another plan for this audience than the shard.")
 
 
 def _counted(

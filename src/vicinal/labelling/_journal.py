@@ -60,7 +60,6 @@ class AskedRound:
 
     @property
     def complete(self) -> bool:
-        """Tell whether all questions are answered."""
         return len(self.labels) == len(self.questions)
 
 

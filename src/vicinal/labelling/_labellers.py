@@ -23,16 +23,14 @@ from vicinal.accounting import Plan as PricedPlan
 from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling._plan import LabellingPlan, Round
-from vicinal.linear import KERNEL_ARRAYS, SHARE, KernelMap
+from vicinal.linear import SHARE
 from vicinal.planning import IndKNNPlan, guarantee_of, ind_knn_guarantee, summed
 from vicinal.predictors import (
     IndKNNClassifier,
     OneOfSeveralFits,
     PrivateKNNClassifier,
-    SpentBudget,
-    TrainedModel,
+    check_spent,
     planned_queries,
-    reembed,
     resume,
     spent_budget,
 )
@@ -197,8 +195,7 @@ class IndKNNLabeller(Labeller):
         IndKNNPlan.of(self._classifier)  # refuses parameters before anything is asked
         self._labels, self._subjects = labels, subjects
         self._share = model_share
-        self._votes = release == "votes"
-        self._spent: SpentBudget | None = None
+        self._spent: State | None = None
         self._settled: tuple[float, str] | None = None
         self._fitted = False
 
@@ -211,13 +208,16 @@ class IndKNNLabeller(Labeller):
         # from released weights, and costs nothing.
         training_set = records, self._labels, self._subjects, reference
         if self._fitted:
-            reembed(self._classifier, *training_set, n_queries=part.questions, share=part.share)
-        elif self._spent is not None:
+            self._spent = spent_budget(self._classifier)
+        if self._spent is None:
+            self._set_plan(part).fit(*training_set)
+            share, why = self._classifier.model_share_, ""
+            if self._share == AUTO and not share:
+                why = self._classifier._settings.why_no_model or _ROUNDS
+            self._settled = share, why
+        else:
             plan = {"n_queries": part.questions, "share": part.share}
             resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
-        else:
-            self._set_plan(part).fit(*training_set)
-            self._settled = self._classifier.model_share_, self._why_no_model()
         self._fitted = True
         return self._classifier.model_probabilities(reference)
 
@@ -231,12 +231,6 @@ class IndKNNLabeller(Labeller):
         """Return the plan of a first round, before anything is asked."""
         return IndKNNPlan.of(self._set_plan(part))
 
-    def _why_no_model(self) -> str:
-        """Return why "auto" trained no model in the first features; "" where it did."""
-        if self._share != AUTO or self._classifier.model_share_:
-            return ""
-        return self._classifier._settings.why_no_model or _ROUNDS
-
     def label(self, queries: AnyArray) -> Answered:
         answers = self._classifier.query(queries)
         votes = answers.votes
@@ -244,31 +238,14 @@ class IndKNNLabeller(Labeller):
         return Answered(answers.labels, margins, answers.probabilities)
 
     def state(self) -> State:
-        spent = spent_budget(self._classifier)
         _, why = self._settled or (0.0, "")
-        return {
-            **({} if spent.model is None else _model_state(spent.model)),
-            **({"why_no_model": np.array(why)} if why else {}),
-            "remaining": spent.remaining,
-            "slack": np.array(spent.slack),
-            "answers": np.array(spent.answers),
-            "n_records": np.array(spent.n_records),
-        }
+        spent = spent_budget(self._classifier)
+        return spent | ({"why_no_model": np.array(why)} if why else {})
 
     def restore(self, state: State) -> None:
-        try:
-            self._spent = SpentBudget(
-                state["remaining"],
-                float(state["slack"]),
-                int(state["answers"]),
-                int(state["n_records"]),
-                _stored_model(state),
-                str(state.get("why_no_model", "")),
-            )
-        except (KeyError, TypeError, ValueError):
-            raise InvalidInput("The journal does not hold the budgets of Ind-KNN.") from None
-        model = self._spent.model
-        self._settled = 0.0 if model is None else model.share, self._spent.why_no_model
+        check_spent(state)
+        self._spent = state
+        self._settled = float(state.get("model_share", 0)), str(state.get("why_no_model", ""))
 
     def guarantee(self) -> Guarantee:
         settings = IndKNNPlan.of(self._classifier)
@@ -285,27 +262,10 @@ class IndKNNLabeller(Labeller):
         return sorted({**self._classifier.get_params(), **own}.items())
 
 
-@dataclass(frozen=True, slots=True)
-class SoftLabels:
-    """How likely every class is for all public examples, for a student to learn from.
-
-    - `compute`: returns them, float32 (m, c).
-    - `released`: whether a private model has told them; else they follow from the answers.
-    """
-
-    compute: Callable[[], Floats32]
-    released: bool = False
-
-    def __call__(self) -> Floats32:
-        return self.compute()
-
-
 class FeatureExtractor(Protocol):
     """Makes features of examples, each from that example and public things alone."""
 
-    def transform(self, examples: AnyArray, /) -> AnyArray:
-        """Return features (n, d)."""
-        ...
+    def transform(self, examples: AnyArray, /) -> AnyArray: ...
 
 
 class StudentModel(FeatureExtractor, Protocol):
@@ -329,12 +289,14 @@ class Learner(Protocol[AnyStudent]):
         labels: Places,
         number: int,
         begin: Begin,
-        soft_labels: SoftLabels | None = None,
+        soft_labels: Callable[[], Floats32],
+        released: bool,
     ) -> AnyStudent:
         """Return a student trained on answers about `rows` of public examples, for round `number`.
 
         `labels` are positions of classes; `soft_labels()` returns how likely every class is for all
-        examples. Nothing else may be learnt from.
+        examples, (m, c). They are `released` where a private model has told them; else they follow
+        from the answers. Nothing else may be learnt from.
         """
         ...
 
@@ -342,32 +304,7 @@ class Learner(Protocol[AnyStudent]):
         """Write a student so that a kill leaves the whole file or none."""
         ...
 
-    def load(self, path: Path) -> AnyStudent:
-        """Return the student in a file."""
-        ...
-
-
-def _model_state(model: TrainedModel) -> State:
-    kernel = {} if model.kernel is None else model.kernel.arrays()
-    return {
-        "model_share": np.array(model.share),
-        "model_weights": model.weights,
-        "model_used": model.used,
-        "model_put": np.array(model.n_asked),
-        **{f"model_{name}": array for name, array in kernel.items()},
-    }
-
-
-def _stored_model(state: State) -> TrainedModel | None:
-    """Return the model of a state, if it has one."""
-    if "model_share" not in state:
-        return None
-    share, n_asked = float(state["model_share"]), int(state["model_put"])
-    kernel = None
-    if "model_projection" in state:
-        kernel = KernelMap(**{name: state[f"model_{name}"] for name in KERNEL_ARRAYS})
-    weights, used = state["model_weights"], state["model_used"]
-    return TrainedModel(share, weights, used, n_asked, kernel)
+    def load(self, path: Path) -> AnyStudent: ...
 
 
 # ---------------------------------------------------------------- all questions cost the same

@@ -22,7 +22,6 @@ from vicinal.labelling._labellers import (
     FeatureExtractor,
     Labeller,
     Learner,
-    SoftLabels,
     StudentModel,
 )
 from vicinal.labelling._plan import UNSURE, LabellingPlan, Round
@@ -219,7 +218,6 @@ class _Transfer:
         return self.rounds[0], self._selected(0)
 
     def _answer(self, number: int, students: list[StudentModel]) -> None:
-        """Ask what is left of a round."""
         part = self.plan.rounds[number]
         if number == len(self.rounds):
             nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
@@ -231,7 +229,6 @@ class _Transfer:
         return students[-1] if students else self.job.extractor
 
     def _take_up(self) -> None:
-        """Go on where the journal ends."""
         parts = [self.job.digest(), self.labeller.digest(), self.plan.to_dict()]
         self.run = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         entry = self.journal.read()
@@ -261,7 +258,6 @@ class _Transfer:
         return np.concatenate([order[~queried], order[queried]])[: part.questions]
 
     def _ask(self, number: int, part: Round, extractor: FeatureExtractor) -> None:
-        """Ask what is left of a round, block by block."""
         step = self.begin(f"round {number + 1}: features", 2)
         features = extractor.transform(self.job.pool)
         public_map = PublicMap(part.components).fit(features)
@@ -302,7 +298,6 @@ class _Transfer:
         return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
 
     def _selected(self, number: int) -> Places:
-        """Return which answers of a round are learnt from."""
         asked_round, answered = self.rounds[number], self._answered(number)
         if asked_round.margins is None:
             return answered
@@ -322,10 +317,8 @@ class _Transfer:
         rows, labels = self._labelled(number, self._selected)
         student: StudentModel = self.learner.learn(
             self.job.pool, rows, labels, number, self.begin,
-            SoftLabels(
-                partial(self._soft_labels, number, self._extractor(students)),
-                released=self.rounds[number].soft_labels is not None,
-            ),
+            partial(self._soft_labels, number, self._extractor(students)),
+            released=self.rounds[number].soft_labels is not None,
         )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student

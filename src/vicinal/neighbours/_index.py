@@ -67,14 +67,12 @@ class GrowableArray:
             at += len(some)
 
     def take(self, positions: Places) -> AnyArray:
-        """Return a copy of the rows at `positions`."""
         out = np.empty((len(positions), *self._tail), dtype=self._dtype)
         for chosen, block, places in self._where(positions):
             out[chosen] = block[places]
         return out
 
     def put(self, positions: Places, values: AnyArray) -> None:
-        """Overwrite the rows at `positions`."""
         for chosen, block, places in self._where(positions):
             block[places] = values[chosen]
 
@@ -90,7 +88,6 @@ class GrowableArray:
         self._used = min(self._used, size)
 
     def _where(self, positions: Places) -> Iterator[tuple[Places, AnyArray, Places]]:
-        """Yield for every block that is met: which of `positions`, the block, places in it."""
         numbers = positions // self._block
         for number in np.unique(numbers).tolist():
             chosen = np.flatnonzero(numbers == number)
@@ -279,7 +276,6 @@ class Index(ABC):
         return None if parts is None else joined_hits(parts, own)
 
     def _check(self, queries: IntegerMatrix, thresholds: Thresholds) -> None:
-        """Raise InvalidInput if queries or thresholds could be misread."""
         self._check_integers("queries", queries)
         if thresholds.shape != (len(queries),) or thresholds.dtype.kind not in "iu":
             raise InvalidInput(
@@ -327,7 +323,6 @@ class RowIndex(Index):
 
     @property
     def features(self) -> IntegerMatrix:
-        """A copy of the integer features in use, (n, d)."""
         return self.store.features
 
     def reserve(self, more: int) -> None:
@@ -436,16 +431,13 @@ class FeatureRows:
 
     @property
     def features(self) -> IntegerMatrix:
-        """A copy of all integer features, (n, d)."""
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def reserve(self, more: int) -> None:
-        """Have memory for so many more records."""
         for column in (self._features, self._offsets, self._names):
             column.reserve(self._size, self._size + more)
 
     def add(self, integers: IntegerMatrix, names: Ints32) -> None:
-        """Append records, (m, d) integers and int32 (m,) names."""
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             part = integers[start : start + step]
@@ -467,15 +459,12 @@ class FeatureRows:
         self._size = new_size
 
     def name(self, positions: Places) -> Ints32:
-        """Return the names of the records at `positions`."""
         return self._names.take(positions)
 
     def rename(self, positions: Places, names: Ints32) -> None:
-        """Give the records at `positions` other names."""
         self._names.put(positions, names)
 
     def parts(self, rows: int) -> Iterator[ScanRecords]:
-        """Yield all records, at most `rows` at a time, in order of position."""
         columns = self._features.blocks, self._offsets.blocks, self._names.blocks
         for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)

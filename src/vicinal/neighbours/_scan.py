@@ -142,7 +142,6 @@ class ScanEngine(ABC):
     def scan_some(
         self, block: QueryBlock, records: ScanRecords, chosen: Ints32, allowed: HitBudget
     ) -> Hits | None:
-        """Scan only the records at the positions `chosen`, int32 ascending."""
         some = ScanRecords(
             records.features[chosen], records.offsets[chosen], records.row_ids[chosen]
         )

@@ -36,8 +36,8 @@ from vicinal.planning._parameter_tables import first_index as first_index
 from vicinal.planning._parameter_tables import options_of as options_of
 from vicinal.planning._plan import IndKNNPlan as IndKNNPlan
 from vicinal.planning._plan import default_delta as default_delta
-from vicinal.planning._plan_choice import PlanChoice as PlanChoice
 from vicinal.planning._plan_simulation import LEAST_POINTS as LEAST_POINTS
+from vicinal.planning._plan_simulation import PlanChoice as PlanChoice
 from vicinal.planning._plan_simulation import SimulationResult as SimulationResult
 from vicinal.planning._plan_simulation import SimulationSetup as SimulationSetup
 from vicinal.planning._plan_simulation import simulate as simulate

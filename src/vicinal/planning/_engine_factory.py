@@ -89,7 +89,6 @@ class PlannedEngine:
 
     @property
     def model(self) -> PrivateModel | None:
-        """The private model, if one was trained."""
         gate = self.engine.model_gate
         return None if gate is None else gate.model
 
@@ -132,7 +131,6 @@ def plan_engine(
 
 
 def numbers(integers: IntegerMatrix) -> FloatMatrix:
-    """Return encoded integers as the numbers that a model takes."""
     return np.asarray(integers, dtype=np.float32)
 
 
@@ -270,7 +268,6 @@ class EnginePlanner:
 
     @property
     def points(self) -> Reference:
-        """The public reference, where something needs one."""
         assert self.reference is not None  # noqa: S101 (checked by check_kernel)
         return self.reference
 
@@ -293,7 +290,6 @@ class EnginePlanner:
         return k, AdaptiveRadius(self.points, k, n_records)
 
     def noise_schedule(self, radius: Radius, count: float) -> NoiseSchedule:
-        """Return the noise of every block, at a `count` that scales are quoted at."""
         plan, budget_share = self.plan, self.budget_share
         if plan.noise_multiplier is not None:
             return NoiseSchedule(plan.noise_multiplier)
@@ -321,7 +317,6 @@ class EnginePlanner:
     def votes(
         self, least: float, decision: ClassDecision, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> VoteMechanism:
-        """Return what makes answers, on a grid that fits the least noise scale."""
         plan, width = self.plan, self.plan.target.n_coordinates
         grid = VoteGrid.fitting(least, plan.n_queries, width, plan.grid_delta)
         sizes = self.kernel, self.n_features, width
@@ -331,7 +326,6 @@ class EnginePlanner:
         return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
 
     def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
-        """Return what earlier answers do for later ones."""
         plan, kernel, n_features = self.plan, self.kernel, self.n_features
         if plan.gated:
             points = None if self.reference is None else self.reference.points

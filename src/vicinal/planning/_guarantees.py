@@ -6,14 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting import (
-    NEIGHBOURING,
-    Guarantee,
-    account,
-    calibrate,
-    gdp_epsilon,
-    zcdp_budget,
-)
+from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate, gdp_epsilon, zcdp_budget
 from vicinal.accounting import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import SLACK_SHARE
@@ -38,7 +31,6 @@ SYSTEM = ("the system's entropy is unpredictable", "time and memory use are not 
 
 
 def only_release(interactions: int) -> str:
-    """Return what is assumed about other interactions with the same subjects."""
     if interactions <= 1:
         return (
             "the subjects take part in no other release (fitting again on the same subjects is "

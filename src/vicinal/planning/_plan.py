@@ -151,7 +151,6 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
         return self.release == "label"
 
     @property
@@ -161,13 +160,11 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def size(self) -> int:
-        """The number of records: declared, or estimated before."""
         assert self.n_records is not None  # noqa: S101 (narrows the type)
         return self.n_records
 
     @property
     def gated(self) -> bool:
-        """Whether a model of earlier answers gives those that it is sure of."""
         return self.reuse_predictions == GATE
 
     @property
@@ -180,7 +177,6 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def class_costs(self) -> Floats:
-        """What it costs to miss a record of each class, (c,)."""
         if self.cost == BALANCED:
             return 1 / self.class_shares
         return np.asarray(self.cost or np.ones(self.target.n_coordinates), dtype=np.float64)
@@ -248,12 +244,10 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def private_count(self) -> bool:
-        """Whether the number of neighbours is released with noise."""
         return self.neighbor_count == PRIVATE
 
     @property
     def sequential(self) -> bool:
-        """Whether queries are answered one by one."""
         return self.execution == "sequential"
 
     @property
@@ -281,7 +275,6 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def parts(self) -> int:
-        """How many interactions share the budget."""
         return max(1, self.interactions)
 
     @property
@@ -317,7 +310,6 @@ class IndKNNPlan(Settings, VotingParameters):
         return asked_of(self.n_queries) if self.gated else self.n_queries
 
     def neighbors(self, reference: Reference | None, budget_share: float) -> int:
-        """Return k for this share of budgets, where it is not given."""
         budget = budget_share * self.affordable()
         numbers = self.size, self.n_asked, budget, self.target.n_groups
         per_noise = self.target.neighbors_per_noise
@@ -335,7 +327,6 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def even_noise(self) -> bool:
-        """Whether the noise is the same in all answers."""
         fixed = self.private_count or self.min_similarity is not None
         return not fixed and self.reuse_predictions == NO_REUSE
 
@@ -344,7 +335,6 @@ class IndKNNPlan(Settings, VotingParameters):
         return LEAST_COUNT if self.private_count or n_neighbors is None else float(n_neighbors)
 
     def typical_count(self, n_neighbors: int | None) -> float:
-        """Return the count that noise scales are quoted at."""
         return LEAST_COUNT if n_neighbors is None else float(n_neighbors)
 
     @property
@@ -382,7 +372,6 @@ class IndKNNPlan(Settings, VotingParameters):
         return known.changed(model_share=SHARE)
 
     def without_model(self, why: str) -> Self:
-        """Return the plan for which "auto" gives no model, and why."""
         return self.changed(model_share=0.0, why_no_model=why)
 
     @property

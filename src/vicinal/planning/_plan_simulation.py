@@ -1,11 +1,14 @@
-r"""A plan played through on public points, which are records and queries at once; seeded.
+r"""What public facts make of a plan, and the plan played through on public points; seeded.
 
-Every public point stands for n / m records. It has a budget, is charged for its share of the
-questions, votes with its public label (or, where there are none, with the cluster it falls into),
-and is left out of its own query. What comes out is what noise and used-up budgets do to
-answers, not how good the features are: *agreement* is the share of answers that equal those of
-the same neighbours without noise and with all budgets. Accuracy is known only where labels are
-given.
+The choice of neighbours and noise is the very planning that ``IndKNNClassifier.fit`` does
+(:mod:`vicinal.engine._noise_schedule`), before there is a private record.
+
+Played through, public points are records and queries at once. Every one stands for n / m records.
+It has a budget, is charged for its share of the questions, votes with its public label (or, where
+there are none, with the cluster it falls into), and is left out of its own query. What comes out is
+what noise and used-up budgets do to answers, not how good the features are: *agreement* is the
+share of answers that equal those of the same neighbours without noise and with all budgets.
+Accuracy is known only where labels are given.
 """
 
 from __future__ import annotations
@@ -19,35 +22,140 @@ import numpy as np
 
 from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.engine import (
+    GATE_HEADROOM,
+    HEADROOM,
     RETIRED,
+    TYPICAL_SPREAD,
     UNKNOWN,
     AnswerReuse,
     ConfidenceGate,
     GatedNoiseSchedule,
     NoiseSchedule,
     NoReuse,
+    ReferenceUsage,
     observe,
+    reference_usage,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import (
-    ModelFeatures,
-    PrivateModel,
-    follow,
-    metric_kernel,
-    softmax,
-)
+from vicinal.linear import ModelFeatures, PrivateModel, follow, metric_kernel, softmax
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
     ExactIndex,
     IntegerMatrix,
     Kernel,
-    NeighbourLists,
     Reference,
     learn_cells,
 )
 from vicinal.planning._plan import IndKNNPlan
-from vicinal.planning._plan_choice import PlanChoice
+from vicinal.targets import ExpectedError, VectorTarget
+
+LARGEST_WEIGHT = 1.0
+"""Mean squared kernel weight where no public point tells it: no weight is larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanChoice:
+    """What public facts make of a plan.
+
+    - `plan`: of a declared number of records.
+    - `n_neighbors`: k, records expected to take part in a question.
+    - `multiplier`: sigma2; the noise on each class has scale sigma2 sqrt(k) votes.
+    - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
+      contribution feels it; beside a private model, at least.
+    - `usage`: how records are expected to be used, as measured on public points or assumed.
+    - `doubt`: what noise leaves in what a private model says of vectors; None where none is known.
+    """
+
+    plan: IndKNNPlan
+    n_neighbors: int
+    multiplier: float
+    budget: float
+    usage: ReferenceUsage
+    doubt: float | None = None
+
+    @classmethod
+    def of(
+        cls,
+        plan: IndKNNPlan,
+        reference: Reference | None = None,
+        n_neighbors: int | None = None,
+        budget_share: float | None = None,
+    ) -> Self:
+        """Choose; without public points kernel weights count as the largest there are.
+
+        Beside a private model the plan is for what training is known to leave of a budget, or
+        for the least that it leaves. ``fit`` plans for what it would have left public points.
+
+        - `plan`: with a number of records.
+        - `reference`: public points.
+        - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
+        - `budget_share`: the share of a budget that training leaves.
+        """
+        known, n = untrained_model(plan, reference), plan.size
+        left = 1 - (plan.model_share or 0.0) if known is None else plan.left_by(known)
+        left = left if budget_share is None else budget_share
+        points = n if reference is None else len(reference)
+        k = n_neighbors or plan.n_neighbors or plan.neighbors(reference, left)
+        k = max(k, math.ceil(n / points))
+        usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
+        if reference is not None:
+            width = reference.points.shape[1]
+            usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
+        multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
+        if plan.gated and plan.noise_multiplier is None:
+            multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
+        shift = math.sqrt(usage.weight / k) / multiplier
+        doubt = None if known is None else known.doubt
+        return cls(plan, k, multiplier, left * plan.affordable(shift), usage, doubt)
+
+    @property
+    def noise(self) -> float:
+        return self.multiplier * math.sqrt(self.n_neighbors)
+
+    @property
+    def cost(self) -> float:
+        """The share of its budget that a record pays for taking part in a question."""
+        return self.usage.weight / (2 * self.noise**2 * self.budget)
+
+    @property
+    def participations(self) -> float:
+        return self.plan.n_asked * self.n_neighbors / self.plan.size
+
+    @property
+    def lasts(self) -> int:
+        """How many questions a busy record lasts for, if they fall as the public points do."""
+        busy = self.usage.spread * self.n_neighbors / self.plan.size
+        return math.floor(1 / (busy * self.cost))
+
+    def expected_errors(self) -> list[ExpectedError]:
+        """Return what the noise does to typical answers that are averages, from public facts.
+
+        How unlike each other neighbours are, and how unlike the query, comes on top.
+        """
+        target = self.plan.target
+        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        noise, weight = self.noise, self.n_neighbors * math.sqrt(self.usage.weight)
+        if self.doubt is not None:
+            noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.doubt))
+        return target.expected_errors(weight, np.array([noise]))
+
+
+def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+    """Return a private model of vectors before it has learnt anything; None where there is none.
+
+    What it costs, and how far off noise leaves it, follow from public points alone: a square is as
+    curved everywhere.
+    """
+    if not plan.model_share or plan.target.voted or reference is None:
+        return None
+    points = np.asarray(reference.points, dtype=np.float32)
+    assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
+    features = ModelFeatures.planned(points, plan.size, lifted=reference.kernel.lifts)
+    return follow(
+        plan.training, features, points,
+        lambda weights: (np.zeros_like(weights), plan.training.step_noise),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +265,6 @@ class SimulationResult:
 
     @classmethod
     def mean(cls, several: Sequence[Self]) -> Self:
-        """Return the mean of outlooks on one plan."""
         means: dict[str, Any] = {
             name: None if None in values else float(np.mean(values))
             for name, values in (
@@ -265,7 +372,6 @@ class _Run:
         self.reuse, self._schedule = _reuse_and_schedule(setup, choice, n_queries)
 
     def answer(self, block: Places) -> None:
-        """Answer a block of points as the classifier would."""
         points = self._setup.reference.points[block]
         labels = self._model_labels(block)
         queried = labels == UNKNOWN
@@ -314,7 +420,6 @@ class _Run:
         return np.asarray(sums.reshape(near.size, c))
 
     def result(self) -> SimulationResult:
-        """Sum up."""
         order = self.queries
         same = self._answers[order] == self._plain[order]
         truth = self._setup.labels[order]
@@ -354,29 +459,24 @@ class _Voters:
         return self._renumbered(number, len(block))
 
     def where(self, queried: Bools) -> _Voters:
-        """Return the voters of the queries that are asked."""
         number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
         return self._renumbered(number, int(queried.sum()))
 
     def _renumbered(self, number: Places, size: int) -> _Voters:
         queries = number[self.queries]
-        remaining = queries != UNKNOWN
-        return _Voters(
-            queries[remaining],
-            self.rows[remaining],
-            self.weights[remaining],
-            size,
-            self.records,
-            self.share,
-        )
+        left = queries != UNKNOWN
+        rows, weights = self.rows[left], self.weights[left]
+        return _Voters(queries[left], rows, weights, size, self.records, self.share)
 
 
 def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
-    """Return the other points around every point."""
     size, k = len(reference), choice.n_neighbors
     rank = k * size / choice.plan.size
     voters = min(size - 1, max(STAND_INS, round(rank)))
-    near = _around(reference, voters)
+    index = ExactIndex(reference.kernel, reference.points.shape[1])
+    index.add(reference.points)
+    # A point is nearest to itself.
+    near = index.search(reference.points, reference.largest(reference.points, voters + 1))
     queries = np.repeat(np.arange(size), np.diff(near.starts))
     other = queries != near.rows
     kernel = reference.kernel
@@ -386,17 +486,9 @@ def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
 
 
-def _around(reference: Reference, voters: int) -> NeighbourLists:
-    index = ExactIndex(reference.kernel, reference.points.shape[1])
-    index.add(reference.points)
-    # A point is nearest to itself.
-    return index.search(reference.points, reference.largest(reference.points, voters + 1))
-
-
 def _reuse_and_schedule(
     setup: SimulationSetup, choice: PlanChoice, n_queries: int
 ) -> tuple[AnswerReuse, NoiseSchedule]:
-    """Return what becomes of earlier answers, and the noise."""
     if not choice.plan.gated:
         return NoReuse(), NoiseSchedule(choice.multiplier)
     kernel = setup.reference.kernel

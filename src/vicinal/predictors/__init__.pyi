@@ -5,8 +5,8 @@ from vicinal.predictors._private_knn import PrivateKNNClassifier as PrivateKNNCl
 
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.predictors._estimators import ESTIMATORS as ESTIMATORS
-from vicinal.predictors._estimators import estimator_for as estimator_for
+from vicinal.predictors._averaging import ESTIMATORS as ESTIMATORS
+from vicinal.predictors._averaging import estimator_for as estimator_for
 from vicinal.predictors._fixed_plan import VOTE_NOISE as VOTE_NOISE
 from vicinal.predictors._fixed_plan import AnsweringParameters as AnsweringParameters
 from vicinal.predictors._fixed_plan import AnsweringSettings as AnsweringSettings
@@ -29,9 +29,7 @@ from vicinal.predictors._inputs import note_release as note_release
 from vicinal.predictors._inputs import refuse_same_memory as refuse_same_memory
 from vicinal.predictors._inputs import swamping_feature as swamping_feature
 from vicinal.predictors._private_knn import PrivateKNNSettings as PrivateKNNSettings
-from vicinal.predictors._reembedding import SpentBudget as SpentBudget
-from vicinal.predictors._reembedding import TrainedModel as TrainedModel
+from vicinal.predictors._reembedding import check_spent as check_spent
 from vicinal.predictors._reembedding import planned_queries as planned_queries
-from vicinal.predictors._reembedding import reembed as reembed
 from vicinal.predictors._reembedding import resume as resume
 from vicinal.predictors._reembedding import spent_budget as spent_budget

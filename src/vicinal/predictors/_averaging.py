@@ -1,4 +1,4 @@
-"""Numbers and several labels: private averages over the neighbours of a query."""
+"""Private averages over neighbours, of numbers and several labels; which estimator a target has."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,12 +12,17 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal._arrays import Floats, Ints
 from vicinal._parameters import documented
 from vicinal.planning import MultiLabelParameters, RegressorParameters
+from vicinal.predictors._ind_knn import IndKNNClassifier
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
 from vicinal.targets import (
+    CLASSES,
+    LABELS,
+    NUMBERS,
     LabelAnswers,
     NeighborhoodSummary,
     NumberAnswers,
     Numbers,
+    Target,
     VectorTarget,
     checked_levels,
 )
@@ -191,3 +196,14 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         """
         answers: LabelAnswers = self._answers(X, progress)
         return answers.shares
+
+
+ESTIMATORS: dict[str, type[IndKNNEstimator]] = {
+    CLASSES: IndKNNClassifier,
+    NUMBERS: IndKNNRegressor,
+    LABELS: IndKNNMultiLabelClassifier,
+}
+
+
+def estimator_for(target: Target) -> IndKNNEstimator:
+    return ESTIMATORS[target.kind](**target.parameters)

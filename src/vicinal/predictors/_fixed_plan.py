@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from vicinal._parameters import (
     parameter,
     table,
 )
+from vicinal._progress import Step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
@@ -51,11 +52,9 @@ class GuaranteeDisplay(BaseEstimator):
     """An estimator whose HTML ends with its guarantee, once there is one."""
 
     def guarantee(self) -> Guarantee:
-        """Return the guarantee."""
         raise NotImplementedError
 
     def _html_repr(self) -> str:
-        """Return scikit-learn's HTML, followed by the guarantee."""
         shown: str = super()._html_repr()
         try:
             return shown + self.guarantee()._repr_html_()
@@ -176,11 +175,9 @@ class FixedPlanSettings(Settings, FixedPlanParameters):
         return self._name, json.dumps(self.releases(), sort_keys=True)
 
     def targets(self, y: npt.ArrayLike | None, size: int) -> AnyArray:
-        """Return the class of every record, int32 (n,)."""
         return labels(y, size, self.classes)
 
     def together(self, releases: list[Plan], delta: float | None = None) -> Plan:
-        """Return the plan of all interactions that share the guarantee."""
         plan = {"delta": self.delta if delta is None else delta, "releases": releases}
         return several(plan, self.interactions)
 
@@ -190,12 +187,10 @@ class AnsweringSettings(AnsweringParameters, FixedPlanSettings):
 
     @property
     def label_only(self) -> bool:
-        """Whether labels leave, and no votes."""
         return self.release == "label"
 
     @property
     def planned_answers(self) -> int:
-        """How many queries may be answered."""
         return self.n_queries if self.n_answers is None else self.n_answers
 
     @property
@@ -259,7 +254,6 @@ class FixedPlanEstimator(
         return vars(self).get("_settings") or self._settings_type.of(self)
 
     def _draws(self) -> dict[int, float]:
-        """Return how many draws of noise are planned at each scale in steps."""
         return self._planned().draws()
 
     def plan(self, delta: float | None = None) -> Plan:
@@ -268,11 +262,8 @@ class FixedPlanEstimator(
         Of all interactions together, where several were declared.
         """
         planned = self._planned()
-        return planned.together(planned.releases(), self._delta(delta))
-
-    def _delta(self, delta: float | None) -> float:
-        """Return a delta to state something at, checked; by default the estimator's own."""
-        return _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        delta = _checks.real("delta", self.delta if delta is None else delta, above=0, below=1)
+        return planned.together(planned.releases(), delta)
 
     def guarantee(self, delta: float | None = None) -> Guarantee:
         """Return the guarantee of the whole plan, known before the first release.
@@ -303,9 +294,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     n_answers_: int
     _how_votes_leave = "release='votes'"
 
-    def predict(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> AnyArray:
+    def predict(self, X: npt.ArrayLike, *, progress: Step | None = None) -> AnyArray:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
 
         With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
@@ -328,14 +317,12 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
-    def decision_function(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> Floats:
+    def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return :meth:`votes`; of two classes the lead of the second over the first, (q,)."""
         votes = self.votes(X, progress=progress)
         return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
 
-    def votes(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Floats:
+    def votes(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
         Costs the same as ``predict``: ask once, and derive labels from the votes.
@@ -361,10 +348,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
-    def _answers(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None
-    ) -> tuple[Bools, AnyArray]:
-        """Return who was answered, bool (q,), and their answers."""
+    def _answers(self, X: npt.ArrayLike, progress: Step | None) -> tuple[Bools, AnyArray]:
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._lock:
@@ -381,7 +365,6 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
     def _named(self, best: Ints, passed: Bools) -> AnyArray:
-        """Return names for the answered queries, and an abstention for the others, (q,)."""
         names: AnyArray = self.classes_[best]
         if passed.all():
             return names

@@ -42,7 +42,6 @@ def unchanged_if_refused(estimator: BaseEstimator) -> Iterator[None]:
 
 
 def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
-    """Withdraw a claim that an estimator holds no more."""
     if claimed is not None and claimed is not other:
         claimed.withdraw()
 
@@ -158,7 +157,6 @@ def checked_features(
 
 
 def checked_subjects(ids: npt.ArrayLike, size: int) -> list[_checks.SubjectId]:
-    """Return one id for each record."""
     listed = _checks.subject_ids("subjects", ids)
     if len(listed) != size:
         raise InvalidInput(
@@ -237,7 +235,6 @@ class OneOfSeveralFits:
     interaction: Interaction | None = None
 
     def join(self, estimator: BaseEstimator) -> None:
-        """Let the next fit of `estimator` be one of these."""
         estimator._one_of = self
 
 
@@ -298,14 +295,7 @@ def _cross_validating() -> str:
     return next((name for name in _CROSS_VALIDATING if name in names), "")
 
 
-def claim_more(interaction: Interaction | None, records: FitInputs) -> None:
-    """Claim records that join an interaction, or its records with other features."""
-    if interaction is not None:
-        REGISTRY.extend(interaction, Claimed.of(records.features, records.ids))
-
-
 def note_release(estimator: BaseEstimator) -> None:
-    """Note that `estimator` is about to release something."""
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:
         interaction.release()

@@ -165,7 +165,6 @@ class PrivateKNNSettings(PrivateKNNParameters, AnsweringSettings):
         return label_sets(y, (size, len(self.classes)))
 
     def encoding(self, targets: AnyArray) -> VoteEncoding:
-        """Return what the records vote for, given their :meth:`targets`."""
         if self.tau is None:
             return OneHotVotes(targets, len(self.classes))
         return ClippedVotes(targets, self.tau)

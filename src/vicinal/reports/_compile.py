@@ -14,7 +14,6 @@ _RECORDS, _WIDTH, _CLASSES = 64, 8, 2
 
 
 def compile_features() -> None:
-    """Compile both extractors of images."""
     from vicinal.features import HOGFeatures, ScatteringFeatures
 
     for dtype in (np.uint8, np.float32):
@@ -46,7 +45,6 @@ def compile_votes() -> None:
 
 
 def compile_published() -> None:
-    """Compile the float32 search and private counts."""
     from vicinal.predictors import IndKNNClassifier
 
     rows, labels = _made_up(0)
@@ -56,7 +54,6 @@ def compile_published() -> None:
 
 
 def compile_model() -> None:
-    """Compile the training of a private model, and components of a kernel."""
     from vicinal.linear import KernelMap
     from vicinal.predictors import IndKNNClassifier
 

@@ -23,22 +23,19 @@ from vicinal.reports import _outcomes as outcomes
 from vicinal.reports import _text as words
 from vicinal.reports._outcomes import Outcome
 
-Rows = FloatMatrix
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
     """One split, ready for every method: mapped features, and the queries' true labels."""
 
     classes: Sequence[Any]
-    records: Rows
+    records: FloatMatrix
     labels: AnyArray
-    reference: Rows
-    queries: Rows
+    reference: FloatMatrix
+    queries: FloatMatrix
     truth: AnyArray
 
     def first(self, n_queries: int) -> Trial:
-        """Return the same trial with only the first queries."""
         return replace(self, queries=self.queries[:n_queries], truth=self.truth[:n_queries])
 
 
@@ -58,46 +55,29 @@ _SPLIT_SEED = 0
 """Of a public split; no privacy hangs on it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublicPlan:
-    """What was fixed before the first answer; everybody may know all of it.
-
-    `n_records` was estimated once with noise. The noise on each class's votes has standard
-    deviation noise_multiplier sqrt(n_neighbors). `budget` is what each subject may lose in zCDP
-    over all answers; `features` is the map in words.
-    """
-
-    n_records: int
-    n_reference: int
-    n_queries: int
-    n_neighbors: int
-    noise_multiplier: float
-    budget: float
-    features: str = FEATURES
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DemoAnswers:
     """What one run with real noise gave: answers, and what may be told about them.
 
     `confidence` (q,) is the lead of the best class over the next, in standard deviations of the
-    noise on that lead.
+    noise on that lead. `plan` was fixed before the first answer, and everybody may know all of it:
+    `n_records` was estimated once with noise; noise on each class's votes has standard deviation
+    noise_multiplier sqrt(n_neighbors); `budget` is what each subject may lose in zCDP over all
+    answers; `features` is the map in words.
     """
 
     labels: AnyArray
     truth: AnyArray
     confidence: Floats
     guarantee: Guarantee
-    plan: PublicPlan
+    plan: dict[str, Any]
 
     @property
     def outcome(self) -> Outcome:
-        """How many answers were right."""
         return Outcome.of(self.labels, self.truth)
 
     @property
     def balanced_accuracy(self) -> float:
-        """The mean share of right answers over classes."""
         return outcomes.ClassFigures.of(self.labels, self.truth, CLASSES).balanced.value
 
 
@@ -114,8 +94,8 @@ def prepare(dataset: Dataset, n_queries: int, begin: Begin) -> tuple[Trial, AnyA
         raise InvalidInput("The data must have labels, in the training and in the test part.")
     step = begin("HOG features", len(records) + len(test))
     extractor, images = HOGFeatures(n_jobs=-1), np.asarray(test.features)
-    private: Rows = extractor.transform(np.asarray(records.features), progress=step)
-    public: Rows = extractor.transform(images, progress=step)
+    private: FloatMatrix = extractor.transform(np.asarray(records.features), progress=step)
+    public: FloatMatrix = extractor.transform(images, progress=step)
     order = np.random.default_rng(_SPLIT_SEED).permutation(len(test))  # noqa: TID251 (public)
     reference, queries = order[:n_reference], order[n_reference : n_reference + n_queries]
     fitted = PublicMap().fit(public[reference])
@@ -137,14 +117,15 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     classifier.fit(trial.records, trial.labels, public=trial.reference)
     votes = classifier.query(trial.queries, progress=begin("answers", n_queries)).votes
     assert votes is not None  # noqa: S101 (votes leave)
-    plan = PublicPlan(
-        classifier.n_records_,
-        len(trial.reference),
-        n_queries,
-        int(classifier.n_neighbors_ or 0),
-        classifier.noise_multiplier_,
-        classifier.budget_,
-    )
+    plan = {
+        "n_records": classifier.n_records_,
+        "n_reference": len(trial.reference),
+        "n_queries": n_queries,
+        "n_neighbors": int(classifier.n_neighbors_ or 0),
+        "noise_multiplier": classifier.noise_multiplier_,
+        "budget": classifier.budget_,
+        "features": FEATURES,
+    }
     return DemoAnswers(
         classifier.classes_[votes.argmax(axis=1)],
         trial.truth,
@@ -182,7 +163,7 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
         **run,
         answers=answers,
         coin=words.percent_up(words.guess_limit(epsilon, delta)),
-        sharper=words.percent_up(words.gaussian_guess_limit(answers.plan.budget, delta)),
+        sharper=words.percent_up(words.gaussian_guess_limit(answers.plan["budget"], delta)),
         by_share=_address(plots.accuracy_by_share(SHARES, surest)),
         surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
         by_class=_address(plots.accuracy_by_class(by_class)),
@@ -216,11 +197,9 @@ def _tiles(answers: DemoAnswers, images: AnyArray) -> list[dict[str, str]]:
 
 
 def _evenly(places: Places, most: int) -> list[int]:
-    """Return at most so many of the places, evenly spread."""
     steps = np.linspace(0, len(places) - 1, min(most, len(places)))
     return [int(places[round(float(step))]) for step in steps]
 
 
 def _address(data: bytes, kind: str = "svg+xml") -> str:
-    """Return the address of a picture that holds the picture."""
     return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

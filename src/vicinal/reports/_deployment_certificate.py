@@ -143,7 +143,6 @@ def _checked_against(
 
 
 def _audited(audits: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the largest mu that each attack has proved, of each audience."""
     found: dict[str, dict[str, float]] = {}
     for report in audits:
         own = found.setdefault(report.get("audience") or "", {})

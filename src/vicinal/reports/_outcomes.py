@@ -43,13 +43,11 @@ class Outcome:
 
     @classmethod
     def of(cls, answers: npt.ArrayLike, truth: npt.ArrayLike) -> Self:
-        """Compare answers (q,) with the truth (q,)."""
         right = rightness(answers, truth)
         return cls(int(right.sum()), len(right))
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers; NaN if there are none."""
         return self.correct / self.total if self.total else math.nan
 
     @property
@@ -58,7 +56,6 @@ class Outcome:
         return wilson_interval(self.correct, self.total) if self.total else (0.0, 1.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         low, high = self.interval
         return {
             "correct": self.correct,
@@ -69,7 +66,6 @@ class Outcome:
 
 
 def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
-    """Return which answers (q,) equal the truth (q,)."""
     labels, true = np.asarray(answers), np.asarray(truth)
     if labels.shape != true.shape or labels.ndim != 1:
         raise InvalidInput(
@@ -81,7 +77,6 @@ def rightness(answers: npt.ArrayLike, truth: npt.ArrayLike) -> Bools:
 def outcome_by_class(
     answers: npt.ArrayLike, truth: npt.ArrayLike, classes: Sequence[Any]
 ) -> dict[str, Outcome]:
-    """Return the outcome for the queries of each class, in the order of `classes`."""
     right, true = rightness(answers, truth), np.asarray(truth)
     return {
         str(name): Outcome(int(right[true == name].sum()), int((true == name).sum()))
@@ -110,7 +105,6 @@ class FigureInterval:
 
     @classmethod
     def around(cls, value: float, error: float, most: float = 1.0) -> Self:
-        """Return a figure between 0 and `most` with its standard error."""
         reach = _NORMAL_95 * error
         return cls(value, max(0.0, value - reach), min(most, value + reach))
 
@@ -160,7 +154,6 @@ class ClassFigures:
         return FigureInterval.around(value, math.sqrt(variance) / len(there))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         balanced = asdict(self.balanced) if self.overall.total else None
         return {
             **self.overall.to_dict(),
@@ -170,7 +163,6 @@ class ClassFigures:
         }
 
     def lines(self) -> list[str]:
-        """Return them in words, a figure a line."""
         if not self.overall.total:
             return ["No examples to compare with."]
         lines = [

@@ -46,7 +46,6 @@ class Option:
     outlook: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, for JSON."""
         choice = self.choice
         voted = choice.plan.target.voted
         expected = {} if voted else {"expected": [asdict(e) for e in choice.expected_errors()]}
@@ -100,7 +99,6 @@ def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 
 def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
-    """Return the plan with other releases, as far as its other parameters allow them."""
     share = plan.model_share or plan.model_by_rule
     plain = {"reuse_predictions": False, "model_share": 0}
     changes: dict[str, dict[str, Any]] = {
@@ -166,15 +164,11 @@ def _option(
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, k, budget_share)
-    return Option(name, choice, _simulated(stage, choice, seed))
-
-
-def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
-    if choice.plan.gated:
-        return simulate(stage, choice, seed, most=MOST_QUERIES)
-    rounds = math.ceil(ENOUGH / min(choice.plan.n_queries, len(stage.reference)))
-    played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
-    return SimulationResult.mean(played)
+    if plan.gated:
+        return Option(name, choice, simulate(stage, choice, seed, most=MOST_QUERIES))
+    rounds = min(MOST_ROUNDS, math.ceil(ENOUGH / min(plan.n_queries, len(stage.reference))))
+    played = [simulate(stage, choice, seed + turn) for turn in range(rounds)]
+    return Option(name, choice, SimulationResult.mean(played))
 
 
 def as_text(listed: Sequence[Option], why: str) -> str:
@@ -193,7 +187,6 @@ def as_text(listed: Sequence[Option], why: str) -> str:
 
 
 def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
-    """Return what training takes, by the plan that `vicinal account` prices."""
     if plan.why_no_model or not plan.model_share:
         return None
     release = {
@@ -345,7 +338,6 @@ def verdict_without_records(plan: IndKNNPlan) -> str:
 
 
 def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[object]) -> list[str]:
-    """Return a line for each class that is too rare for a plan, given public shares of classes."""
     choice = PlanChoice.of(plan)
     least = _STANDS_OUT * choice.noise / choice.n_neighbors
     return [

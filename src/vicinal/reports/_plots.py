@@ -48,11 +48,10 @@ def accuracy_by_share(shares: Sequence[float], outcomes: Sequence[Outcome]) -> b
 
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:
-    """Draw the accuracy of each class that has queries, with its 95 % interval."""
     shown = {name: one for name, one in outcomes.items() if one.total}
     figure, axes = canvas("right answers", height=0.9 + 0.3 * max(len(shown), 2), grid="x")
-    shares, places = [one.accuracy for one in shown.values()], np.arange(len(shown))
-    reaches = _reaches([(one.accuracy, *one.interval) for one in shown.values()])
+    shares, lows, highs = np.transpose([(one.accuracy, *one.interval) for one in shown.values()])
+    places, reaches = np.arange(len(shown)), np.maximum([shares - lows, highs - shares], 0.0)
     axes.errorbar(shares, places, xerr=reaches, fmt="o", color=COLOURS[0])
     axes.set_yticks(places, list(shown))
     axes.invert_yaxis()
@@ -70,9 +69,3 @@ def picture(pixels: Any) -> bytes:
     scaled = (values - low) / (high - low or 1.0)
     imsave(file, scaled, cmap="gray", vmin=0.0, vmax=1.0, format="png")
     return file.getvalue()
-
-
-def _reaches(shares: Sequence[Sequence[float]]) -> Any:
-    """Return how far intervals (share, low, high) reach below and above, float64 (2, n)."""
-    share, low, high = np.transpose(shares)
-    return np.maximum([share - low, high - share], 0.0)

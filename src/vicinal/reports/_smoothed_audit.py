@@ -60,7 +60,6 @@ def _row(
 
 
 def audit_text(report: dict[str, Any]) -> str:
-    """Return an audit as a table with its warnings."""
     lines = [f"{report['n']:,} records of {report['types']} types", ""]
     lines.append(f"{'epsilon':>8}  {'smoothed delta':>24}  {'method':<12} {'worst case':>10}")
     for row in report["rows"]:

@@ -52,18 +52,15 @@ def percent_up(share: float) -> str:
 
 
 def interval(ends: tuple[float, float]) -> str:
-    """Return a 95 % interval in words."""
     return f"95 % interval {100 * ends[0]:.1f} to {100 * ends[1]:.1f} %"
 
 
 def duration(seconds: float) -> str:
-    """Return a time in words."""
     minutes, remainder = divmod(round(seconds), 60)
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
 def gibibytes(size: int) -> str:
-    """Return an amount of memory in words."""
     return f"{size / 2**30:.1f} GiB"
 
 

@@ -46,12 +46,7 @@ from vicinal.planning import (
     total_over,
 )
 from vicinal.store._opening import OpenStore
-from vicinal.store._private_models import (
-    StoredModel,
-    settled_request,
-    stored_model,
-    train_model,
-)
+from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
 from vicinal.store._store_schema import StoreSchema, learnt_index
 
 
@@ -119,27 +114,7 @@ def released(answers: QueryAnswers) -> AnyArray:
     return votes
 
 
-def mask_unasked(votes: Floats) -> Floats:
-    """Return stored votes as they leave: NaN where nobody was asked."""
-    queried = np.isfinite(votes).all(axis=1, keepdims=True)
-    return np.where(queried, votes, np.nan)
-
-
 SHARED = ("kernel", "norm_bound", "index")
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ReleasedAnswers:
-    """Stored answers as they leave.
-
-    `labels`, int64 (q,): positions of classes. `votes`, float64 (q, c) or None: noisy votes; NaN
-    where nobody was asked. None where labels alone leave. `probabilities`, float64 (q, c) or None:
-    None where votes do not tell them: behind a gate.
-    """
-
-    labels: Ints
-    votes: Floats | None = None
-    probabilities: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +131,10 @@ class TotalGuarantee:
 
     @classmethod
     def of(cls, ledger: Ledger, requested: Sequence[IndKNNPlan]) -> Self:
-        """Return that of a store whose audiences have these plans."""
         total = ledger.total
         return cls(*(total.guarantee if total else total_over(requested)), total is not None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values, for JSON."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None
         fields = {"epsilon": epsilon, "delta": self.delta, "capped": self.capped}
         return {**fields, "text": str(self)}
@@ -231,19 +204,25 @@ class AudienceState:
         assert gate is not None  # noqa: S101 (there is a model)
         return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
 
-    def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
-        """Return what was released, by block and place in it."""
+    def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
+        """Return what was released, by block and place in it: labels, votes, and probabilities.
+
+        Labels, int64 (q,), are positions of classes. Noisy votes, float64 (q, c), are NaN where
+        nobody was asked; None where labels alone leave. Probabilities, float64 (q, c), are None
+        where votes do not tell them: behind a gate.
+        """
         stored = self.answers.read(seqs, places)
         if stored.ndim == 1:
-            return ReleasedAnswers(stored)
+            return stored, None, None
         decision, scale = self.engine.decision, self.noise_scale
         if self.private_model is None:
-            votes, labels = mask_unasked(stored), decision.labels(stored, scale or np.nan)
+            votes = np.where(np.isfinite(stored).all(axis=1, keepdims=True), stored, np.nan)
+            labels = decision.labels(stored, scale or np.nan)
             probabilities = None if scale is None else decision.probabilities(votes, scale)
-            return ReleasedAnswers(labels, votes, probabilities)
+            return labels, votes, probabilities
         votes, chances = np.split(stored, 2, axis=1)
         labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
-        return ReleasedAnswers(labels, votes, chances)
+        return labels, votes, chances
 
     @property
     def n_asked(self) -> int | None:
@@ -252,7 +231,6 @@ class AudienceState:
         return None if gate is None else gate.n_asked
 
     def close(self, shard: Shard) -> None:
-        """Let go of the records in this audience's own metric, if it has one."""
         own = self.engine.shard
         if isinstance(own, SharedShard) and own.mapped is not None:
             shard.unfollow(own.mapped)
@@ -264,7 +242,6 @@ class AudienceState:
         self._resume_usage()
 
     def enter(self, seq: int, block: AnswerBlock) -> None:
-        """Take note that a block of answers is durable."""
         self.answers.enter(seq, block.digests, block.answers)
         if block.proxies is not None:
             self.budget_usage = block.proxies
@@ -367,7 +344,6 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
 
 
 def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
-    """Return the plan that :func:`new_plan` has written."""
     return _settings(schema, parse_json(written)["asked"])
 
 
@@ -477,7 +453,6 @@ def _engine(
     slack: DeltaSlackAccountant,
     model: StoredModel | None,
 ) -> PlannedEngine:
-    """Return the engine of an audience, in the store's features or in the metric of its model."""
     schema = parts.schema
     if model is None:
         return engine_on(

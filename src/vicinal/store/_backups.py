@@ -143,7 +143,6 @@ def _make(path: Path) -> None:
 
 
 def _copy_files(source: Path, target: Path) -> None:
-    """Copy everything but ledger, lock and configuration."""
     names = [KEY, *(name for name in _PUBLIC if (source / name).exists())]
     records = [f"{RECORDS}/{name}" for name in RECORD_NAMES]
     for name in (*names, *records):

@@ -12,13 +12,7 @@ from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting import Guarantee
-from vicinal.errors import (
-    InvalidInput,
-    NoSubjectIds,
-    ShardMissing,
-    StorageFailed,
-    VicinalError,
-)
+from vicinal.errors import InvalidInput, NoSubjectIds, ShardMissing, StorageFailed, VicinalError
 from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix

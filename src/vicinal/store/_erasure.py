@@ -60,21 +60,17 @@ class Erasure:
 
     @property
     def positions(self) -> Ints:
-        """The rows to erase, ascending."""
         return np.frombuffer(base64.b64decode(self.rows), dtype="<i8").astype(np.int64)
 
     @property
     def hash_list(self) -> list[bytes]:
-        """The keyed hashes, 32 bytes each."""
         content = base64.b64decode(self.hashes)
         return [content[at : at + 32] for at in range(0, len(content), 32)]
 
     def write(self, database: Database) -> None:
-        """Put it on record, inside a transaction."""
         database.put(PENDING, json.dumps(asdict(self)))
 
     def at(self, step: str) -> Erasure:
-        """Return the same erasure at another step."""
         return Erasure(step, self.size, self.rows, self.hashes, self.clock)
 
 

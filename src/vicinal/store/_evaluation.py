@@ -30,10 +30,11 @@ from vicinal.store._opening import OpenStore
 from vicinal.store._records import check_naming
 from vicinal.store._request_batch import stored_answers
 from vicinal.store._store_schema import StoreSchema
-from vicinal.targets import LABELS, LOG, NUMBERS, LabelSets, Numbers, label_sets, numbers
+from vicinal.targets import LOG, NUMBERS, Numbers, label_sets, numbers
 
 _DRAWS = 400
-_LEVEL = 0.95
+_ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2
+"""Levels of the ends of a 95 % interval."""
 _ENOUGH = 3.0
 """Standard deviations of the noise on the number of people that there must be to say anything."""
 
@@ -67,7 +68,6 @@ class NoisyFigures(ABC):
 
     @property
     def people(self) -> float:
-        """Return the noisy number of people with rows that were asked before."""
         return max(0.0, self.people_and_error[0])
 
     @cached_property
@@ -89,7 +89,7 @@ class NoisyFigures(ABC):
         for name, value in self.figures_of(self.counts).items():
             enough = people > _ENOUGH * error and not np.isnan(value)
             spread = np.array([draw[name] for draw in draws])
-            low, high = interval(spread) if enough else (np.nan, np.nan)
+            low, high = np.nanquantile(spread, _ENDS).tolist() if enough else (np.nan, np.nan)
             figures[name] = (value if enough else np.nan, low, high)
         return figures
 
@@ -113,7 +113,6 @@ class NoisyFigures(ABC):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it; null for what the noise hides."""
         plain = asdict(self)  # type: ignore[call-overload]
         listed = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in plain.items()}
         figures = {
@@ -124,12 +123,6 @@ class NoisyFigures(ABC):
             for name, numbers in self.figures.items()
         }
         return {**listed, "people": self.people, "figures": figures}
-
-
-def interval(draws: Floats) -> tuple[float, float]:
-    """Return the 95 % interval of draws, NaN left out."""
-    low, high = np.nanquantile(draws, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
-    return float(low), float(high)
 
 
 def known(number: float) -> float | None:
@@ -297,7 +290,6 @@ class ReleasedNumbers:
 
     @classmethod
     def of(cls, target: Numbers, answers: Floats, largest: float) -> Self:
-        """Return predictions in units of the targets, put on that scale."""
         log = target.scale == LOG
         return cls(target, target.names, np.log(answers) if log else answers, largest)
 
@@ -309,7 +301,6 @@ class ReleasedNumbers:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Errors, then deviations, of every target."""
         return (2 * _SIDE,) * (2 * len(self.targets))
 
     def cells(self, truth: AnyArray, places: Places) -> Places:
@@ -324,7 +315,6 @@ class ReleasedNumbers:
         return np.stack(columns, axis=1).astype(np.int64)
 
     def evaluation(self, tables: Sequence[Floats], noise: float, share: float) -> NumberEvaluation:
-        """Return noisy tables by what they count."""
         counts, p = np.stack(tables), len(self.targets)
         return NumberEvaluation(
             self.targets, self.target.scale, counts[:p], counts[p:], *self._bins, noise, share
@@ -349,18 +339,12 @@ class ReleasedLabelSets:
     labels: list[Any]
     answers: Places
 
-    @classmethod
-    def of(cls, target: LabelSets, answers: Places, _largest: float) -> Self:
-        """Return sets of labels as they left."""
-        return cls(target.names, answers)
-
     def checked(self, y: npt.ArrayLike | None, size: int) -> Bools:
         """Return true labels, bool (size, c), or raise InvalidInput. Private."""
         return label_sets(y, (size, len(self.labels)))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Truth and answer of every label."""
         return (4,) * len(self.labels)
 
     def cells(self, truth: AnyArray, places: Places) -> Places:
@@ -370,15 +354,7 @@ class ReleasedLabelSets:
     def evaluation(
         self, tables: Sequence[Floats], noise: float, share: float
     ) -> LabelSetEvaluation:
-        """Return noisy tables by what they count."""
         return LabelSetEvaluation(self.labels, np.reshape(tables, (-1, 2, 2)), noise, share)
-
-
-RELEASED: dict[str, Callable[[Any, AnyArray, float], ReleasedNumbers | ReleasedLabelSets]] = {
-    NUMBERS: ReleasedNumbers.of,
-    LABELS: ReleasedLabelSets.of,
-}
-"""What left, by what records carry, of the target, all answers and the largest error."""
 
 
 def _moments(counts: Floats, edges: Floats, people: float) -> tuple[float, float]:
@@ -490,19 +466,15 @@ def evaluate(
 
     Raises InvalidInput if rows, labels or ids are unusable, before anybody is charged.
     """
-    share = _checks.real("share", share, above=0, most=1)
+    place_of, released, tally = _prepared(parts, state, share, largest_error)
     schema = parts.schema
     vectors = schema.vectors(X)
-    most = _checks.real("largest_error", largest_error, above=0, most=1)
-    place_of, where = _answered_queries(parts, state)
-    released = _released(parts, state, where, most)
     truth = released.checked(y, len(vectors))
     ids = _ids(parts, subjects, len(vectors))
     places = [place_of.get(digest) for digest in digests_of(schema.kernel_of(None).encode(vectors))]
     rows = [row for row, place in enumerate(places) if place is not None]
     at = np.array([place for place in places if place is not None], dtype=np.int64)
     cells = released.cells(truth[rows], at)
-    tally = _tally(state, released, share)
     if not _checks.boolean("accept_noise", accept_noise):
         _expected(released, tally).refuse_noise()
     counted = CountedRows(tally.plan, cells, [ids[row] for row in rows])
@@ -515,30 +487,26 @@ def evaluate(
     return figures
 
 
-def _tally(
-    state: AudienceState,
-    released: ReleasedClasses | ReleasedNumbers | ReleasedLabelSets,
-    share: float,
-) -> NoisyTally:
-    settings = state.settings
+def _prepared(
+    parts: OpenStore, state: AudienceState, share: float, largest_error: float
+) -> tuple[dict[bytes, int], Released, NoisyTally]:
+    """Return where each query was answered last, what left, and what counts it."""
+    most = _checks.real("largest_error", largest_error, above=0, most=1)
+    place_of, where = _answered_queries(parts, state)
+    released, settings = _released(parts, state, where, most), state.settings
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
-    return NoisyTally(plan, state.engine.votes.noise, state.slack)
+    return place_of, released, NoisyTally(plan, state.engine.votes.noise, state.slack)
 
 
 def expected_figures(
     parts: OpenStore, state: AudienceState, share: float, largest_error: float
 ) -> NoisyFigures:
     """Return what an evaluation says if each answer given is right, and of one person; public."""
-    share = _checks.real("share", share, above=0, most=1)
-    most = _checks.real("largest_error", largest_error, above=0, most=1)
-    _, where = _answered_queries(parts, state)
-    released = _released(parts, state, where, most)
-    return _expected(released, _tally(state, released, share))
+    _, released, tally = _prepared(parts, state, share, largest_error)
+    return _expected(released, tally)
 
 
-def _expected(
-    released: ReleasedClasses | ReleasedNumbers | ReleasedLabelSets, tally: NoisyTally
-) -> NoisyFigures:
+def _expected(released: Released, tally: NoisyTally) -> NoisyFigures:
     cells = released.cells(released.answers, np.arange(len(released.answers))).T
     counts = zip(cells, tally.plan.sizes, strict=True)
     tables = [np.bincount(column, minlength=size).astype(np.float64) for column, size in counts]
@@ -585,13 +553,16 @@ def _answered_queries(
 
 def _released(
     parts: OpenStore, state: AudienceState, where: tuple[Places, Places], largest_error: float
-) -> ReleasedClasses | ReleasedNumbers | ReleasedLabelSets:
+) -> Released:
     """Return all answers of an audience, by what the store's records carry. Public."""
     schema = parts.schema
     if schema.target.voted:
         return ReleasedClasses.of(schema, state, where)
     answers = stored_answers(schema, state, *where).labels
-    return RELEASED[schema.target.kind](schema.target, answers, largest_error)
+    target: Any = schema.target
+    if target.kind == NUMBERS:
+        return ReleasedNumbers.of(target, answers, largest_error)
+    return ReleasedLabelSets(target.names, answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -610,9 +581,7 @@ class ReleasedClasses:
     def of(
         cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
     ) -> ReleasedClasses:
-        """Read them."""
-        answers = state.read(*where)
-        labels, all_of, chances = answers.labels, answers.probabilities, None
+        (labels, _, all_of), chances = state.read(*where), None
         if all_of is not None and len(all_of):
             two = len(schema.classes) == 2
             chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]
@@ -624,18 +593,15 @@ class ReleasedClasses:
 
     @property
     def classes(self) -> list[Any]:
-        """Class names."""
         return self.schema.classes
 
     @cached_property
     def edges(self) -> Floats:
-        """Inner edges of the bins, from the released answers."""
         assert self.chances is not None  # noqa: S101 (asked for only where there are some)
         return np.unique(np.quantile(self.chances, np.linspace(0, 1, BINS + 1)[1:-1]))
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Cells of the tables."""
         confusion = len(self.classes) ** 2
         return (confusion,) if self.chances is None else (confusion, 2 * (len(self.edges) + 1))
 
@@ -650,7 +616,6 @@ class ReleasedClasses:
         return np.stack(cells, axis=1)
 
     def evaluation(self, tables: list[Floats], noise: float, share: float) -> Evaluation:
-        """Return noisy tables by what they count."""
         number = len(self.classes)
         confusion = tables[0].reshape(number, number)
         if self.chances is None:
@@ -660,6 +625,10 @@ class ReleasedClasses:
         sums = np.bincount(bins, self.chances, scores.shape[1])
         means = sums / np.maximum(np.bincount(bins, minlength=scores.shape[1]), 1)
         return Evaluation(self.classes, confusion, scores, means, noise, share)
+
+
+Released = ReleasedClasses | ReleasedNumbers | ReleasedLabelSets
+"""What left, by what records carry."""
 
 
 def binned_auc(others: Floats, cases: Floats) -> float:

@@ -84,7 +84,6 @@ class Folder:
         return cls(path, config["id"], config["ledger"], witness)
 
     def save(self) -> None:
-        """Write who the store is, which makes the folder a store."""
         beside = self.witness == default_witness_path(self.path)
         witness = f"../{self.witness.name}" if beside else str(self.witness)
         write_config(self.path, self.identity, self.ledger, witness, backup=False)
@@ -103,7 +102,6 @@ class Folder:
         return PostgresDatabase(self.ledger, create=create)
 
     def key(self) -> bytes:
-        """Return the key of the hashes of those who left."""
         with guarded(self.path / KEY):
             return (self.path / KEY).read_bytes()
 
@@ -196,7 +194,6 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def write_config(path: Path, identity: str, ledger: str, witness: str, *, backup: bool) -> None:
-    """Write `store.json`."""
     fields = {"id": identity, "ledger": ledger, "witness": witness, "backup": backup}
     write_sealed(path / CONFIG, FORMAT, fields)
 

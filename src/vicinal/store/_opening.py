@@ -90,7 +90,6 @@ class OpenStore:
 
 
 def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
-    """Return the parts of a new store without records."""
     with ExitStack() as resources:
         database = _locked_database(folder, resources, create=True)
         check_empty(database)
@@ -182,7 +181,6 @@ def _checked(folder: Folder, database: Database) -> Ledger:
 
 
 def check_empty(database: Database) -> None:
-    """Raise PrivacyRefused unless a database has no tables."""
     if database.tables():
         raise PrivacyRefused(
             "The database for the ledger must be empty. It belongs to another store; or a command "
@@ -257,7 +255,6 @@ def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> 
 
 
 def unfinished() -> PrivacyRefused:
-    """Return the refusal of what only reads."""
     return PrivacyRefused(
         "A command was broken off here, and what only reads finishes nothing. Repeat that command; "
         "or make a backup, which finishes it, too."
@@ -294,7 +291,6 @@ def _loaded(
     index: IndexFactory,
     resources: ExitStack,
 ) -> OpenStore:
-    """Read everything into memory."""
     database, size = ledger.database, ledger.database.number("records")
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(

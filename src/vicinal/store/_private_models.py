@@ -24,13 +24,7 @@ from vicinal.linear import (
 )
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
-from vicinal.planning import (
-    IndKNNPlan,
-    first_index,
-    numbers,
-    settled_model,
-    slack_meter,
-)
+from vicinal.planning import IndKNNPlan, first_index, numbers, settled_model, slack_meter
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
@@ -114,7 +108,6 @@ def awaits_model(parts: OpenStore, audience: Audience) -> bool:
 
 
 def answering(parts: OpenStore) -> list[Audience]:
-    """Return the audiences that can be answered: all whose model is trained, or that have none."""
     return [one for one in parts.ledger.audiences.values() if not awaits_model(parts, one)]
 
 
@@ -197,7 +190,6 @@ def _encoder(schema: StoreSchema) -> Cosine:
 
 
 def _kernel_parts(features: ModelFeatures) -> dict[str, str]:
-    """Return the kernel of a model's features as parts in the ledger; none where there is none."""
     if (kernel := features.kernel) is None:
         return {}
     arrays = {name: text_of(array) for name, array in kernel.arrays().items()}
@@ -205,7 +197,6 @@ def _kernel_parts(features: ModelFeatures) -> dict[str, str]:
 
 
 def _stored_kernel(parts: OpenStore, audience: Audience) -> KernelMap | None:
-    """Return the kernel that :func:`_kernel_parts` has written, if the model has one."""
     parts_of = read_parts(parts.database, audience.number)
     if _SHAPE not in parts_of:
         return None

@@ -76,7 +76,6 @@ class SigningKey:
         return self._key.public_key().public_bytes_raw().hex()
 
     def signed(self, receipt: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a receipt with this public key and a signature."""
         content = {**receipt, "public_key": self.public}
         return {**content, _SIGNATURE: self._key.sign(_message(content)).hex()}
 
@@ -104,7 +103,6 @@ def erasure_receipt(
 def guarantee_receipt(
     parts: OpenStore, audience: str, guarantee: Mapping[str, Any], key: SigningKey
 ) -> dict[str, Any]:
-    """Return a signed receipt of what an audience's answers guarantee."""
     stated = {"audience": audience, "guarantee": dict(guarantee)}
     return key.signed({**_head_of(parts, GUARANTEE), **stated})
 

@@ -29,7 +29,7 @@ from vicinal.ledger import (
     write_whole,
 )
 from vicinal.store._folder import KEY
-from vicinal.store._store_schema import CELLS, MAP, PUBLIC
+from vicinal.store._store_schema import CELLS, MAP, PUBLIC, file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """The files in the folder of records."""
@@ -56,15 +56,12 @@ class RecordFile:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT * create, PRIVATE_FILE)
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
     def size(self) -> int:
-        """Return the length of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def append(self, start: int, rows: AnyArray) -> None:
-        """Write rows from position `start` on, and flush them to the disk."""
         flat = np.ascontiguousarray(rows, dtype=self.dtype).reshape(-1)
         with guarded(self.path):
             write_whole(self._descriptor, flat.view(np.uint8).data, start * self.bytes)
@@ -96,7 +93,6 @@ class RecordFile:
         return np.frombuffer(content, self.dtype).reshape(-1, self.width)
 
     def move(self, holes: Places, movers: Places, size: int) -> None:
-        """Copy the rows at `movers` over those at `holes`, and flush."""
         if len(holes):
             rows = self.rows(size, change=True)
             rows[holes] = rows[movers]
@@ -115,7 +111,6 @@ class RecordFile:
             os.fsync(self._descriptor)
 
     def digests(self, size: int, tiles: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Yield the digest of each of `tiles` among the first `size` rows."""
         for tile in tiles:
             part = self.part(tile * TILE, min((tile + 1) * TILE, size))
             yield tile, hashlib.sha256(part.data).digest()
@@ -158,11 +153,9 @@ class RecordFiles:
 
     @property
     def parts(self) -> dict[str, RecordFile]:
-        """The three columns by name."""
         return dict(zip(RECORD_NAMES, (self.features, self.labels, self.slots), strict=True))
 
     def append(self, start: int, features: AnyArray, labels: AnyArray, slots: AnyArray) -> None:
-        """Write records from position `start` on."""
         with self._changing():
             for column, rows in zip(self.parts.values(), (features, labels, slots), strict=True):
                 column.append(start, rows)
@@ -202,7 +195,6 @@ class RecordFiles:
             self._staged = None
 
     def drop_staged(self) -> None:
-        """Wipe records that are staged, if there are any."""
         with self._lock:
             if self._staged is not None:
                 self.cut(self._staged_from)
@@ -217,34 +209,28 @@ class RecordFiles:
         return self._staged is not None
 
     def move(self, holes: Places, movers: Places, size: int) -> None:
-        """Copy records over others."""
         with self._changing():
             for column in self.parts.values():
                 column.move(holes, movers, size)
 
     def cut(self, size: int) -> None:
-        """Wipe everything beyond the first `size` records that is there."""
         with self._changing():
             for column in self.parts.values():
                 if column.size() > size * column.bytes:
                     column.cut(size)
 
     def reach_beyond(self, size: int) -> bool:
-        """Tell whether anything was written beyond the first `size` records."""
         return any(column.size() > size * column.bytes for column in self.parts.values())
 
     def features_in_parts(self, size: int) -> Iterator[AnyArray]:
-        """Yield the features of the first `size` records, a good many at a time."""
         step = max(1, _PART // self.features.bytes)
         for start in range(0, size, step):
             yield self.features.part(start, min(start + step, size))
 
     def column(self, name: str, size: int) -> Ints32:
-        """Return a copy of the labels or the slots of the first `size` records, int32 (size,)."""
         return np.array(self.parts[name].rows(size)[:, 0], dtype=np.int32)
 
     def close(self) -> None:
-        """Close all files."""
         with self._changing():
             for column in self.parts.values():
                 column.close()
@@ -264,7 +250,6 @@ class RecordFiles:
 
 
 def tiles_of(size: int) -> range:
-    """Return the numbers of all tiles of `size` rows."""
     return range(-(-size // TILE))
 
 
@@ -279,11 +264,10 @@ _LARGEST = 1 << 34
 
 
 def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
-    """Write the digests of those files that are there and have none yet."""
     noted = {name for (name,) in database.read("SELECT name FROM files")}
     new = [name for name in names if name not in noted and (folder / name).is_file()]
     if new:
-        database.insert(Tables.FILES, [(name, _digest(folder / name)) for name in new])
+        database.insert(Tables.FILES, [(name, file_digest(folder / name)) for name in new])
 
 
 def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
@@ -294,15 +278,10 @@ def check_files(database: Database, folder: Path, names: Iterable[str] = SMALL_F
     rows: dict[str, bytes] = dict(database.read("SELECT name, digest FROM files"))
     for path in [folder / name for name in names if name in rows]:
         whole = path.is_file() and path.stat().st_size <= _LARGEST
-        if not whole or _digest(path) != rows[path.name]:
+        if not whole or file_digest(path) != rows[path.name]:
             raise StoreDamaged(
                 f"The file {path.name} is missing, or not what was written. Restore a backup."
             )
-
-
-def _digest(path: Path) -> bytes:
-    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def write_digests(

@@ -100,7 +100,6 @@ class StoredRecords:
 
     @property
     def labels(self) -> Ints32:
-        """Class indices, (n,), where records have classes."""
         return self.rows[:, 0]
 
     def without(self, schema: StoreSchema, subjects: Set[SubjectId]) -> Self:
@@ -131,7 +130,6 @@ class Addition:
 
     @classmethod
     def of(cls, ledger: Ledger, curator: str, key: str, records: StoredRecords) -> Self:
-        """Return the request that adds these records."""
         ids = records.ids
         people = b"everyone new" if ids is None else b"".join(framed_all(ids))
         content = hashlib.sha256(str(records.integers.shape).encode())
@@ -268,12 +266,10 @@ class AdditionTurns:
             yield
 
     def note_erased(self, subjects: Iterable[SubjectId]) -> None:
-        """Take note of an erasure that was decided."""
         self._erased |= set(subjects)
         self._was_erasure = True
 
     def left_of(self, schema: StoreSchema, records: StoredRecords) -> StoredRecords:
-        """Return the records of those who were not erased meanwhile."""
         return records.without(schema, self._erased) if self._erased else records
 
     def named(self, addition: Addition | None) -> Addition | None:

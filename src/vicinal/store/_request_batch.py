@@ -38,13 +38,12 @@ def stored_answers(
     """Return what the answers of these blocks and places say; nothing is paid for it."""
     fields: dict[str, Any]
     if schema.target.voted:
-        answers, scale = state.read(seqs, places), state.noise_scale
-        votes = answers.votes
+        (labels, votes, probabilities), scale = state.read(seqs, places), state.noise_scale
         fields = {
-            "labels": np.asarray(schema.classes)[answers.labels],
+            "labels": np.asarray(schema.classes)[labels],
             "votes": votes,
             "confidence": None if votes is None or scale is None else lead(votes, scale),
-            "probabilities": answers.probabilities,
+            "probabilities": probabilities,
         }
     else:
         sums = state.answers.read(seqs, places)
@@ -87,7 +86,6 @@ class _NewQueries:
     refusal: VicinalError | None = None
 
     def ask(self, analyst: str, rows: Mapping[bytes, AnyArray]) -> None:
-        """Put new queries at the end."""
         for digest, row in rows.items():
             self.place_of[digest] = len(self.rows)
             self.rows.append(row)
@@ -322,7 +320,6 @@ class RequestBatch:
     def _replies(
         self, placed: Sequence[_PlacedRequest | VicinalError]
     ) -> list[Reply | VicinalError]:
-        """Return every request's reply, read at once for all those of an audience."""
         requests_of: dict[str, list[_PlacedRequest]] = {}
         for one in placed:
             if not isinstance(one, VicinalError):
@@ -334,7 +331,6 @@ class RequestBatch:
         ]
 
     def _read(self, placed: Sequence[_PlacedRequest]) -> Iterator[Reply]:
-        """Yield the replies to requests to one audience."""
         state = placed[0].state
         where = [np.concatenate([getattr(one, at) for one in placed]) for at in ("seqs", "places")]
         answers = stored_answers(self._schema, state, *where)
@@ -350,7 +346,6 @@ class RequestBatch:
 
 
 def audience_state(states: Mapping[str, AudienceState], audience: object) -> AudienceState:
-    """Return the state of an audience, or raise InvalidInput."""
     state = (
         states.get(unicodedata.normalize("NFC", audience)) if isinstance(audience, str) else None
     )

@@ -95,7 +95,6 @@ class Reply(ABC):
 
     @property
     def _paid(self) -> dict[str, Any]:
-        """What every reply tells of the plan, and of shards."""
         fields: dict[str, Any] = {"charged": self.charged, "left": self.left}
         return fields if self.missing is None else {**fields, "missing": list(self.missing)}
 

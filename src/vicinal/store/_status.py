@@ -90,13 +90,7 @@ class Presence:
         return cls(here, erased, counts.total())
 
 
-def presence_in(ledger: Ledger, subjects: Iterable[SubjectId]) -> Presence:
-    """Return how many of `subjects`, each counted once, a ledger has, or had."""
-    return Presence.of(ledger.standings(set(subjects)))
-
-
 def remaining_quota(state: AudienceState, analyst: str | None) -> Quota:
-    """Return what a plan has left, and an analyst of it."""
     name = None if analyst is None else checked_name("analyst", analyst)
     entry = state.audience.analysts.get(name or "", Analyst(None, 0))
     remaining = None if entry.quota is None else max(0, entry.quota - entry.used)
@@ -356,7 +350,6 @@ def _remains(subject: SubjectId) -> list[bytes]:
 
 
 def _holds(content: bytes, remains: set[bytes]) -> bool:
-    """Tell whether any of `remains` stands in `content`, in one pass however many there are."""
     return any(
         match[0][start:] in remains
         for match in _ENDS_LIKE_AN_ID.finditer(content)

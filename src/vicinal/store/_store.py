@@ -56,7 +56,6 @@ from vicinal.store._status import (
     Presence,
     Verification,
     curator_facts,
-    presence_in,
     public_facts,
     traces,
     verify,
@@ -175,7 +174,6 @@ class Store(BaseStore):
         cls, folder: Folder, schema: StoreSchema, records: StoredRecords, plan: str,
         total: tuple[float, float] | None,
     ) -> Self:  # fmt: skip
-        """Return a new store with its first records and its first audience."""
         store = cls(create_store(folder, schema))
         try:
             if total is not None:
@@ -321,7 +319,7 @@ class Store(BaseStore):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         ids = _checks.subject_ids("subjects", subjects)
         with self._exclusive():
-            return presence_in(self._parts.ledger, ids)
+            return Presence.of(self._parts.ledger.standings(set(ids)))
 
     # ------------------------------------------------------------ answers
 
@@ -424,11 +422,9 @@ class NewStore:
 
     @property
     def plan(self) -> IndKNNPlan:
-        """The plan of the first audience."""
         return requested_plan(self.schema, self.written)
 
     def made(self) -> Store:
-        """Make the store, and return it open."""
         folder = Folder.create(*self.place)
         store = None
         try:

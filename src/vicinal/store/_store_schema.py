@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -207,35 +206,24 @@ class StoreExtractor:
         return self._rows.transform(raw, progress=step("features", getattr(raw, "__len__", int)()))
 
 
-_CHUNK = 1 << 22
-
-
 def digest_of(model: Path) -> str:
     """Return the SHA-256 of a file, or of a folder's files with their names, in hexadecimal.
 
     Raises InvalidInput if there is neither. Raises StorageFailed if it cannot be read.
     """
     if model.is_file():
-        return _digest(_contents(model))
+        return file_digest(model).hex()
     if not model.is_dir():
         raise InvalidInput(f"There is no model at {model}.")
     with guarded(model):
         files = sorted(path for path in model.rglob("*") if path.is_file())
     listed = (f"{path.relative_to(model).as_posix()} {digest_of(path)}\n" for path in files)
-    return _digest(line.encode() for line in listed)
+    return hashlib.sha256("".join(listed).encode()).hexdigest()
 
 
-def _digest(parts: Iterator[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()
-
-
-def _contents(path: Path) -> Iterator[bytes]:
-    with guarded(path), path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            yield chunk
+def file_digest(path: Path) -> bytes:
+    with guarded(path), path.open("rb") as file:  # a stranger's may be larger than memory
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 if TYPE_CHECKING:
@@ -324,7 +312,6 @@ class StoreSchema:
 
     @property
     def classes(self) -> list[Any]:
-        """Class names; none where records carry something else."""
         return self.target.names if self.target.voted else []
 
     @cached_property
@@ -345,7 +332,6 @@ class StoreSchema:
 
     @property
     def width(self) -> int:
-        """How many columns stored integers have."""
         return self.kernel_of(None).width(self.n_features)
 
     def vectors(self, raw: Any) -> FloatMatrix:
@@ -358,9 +344,9 @@ class StoreSchema:
         try:
             rows = self.extractor.transform(raw)
         except InvalidInput as error:
-            if self.extractor.kind != "table":
+            if self.extractor.kind != "table" or isinstance(error, UnusableRows):
                 raise
-            raise UnusableRows(str(error)) from None
+            raise UnusableRows(str(error), str(error)) from None
         if _plain(rows) and rows.shape[1] == self.n_features:
             return rows  # type: ignore[no-any-return]
         try:
@@ -369,7 +355,6 @@ class StoreSchema:
             raise InvalidInput(str(error)) from None
 
     def targets(self, y: npt.ArrayLike, size: int) -> RecordTargets:
-        """Return what `size` records carry: class indices, or vectors."""
         return self.target.encode(y, size)
 
     def spec(self) -> str:
@@ -398,7 +383,6 @@ class StoreSchema:
 
     @classmethod
     def load(cls, spec: str, folder: Path) -> Self:
-        """Return the schema of a specification, its arrays read from `folder`."""
         fields = parse_json(spec)
         public = np.load(folder / PUBLIC, allow_pickle=False) if fields["public"] else None
         return cls(

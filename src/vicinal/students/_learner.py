@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Places
-from vicinal._progress import Begin
+from vicinal._arrays import AnyArray, Floats32, Places
+from vicinal._progress import Begin, Step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
-from vicinal.labelling import SoftLabels, checked_soft_labels
+from vicinal.labelling import checked_soft_labels
 from vicinal.students import _student as _files
 from vicinal.students._exact import ranges
 from vicinal.students._networks import (
@@ -46,7 +46,7 @@ def train_student(
     labels: npt.ArrayLike,
     classes: Sequence[Any],
     recipe: Recipe,
-    progress: Callable[[int], None] | None = None,
+    progress: Step | None = None,
     soft_labels: npt.ArrayLike | None = None,
 ) -> Student:
     """Return a student trained on released answers and on public examples without any.
@@ -124,7 +124,7 @@ def _trained(
     labels: Tensor,
     names: AnyArray,
     recipe: Recipe,
-    progress: Callable[[int], None] | None,
+    progress: Step | None,
     soft: Tensor | None,
     fit: HeadFit = FIT_OF_VECTORS,
 ) -> Student:
@@ -153,7 +153,6 @@ def _trained(
 def _soft_labels(
     soft_labels: npt.ArrayLike | None, recipe: Recipe, n_examples: int, n_classes: int
 ) -> Tensor | None:
-    """Return the soft labels that a recipe learns from, if it does."""
     if soft_labels is None and (recipe.soft_share or recipe.ensemble):
         raise InvalidInput(
             "The recipe's 'soft_share' and 'ensemble' need soft labels: a row for each public "
@@ -167,7 +166,6 @@ def _soft_labels(
 def _joined_targets(
     examples: Tensor, rows: Tensor, targets: Tensor, soft: Tensor | None, share: float
 ) -> tuple[Tensor, Tensor]:
-    """Return examples and their targets: soft labels of all examples joined with the answers."""
     if soft is None:
         return examples[rows], targets
     joined = soft.clone()
@@ -204,16 +202,15 @@ class StudentLearner:
         labels: Places,
         number: int,
         begin: Begin,
-        soft_labels: SoftLabels | None = None,
+        soft_labels: Callable[[], Floats32],
+        released: bool,
     ) -> Student:
         """Return the student of round `number`, see ``vicinal.labelling.Learner``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
-        soft = None
-        needs_soft = recipe.soft_share or recipe.ensemble
-        if soft_labels is not None and (needs_soft or (recipe.soft and soft_labels.released)):
-            soft = soft_labels()
+        learns_soft = recipe.soft_share or recipe.ensemble or (recipe.soft and released)
+        soft = soft_labels() if learns_soft else None
         return train_student(examples, rows, names, self._classes.tolist(), recipe, step, soft)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:

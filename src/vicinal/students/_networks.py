@@ -41,7 +41,6 @@ class Network(nn.Module):
         self.head = nn.Linear(n_features, n_classes)
 
     def forward(self, examples: Tensor) -> Tensor:
-        """Return logits (n, c)."""
         logits: Tensor = self.head(self.body(examples))
         return logits
 
@@ -50,7 +49,6 @@ class UnitLength(nn.Module):
     """Scales every example to length 1; zeros stay zeros."""
 
     def forward(self, examples: Tensor) -> Tensor:
-        """Return rows of length 1, (n, d)."""
         scaled: Tensor = functional.normalize(examples, dim=1)
         return scaled
 
@@ -59,7 +57,6 @@ class Likeness(nn.Module):
     """Turns cosines into likenesses, ((1 + cosine) / 2)^8."""
 
     def forward(self, cosines: Tensor) -> Tensor:
-        """Return likenesses from 0 to 1."""
         likeness = (cosines * 0.5 + 0.5).clamp(0.0, 1.0)
         for _ in range(3):
             likeness = likeness * likeness
@@ -89,7 +86,6 @@ def build(name: str, shape: Shape, n_classes: int) -> Network:
 
 
 def _width(layers: nn.Sequential, shape: Shape) -> int:
-    """Return how many features leave the layers for one example."""
     with torch.no_grad():
         features: Tensor = layers.eval()(torch.zeros(1, *shape))
     layers.train()
@@ -125,7 +121,6 @@ def _dense_after(layers: list[nn.Module], shape: Shape) -> nn.Sequential:
 
 
 def _mlp(shape: Shape) -> nn.Sequential:
-    """Two hidden layers, for feature vectors."""
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise((shape[0], 256, 128)):
         layers += [nn.Linear(before, after), nn.BatchNorm1d(after), nn.ReLU()]
@@ -182,15 +177,12 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     network = empty_kernel(*mapped.shape, *columns.shape, n_classes)
     state = {"body.0.weight": mapped.T, "body.2.weight": landmarks, "body.4.weight": columns.T}
     unit = unit_vectors(arrays["landmarks"].astype(np.float32))
-    state["body.4.bias"] = _minus_the_mean(unit / np.linalg.norm(unit, axis=1)[:, None], columns)
+    unit = unit / np.linalg.norm(unit, axis=1)[:, None]
+    likeness = ((1 + unit @ unit.T) / 2) ** 8
+    state["body.4.bias"] = -(likeness.mean(axis=0) @ columns)  # minus the mean
     tensors = {name: torch.from_numpy(np.float32(value)) for name, value in state.items()}
     network.load_state_dict(tensors, strict=False)
     return network
-
-
-def _minus_the_mean(units: AnyArray, columns: AnyArray) -> AnyArray:
-    likeness = ((1 + units @ units.T) / 2) ** 8
-    return np.asarray(-(likeness.mean(axis=0) @ columns))
 
 
 def empty_kernel(*sizes: int) -> Network:
@@ -215,7 +207,6 @@ def empty_kernel(*sizes: int) -> Network:
 
 
 def kernel_of(tensors: dict[str, Tensor]) -> Network:
-    """Return an empty network of the sizes of these weights."""
     first, second, third, head = (
         tensors[f"{name}.weight"].shape for name in ("body.0", "body.2", "body.4", "head")
     )

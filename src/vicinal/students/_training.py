@@ -328,10 +328,10 @@ class _Course:
         unlabelled: Tensor,
         soft: Tensor | None = None,
     ) -> None:
-        """Take one step of the schedule."""
         done = step / self.recipe.steps
+        warm = min(1.0, (step + 1) / 50)  # while Adam's estimates settle
         for group in self._optimizer.param_groups:
-            group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
+            group["lr"] = self.recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * done))
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
             loss = self._loss(examples, targets, unlabelled, soft, done)
@@ -368,7 +368,6 @@ class _Course:
         return examples if self._augment is None else self._augment(examples, self.generator)
 
     def _trusted(self, examples: Tensor, targets: Tensor, trust: float) -> Tensor:
-        """Return answers mixed with what the averaged student thinks."""
         if trust == 1.0:
             return targets
         with torch.no_grad():
@@ -413,7 +412,6 @@ def _statistics_kept(network: Network) -> Iterator[None]:
 
 
 def in_format(network: Network, memory_format: torch.memory_format) -> Network:
-    """Lay out a network's weights in place, and return it."""
     network.to(memory_format=memory_format)  # type: ignore[call-overload]
     return network
 
@@ -422,11 +420,6 @@ def _channels_last(examples: Tensor) -> Tensor:
     if examples.ndim != 4:
         return examples
     return examples.contiguous(memory_format=torch.channels_last)
-
-
-def _warm(step: int) -> float:
-    """Return the share of the rate at the first steps, while Adam's estimates settle."""
-    return min(1.0, (step + 1) / 50)
 
 
 def _batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:

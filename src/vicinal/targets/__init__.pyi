@@ -10,7 +10,6 @@ from vicinal.targets._classes import labels as labels
 from vicinal.targets._kinds import KINDS as KINDS
 from vicinal.targets._kinds import declared_target as declared_target
 from vicinal.targets._label_sets import LabelAnswers as LabelAnswers
-from vicinal.targets._label_sets import LabelSets as LabelSets
 from vicinal.targets._label_sets import LabelSetsParameters as LabelSetsParameters
 from vicinal.targets._label_sets import label_sets as label_sets
 from vicinal.targets._numbers import LOG as LOG

@@ -283,7 +283,6 @@ class AMXEngine(VNNIEngine):
 
 
 def _block(rows: npt.NDArray[np.int8], floors: Floors, factor: int) -> QueryBlock:
-    """Return the block of queries as wide as stored rows."""
     floors = np.ascontiguousarray(floors, dtype=np.int64)
     groups, steps = -(-len(rows) // SIDE), -(-rows.shape[1] // STEP)
     wide = np.zeros((groups * SIDE, steps * STEP), dtype=np.int8)

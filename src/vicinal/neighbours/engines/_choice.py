@@ -55,7 +55,8 @@ class ProductEngine(ScanEngine):
             if not allowed:
                 return None
             parts.append(hits)
-        return parts[0] if len(parts) == 1 else joined(parts, len(block))
+        starts, names, values = merge_tiles(parts, len(block))
+        return np.diff(starts), names, values
 
     @abstractmethod
     def multiply(self, queries: Any, features: IntegerMatrix) -> AnyArray:
@@ -104,12 +105,6 @@ class TorchEngine(ProductEngine):
 @cache
 def _blas() -> Any:
     return ThreadpoolController()
-
-
-def joined(parts: list[Hits], n_queries: int) -> Hits:
-    """Return the hits of consecutive tiles as those of one."""
-    starts, names, values = merge_tiles(parts, n_queries)
-    return np.diff(starts), names, values
 
 
 _CHUNK = 64  # products looked at together: most chunks hold no hit and are passed over whole

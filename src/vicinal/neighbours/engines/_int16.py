@@ -157,8 +157,6 @@ def _pattern(rows: int, width: int, step: int) -> Int16Matrix:
 
 
 def _panel(rows: int, columns: int) -> Any:
-    """Return the intrinsic that multiplies `rows` rows with 16 * `columns` columns."""
-
     @_intrinsic
     def panel(typing, left, packed, lanes, steps, sums):  # type: ignore[no-untyped-def] # noqa: ARG001
         """Add the products of `steps` dwords to int32 sums.

@@ -70,7 +70,6 @@ def _dot(builder: Any, sums: Any, unsigned: Any, signed: Any) -> Any:
 
 
 def _spread(builder: Any, number: Any) -> Any:
-    """Return a vector with `number` in all lanes."""
     empty = ir.Constant(_SUMS, ir.Undefined)
     first = builder.insert_element(empty, number, ir.Constant(_I32, 0))
     return builder.shuffle_vector(first, empty, ir.Constant(_SUMS, [0] * LANES))
@@ -215,7 +214,6 @@ def byte_sum(typing, record, size):  # type: ignore[no-untyped-def] # noqa: ARG0
     ones = ir.Constant(_SUMS, [0x01010101] * LANES)
 
     def step(builder: Any, total: Any, record: Any) -> Any:
-        """Emit the product of 64 bytes with ones."""
         return _dot(builder, total, ones, record)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001

@@ -164,7 +164,6 @@ def sum_limits(floors: Floors, factor: int, group: int) -> Ints32:
 
 @compiled
 def _pack(rows, places, panels):  # type: ignore[no-untyped-def]
-    """Write the panels of `places` queries, see :class:`Packed`."""
     dwords = rows.shape[1] // 4
     for j in range(len(rows)):
         first = j // _PANEL * _PANEL
