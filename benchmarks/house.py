@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3532,
-    "serving": 2473,
-    "reports": 1508,
-    "audit": 2658,
-    "distributed": 3552,
-    "store": 5604,
-    "labelling, students": 2969,
+    "cli": 3580,
+    "serving": 2478,
+    "reports": 1504,
+    "audit": 2631,
+    "distributed": 3574,
+    "store": 5588,
+    "labelling, students": 2956,
     "baselines": 500,
-    "predictors": 2096,
-    "planning": 1966,
+    "predictors": 2078,
+    "planning": 1955,
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
-    "features, datasets": 4690,
-    "ledger": 3450,
+    "features, datasets": 4698,
+    "ledger": 3461,
     "mechanisms": 3230,
-    "neighbours": 3837,
+    "neighbours": 3826,
     "smoothed": 3360,
     "accounting": 4050,
-    "noise, testing, ground": 2430,
+    "noise, testing, ground": 2440,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -62,7 +62,6 @@ WANTED = {
     "features, datasets": 4500,
     "mechanisms": 3100,
     "neighbours": 3600,
-    "smoothed": 3400,
     "lines of src": 52_000,
     "code of src": 32_000,
     "lines of tests": 40_350,
@@ -70,9 +69,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_864,
-    "code of src": 35_208,
-    "lines of tests": 42_120,
+    "lines of src": 55_757,
+    "code of src": 35_160,
+    "lines of tests": 42_260,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
@@ -101,12 +100,10 @@ class Module:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax."""
         return ast.parse(self.path.read_text(encoding="utf-8"))
 
     @cached_property
     def lines(self) -> int:
-        """All of its lines."""
         return len(self.path.read_text(encoding="utf-8").splitlines())
 
     @cached_property
@@ -167,7 +164,7 @@ class House:
         """Return what :data:`ALL` bounds."""
         decisions = list((self.root / "docs" / "decisions").glob("[0-9]*.md"))
         pages = [p for p in (self.root / "docs").rglob("*.md") if "decisions" not in p.parts]
-        drawn = {self.root / "docs" / "generated", self.root / "docs" / "tutorials"}
+        drawn = {self.root / "docs" / "generated"}
         pages = [page for page in pages if not drawn & set(page.parents)]
         names = Counter(
             node.name

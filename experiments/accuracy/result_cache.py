@@ -103,11 +103,9 @@ class Cells:
         return cls(path, dict(_read(path)))
 
     def __contains__(self, place: Place) -> bool:
-        """Tell whether a result is there."""
         return place in self._found
 
     def __len__(self) -> int:
-        """Return the number of results."""
         return len(self._found)
 
     def put(self, place: Place, score: Score) -> None:

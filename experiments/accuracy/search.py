@@ -46,7 +46,6 @@ class ParameterGrid:
     multipliers: tuple[float, ...]
 
     def __len__(self) -> int:
-        """Return the number of points."""
         return len(self.taus) * len(self.multipliers)
 
     def coarse(self) -> list[Point]:

@@ -14,7 +14,17 @@ class InvalidInput(VicinalError, ValueError):
 
 
 class UnusableRows(InvalidInput):
-    """Rows of a table are not what its schema says; columns are named, and no value is repeated."""
+    """Rows of a table are not what its schema says; columns are named, and no value is repeated.
+
+    `located`: the same with the numbers of rows, from 1, for whoever sent them.
+    """
+
+    def __init__(self, message: str, located: str) -> None:
+        super().__init__(message, located)
+        self.located = located
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class OtherFormat(InvalidInput):

@@ -39,7 +39,7 @@ from vicinal.audit._claims import (
 )
 from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._interactions import REFERENCE, directions
-from vicinal.audit._vote_trials import chances_of_first
+from vicinal.audit._trials import chances_of_first
 from vicinal.cli import app
 from vicinal.engine import LocalShardBase, QueryEngine
 from vicinal.errors import InvalidInput

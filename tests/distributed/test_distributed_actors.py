@@ -98,6 +98,18 @@ def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
         RayCluster("192.0.2.1:6379")
 
 
+@pytest.mark.parametrize(("address", "cause"), [
+    ("127.0.0.1:1", "at 127.0.0.1:1 cannot be reached: connection refused"),
+    ("ray://no-such-host.invalid:10001", "no such host"), ("host:port", "auto or HOST:PORT"),
+])  # fmt: skip
+def test_an_engine_that_is_not_there_is_told_at_once_with_the_cause(monkeypatch, address, cause):
+    """Fails if Ray is left to look for it: that takes over a minute."""
+    pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises((StorageFailed, InvalidInput), match=cause):
+        RayCluster(address)
+
+
 @pytest.mark.parametrize(("rule", "loaded", "then"), [
     (None, False, "token"), ("disabled", False, "disabled"), (None, True, None),
 ])  # fmt: skip

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -117,3 +118,53 @@ def test_a_database_that_cannot_hold_every_id_is_refused(postgres_url):
         url = f"postgresql:///latin?host={connection.info.host}&user=tester"
     with pytest.raises(StorageFailed, match="server_encoding = UTF8"):
         PostgresDatabase(url)
+
+
+@pytest.mark.parametrize(("change", "cause"), [
+    ({"user": "nobody"}, "authentication failed"),
+    ({"dbname": "nowhere"}, "no such database; make it with createdb"),
+    ({"host": "127.0.0.1", "port": "1"}, "connection refused"),
+    ({"host": "no-such-host.invalid"}, "no such host"),
+    ({"host": "/no/such/folder"}, "connection refused"),
+    ({"user": "walled"}, "no password is here"),
+    ({"user": "walled", "password": "wrong"}, "authentication failed"),
+    ({"user": "barred"}, "lets this user or machine not in"),
+])  # fmt: skip
+def test_a_server_that_does_not_open_says_the_cause_and_no_secret(
+    postgres_url, monkeypatch, tmp_path, change, cause
+):
+    """Fails if an operator is left to guess, or reads a name that a server was told."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    with psycopg.connect(postgres_url(), autocommit=True) as connection:
+        parts = connection.info.get_parameters()
+        if change.get("user") in ("walled", "barred"):
+            connection.execute("DROP ROLE IF EXISTS walled, barred")
+            connection.execute(
+                "CREATE ROLE walled LOGIN PASSWORD 'right'; CREATE ROLE barred LOGIN"
+            )
+            hba = Path(connection.execute("SHOW hba_file").fetchone()[0])
+            rules = hba.read_text()
+            if "walled" not in rules:
+                hba.write_text("local all barred reject\nlocal all walled scram-sha-256\n" + rules)
+            connection.execute("SELECT pg_reload_conf()")
+    if "password" in change:
+        monkeypatch.setenv("PGPASSWORD", change["password"])
+    where = {"user": parts["user"], "dbname": parts["dbname"], "host": parts["host"], **change}
+    host, user, port = (where.get(name, "") for name in ("host", "user", "port"))
+    url = f"postgresql:///{where['dbname']}?host={host}&user={user}" + (port and f"&port={port}")
+    choose_server(url)
+    with pytest.raises(StorageFailed, match=cause) as refused:
+        PostgresDatabase(url)
+    for secret in ("wrong", "right", user, where["dbname"]):
+        assert secret not in str(refused.value).replace("this user", "")
+
+
+def test_a_connection_that_is_lost_is_called_so(postgres_url):
+    database = PostgresDatabase(url := postgres_url())
+    database.create_tables()
+    (pid,) = database.read("SELECT pg_backend_pid()")[0]
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+    with pytest.raises(StorageFailed, match="the connection is lost"):
+        database.put("epoch", "x")

@@ -44,28 +44,19 @@ def stage():
 # ---------------------------------------------------------------- choice
 
 
+@pytest.mark.parametrize("n_neighbors", [None, 120])
 @pytest.mark.parametrize("release", ["votes", "label"])
 @pytest.mark.parametrize("gate", [False, True])
-def test_a_choice_is_what_the_classifier_chooses(release, gate):
+def test_a_choice_is_what_the_classifier_chooses(release, gate, n_neighbors):
     X, y = data(0, 500)
+    reuse = gate and GATE
     classifier = IndKNNClassifier(
-        range(CLASSES), 1.0, 1e-5, 800, n_records=N, release=release,
-        reuse_predictions="gate" if gate else False, model_share=0, simulation_seed=0,
+        range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=n_neighbors or "auto",
+        release=release, reuse_predictions=reuse, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
-    choice = PlanChoice.of(
-        WISH.replanned(release=release, reuse_predictions=gate and GATE), Reference(KERNEL, POINTS)
-    )
+    plan = WISH.replanned(release=release, reuse_predictions=reuse)
+    choice = PlanChoice.of(plan, Reference(KERNEL, POINTS), n_neighbors)
     assert choice.n_neighbors == classifier.n_neighbors_
-    assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
-
-
-def test_noise_fits_a_given_number_of_neighbours():
-    X, y = data(0, 500)
-    classifier = IndKNNClassifier(
-        range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=120, simulation_seed=0
-    ).fit(X, y, public=PUBLIC)
-    choice = PlanChoice.of(WISH, Reference(KERNEL, POINTS), 120)
-    assert choice.n_neighbors == 120
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
 
 

@@ -1,5 +1,6 @@
 """The console in a real browser, by keyboard; nothing from elsewhere, no script that fails."""
 
+import re
 import time
 from importlib import resources
 
@@ -57,6 +58,9 @@ def test_a_query_by_keyboard_and_what_it_cost(tmp_path, page):
         label = page.run("document.querySelector('.verdict strong').innerText")
         assert label == str(stored.labels[0])
         assert "confidence" in answer
+        share = f"{100 * max(stored.probabilities[0]):.1f}".removesuffix(".0")
+        assert f"probability {share} %" in answer
+        assert len(re.findall(r"[\d.]+ %\n", answer)) == 1 + 3  # of the label, and of every class
         assert "used 1 answer" in answer
         page.until("document.getElementById('plans').innerText.includes('59')")
         ask(page)
@@ -72,6 +76,49 @@ def test_a_curator_sees_the_history(tmp_path, page):
         assert "Erasure" in text(page, "history")
         assert "person-3" not in page.run("document.documentElement.outerHTML")
         check_consistent(page, service)
+
+
+def submit(page, name):
+    """Submit a form and return what the page says of it."""
+    done, error = (f"document.getElementById('{name}-{part}')" for part in ("done", "error"))
+    page.run(f"({done}.textContent = '', document.getElementById('{name}').requestSubmit())")
+    page.until(f"{done}.innerText !== '' || {error}.innerText !== ''")
+    page.until(f"!document.querySelector('#{name} button').disabled")
+    return page.run(f"{done}.innerText + {error}.innerText")
+
+
+@pytest.mark.parametrize("target", [None, *tools.tools.TARGETS])
+def test_a_curator_adds_a_record_and_erases_a_subject(tmp_path, page, target):
+    """Fails if a form changes other data than it says, or changes them twice, or without asking."""
+    with tools.running(tmp_path / "store", target=target) as service:
+        enter(page, service, "analyst")
+        assert page.run("document.getElementById('records').hidden")
+        page.run("document.getElementById('leave').click()")
+        page.type(service.keys["curator"])
+        page.press("Enter", "\r")
+        page.until("!document.getElementById('records').hidden")
+        history = service.store.facts()["version"]
+        page.run(f"document.getElementById('new-vector').value = '{VECTOR}'")
+        if target != "labels":
+            assert "Say what the record carries" in submit(page, "add")
+            field = "new-target-0" if target else "new-label"
+            page.run(f"document.getElementById('{field}').value = '1'")
+        page.run("document.getElementById('new-subject').value = 'Person-3'")
+        assert "ids_differ" in submit(page, "add")
+        assert service.store.facts()["version"] == history
+        page.run("document.getElementById('new-subject').value = 'news/7'")
+        assert "Added. The data have version" in submit(page, "add")
+        assert service.store.facts()["version"] == history + 1
+        page.run("document.getElementById('gone').value = 'news/7'")
+        assert "Tick that the records" in submit(page, "erase")
+        for outcome, words in ((True, "was there, and is erased"), (False, "Whether it was there")):
+            page.run("document.getElementById('gone').value = 'news/7'")
+            page.run("document.getElementById('sure').click()")
+            page.run(f"document.getElementById('outcome').checked = {str(outcome).lower()}")
+            assert words in submit(page, "erase")
+        assert service.store.presence(["news/7"]).erased == 1
+        assert "news/7" not in page.run("document.documentElement.innerText")
+        assert page.troubles() == [entry for entry in page.troubles() if "409" in entry]
 
 
 def test_mistakes_are_said(tmp_path, page):

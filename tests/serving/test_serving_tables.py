@@ -45,17 +45,20 @@ def test_the_status_declares_what_a_form_by_column_name_needs(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"age": "secret"}, {"seen": "secret"}])
-def test_a_row_that_does_not_fit_names_the_column_and_no_value(tmp_path, change):
+def test_a_row_that_does_not_fit_names_column_and_row_and_no_value(tmp_path, change):
     row = {"age": 5, "ward": "east", "grade": 1, "smokes": True, "seen": "2021-02-03"}
     records = {"rows": [{**row, **change}], "labels": [0]}
     with running(tmp_path / "store", make=made) as service:
         assert service.call("POST", "/v1/predict", {"rows": [row]}).status == 200
-        for path, body, key in (
-            ("/v1/predict", {"rows": [row, {**row, **change}]}, "analyst"),
-            ("/v1/records", records, "curator"),
+        for path, body, key, at in (
+            ("/v1/predict", {"rows": [row, {**row, **change}]}, "analyst", 2),
+            ("/v1/records", records, "curator", 1),
         ):
             reply = service.call("POST", path, body, key)
             assert (reply.status, reply.body["type"].rpartition("/")[2]) == (422, "unusable")
             assert f"The column '{next(iter(change))}' " in reply.body["detail"]
+            assert f"in row {at}. " in reply.body["detail"]
             assert "GET /v1/status" in reply.body["detail"]
             assert "secret" not in str(reply.body)
+        reply = service.call("POST", "/v1/predict", {"rows": [row, {**row, "ward": ["secret"]}]})
+        assert "The field 'rows', row 2, is not" in reply.body["detail"]

@@ -309,18 +309,11 @@ def test_a_backup_is_no_store_and_a_store_no_backup(tmp_path, store):
     store.predict(Q[:1])
 
 
-def test_a_witness_of_another_store_is_not_believed(tmp_path):
-    make(tmp_path / "one").close()
-    make(tmp_path / "two").close()
-    shutil.copy(tmp_path / "two.witness", tmp_path / "one.witness")
-    with pytest.raises(StorageFailed, match="another store"):
-        Store.open(tmp_path / "one")
-
-
-def test_a_ledger_of_another_store_is_not_believed(tmp_path):
+@pytest.mark.parametrize("place", ["{}.witness", "{}/ledger.db"])
+def test_a_file_of_another_store_is_not_believed(tmp_path, place):
     make(tmp_path / "one").close()
     make(tmp_path / "two", public=R[:60]).close()
-    shutil.copy(tmp_path / "two" / "ledger.db", tmp_path / "one" / "ledger.db")
+    shutil.copy(tmp_path / place.format("two"), tmp_path / place.format("one"))
     with pytest.raises(StorageFailed, match="another store"):
         Store.open(tmp_path / "one")
 

@@ -10,10 +10,9 @@ from sklearn.neighbors._base import NeighborsBase
 from sklearn.pipeline import Pipeline
 
 from vicinal.accounting import Guarantee, Plan, gdp_epsilon
-from vicinal.audit._fixed_plans import pate_votes, private_knn
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._schedule import AuditTrial
-from vicinal.audit._vote_trials import NoisySGDTrial
+from vicinal.audit._trials import NoisySGDTrial, pate_votes, private_knn
 from vicinal.errors import InvalidInput
 from vicinal.planning import GATE, PRIVATE
 

@@ -332,26 +332,20 @@ def ind_knn_claim(settings: IndKNNPlan) -> Claim:
     that moves by mu is charged at least the first share of the table for mu^2 / 2, and counts as
     mu sqrt(1 - 1/c), since adding a whole number to all votes changes no label; several are
     charged mu^2 / 2. Hence the squares of all moves are at most 2 B (1 - 1/c) / (first share).
+
+    Where noisy sums leave, mu = sqrt(2 B), of the Renyi filter, too: charges are zCDP of Gaussian
+    noise, halves of squares of mu, so one bound on their sum is both guarantees. Only the budgets
+    differ, and what the grid may add.
     """
     if not settings.label_only:
-        return gaussian_claim(settings)
+        slack = SLACK_SHARE * settings.delta if settings.accounting == "gdp" else 0.0
+        return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
     table, classes = settings.charges, settings.priced_classes
     left_over = 1.0 if classes is None else 1 - 1 / classes
     square = 2 * table.zcdp * max(1.0, left_over / float(table.shares[0]))
     slack = settings.n_queries * settings.target.n_coordinates * grid_slack(LINE_GRID)
     gaussian = GaussianClaim(math.sqrt(square) * (1 + _WHOLE_SHIFT), settings.delta, slack)
     return JointClaim((RenyiClaim(table.target, settings.delta), gaussian))
-
-
-def gaussian_claim(settings: IndKNNPlan) -> GaussianClaim:
-    """Return what a budget promises where noisy sums leave: mu = sqrt(2 B).
-
-    For the Renyi filter, too: charges are zCDP of Gaussian noise, halves of squares of mu, so one
-    bound on their sum is both guarantees. Only the budgets differ, and what the grid may add.
-    """
-    gaussian = settings.accounting == "gdp" and not settings.label_only
-    slack = SLACK_SHARE * settings.delta if gaussian else 0.0
-    return GaussianClaim(math.sqrt(2 * settings.spendable), settings.delta, slack)
 
 
 class PlanClaim(Claim):

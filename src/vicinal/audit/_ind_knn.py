@@ -24,7 +24,7 @@ from vicinal.audit._interactions import (
     damages,
     universes,
 )
-from vicinal.audit._vote_trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
+from vicinal.audit._trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
 from vicinal.linear import SHARE
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.planning import GATE, IndKNNPlan, total_budget

@@ -7,6 +7,7 @@ actor comes back as a kind and a public sentence, never as a traceback.
 """
 
 import os
+import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -44,6 +46,9 @@ nobody says otherwise, in which the spare could have answered."""
 DONE, UNREACHABLE = "done", "unreachable"
 _CLOSING = 10.0
 """Seconds that an actor has for closing its files; afterwards the system closes them."""
+
+_PATIENCE = 10.0
+"""Seconds that an engine's address may take to answer."""
 
 _PIECE = 64 << 10
 """Bytes of queries in one argument of a call: above 100 KB Ray puts an argument elsewhere."""
@@ -202,6 +207,7 @@ class RayCluster:
         self._ray = ray_module()
         if address:
             _check_token()
+            _check_address(address)
         here = {} if address else {"num_cpus": cpus, "object_store_memory": memory}
         try:
             self._ray.init(
@@ -347,3 +353,19 @@ def _check_token() -> None:
             "one of the engine's head (`ray get-auth-token`); or set RAY_AUTH_MODE=disabled, if "
             "nobody else can reach the engine's network."
         )
+
+
+def _check_address(address: str) -> None:
+    """Raise StorageFailed if nothing listens there: Ray looks for a minute, then names no cause."""
+    place = urlsplit(address if "//" in address else f"//{address}")
+    try:
+        if place.port is not None:  # else "auto", or a folder
+            socket.create_connection((place.hostname, place.port), _PATIENCE).close()
+    except ValueError:
+        raise errors.InvalidInput("A Ray engine's address must be auto or HOST:PORT.") from None
+    except OSError as error:
+        kinds = {socket.gaierror: "no such host", ConnectionRefusedError: "connection refused"}
+        cause = kinds.get(type(error), "no answer")
+        raise errors.StorageFailed(
+            f"The Ray engine at {place.hostname}:{place.port} cannot be reached: {cause}."
+        ) from None

@@ -12,11 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from vicinal._arrays import Bools
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, UnusableRows
 from vicinal.features import _table_columns as cells
 from vicinal.features._fixed import FixedFeatures, Vectors
 from vicinal.features._table_columns import FIXES, OK, WORDS, Codes, Reading, TableColumn
 from vicinal.features._table_schema import TableSchema, nfc, table_columns
+
+_LISTED = 20
+"""Rows that a message lists at most."""
 
 
 class TableFeatures(FixedFeatures):
@@ -132,16 +135,17 @@ def encoded(schema: TableSchema, codes: Codes) -> Vectors:
 
 
 def _refuse_faults(readings: Mapping[str, Reading]) -> None:
-    faults = [
-        f"The column {name!r} holds {WORDS[fault]}. {FIXES[fault]}."
-        for name, reading in readings.items()
-        for fault in np.unique(reading.faults).tolist()
-        if fault != OK
-    ]
+    faults, located = [], []
+    for name, reading in readings.items():
+        for fault in np.unique(reading.faults[reading.faults != OK]).tolist():
+            rows = [str(row + 1) for row in np.flatnonzero(reading.faults == fault).tolist()]
+            more = ", ..." if len(rows) > _LISTED else ""
+            told = f"The column {name!r} holds {WORDS[fault]}"
+            faults.append(f"{told}. {FIXES[fault]}.")
+            located.append(f"{told}, in row {', '.join(rows[:_LISTED])}{more}. {FIXES[fault]}.")
     if faults:
-        raise InvalidInput(
-            " ".join([*faults, "A check of the table against the schema counts the rows."])
-        )
+        faults.append("A check of the table against the schema counts the rows.")
+        raise UnusableRows(" ".join(faults), " ".join(located))
 
 
 def _warn_of_others(schema: TableSchema, names: Sequence[str]) -> None:
@@ -186,9 +190,10 @@ class Misfit:
 
     def __str__(self) -> str:
         where = "the table" if self.column is None else f"column {self.column!r}"
-        size = len(self.rows or ())
-        rows = "" if self.rows is None else f" in {size} {_plural('row', size)}"
-        return f"{where}: {self.fault}{rows}. {self.fix}."
+        if self.rows is None:
+            return f"{where} {self.fault}. {self.fix}."
+        rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
+        return f"{where}: {rows} {self.fault}. {self.fix}."
 
 
 def check_table(
@@ -205,7 +210,7 @@ def check_table(
     """
     _, size, names = table_columns(table, ())
     if size == 0:
-        return [Misfit(None, "there are no rows", "Give records", stops=True)]
+        return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
         nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _targets
         for name in labels
@@ -214,20 +219,20 @@ def check_table(
         readers[nfc(subject)] = lambda column: cells.ids(column).refusing_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
-        Misfit(name, "lacking", "Add it, or take it out of the schema", stops=True)
+        Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
         for name in readers
         if name not in names
     ]
     if not misfits:  # a table without a header has somebody's record for names
         known = {*readers, *schema.ignored, *schema.texts}
         misfits += [
-            Misfit(name, "not in the schema", "It is left out", stops=False)
+            Misfit(name, "is not in the schema", "It is left out", stops=False)
             for name in dict.fromkeys(names)
             if name not in known
         ]
     for name, read in readers.items():
         if names.count(name) > 1:
-            misfits.append(Misfit(name, "there twice", "Drop one", stops=True))
+            misfits.append(Misfit(name, "appears twice", "Drop one of the two", stops=True))
         elif name in names:
             misfits += _faults(table, name, read)
     return misfits
@@ -242,7 +247,7 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
     try:
         reading = read(table_columns(table, [name])[0][name])
     except InvalidInput:
-        fault = "values of several types, or of one that tables do not have"
+        fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
     misfits = [
         misfit
@@ -257,16 +262,12 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     known = int((~np.isnan(codes)).sum())
     if not known:
-        fix = "Set its kind to ignored if it is always so"
-        return [Misfit(column.name, "nothing that can be read", fix, stops=False)]
+        fix = "If it is always so, set its kind to ignored"
+        return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"
     if outside.sum() > _SWAMPED * known:
-        fix += "; so many suggest other units than the schema's"
+        fix += ". There are so many that the units may differ from the schema's"
     return Misfit.of_rows(
         column.name, "values outside the declared bounds", fix, outside, stops=False
     )
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else noun + "s"

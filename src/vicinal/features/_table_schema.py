@@ -430,7 +430,15 @@ def _of_dicts(rows: Sequence[Mapping[Any, Any]]) -> list[tuple[str, Any]]:
         raise InvalidInput(
             "Every row must have the same columns; write null where nothing is known."
         )
-    return [(str(name), [row[name] for row in rows]) for name in rows[0]]
+    return [(str(name), _of_one_type([row[name] for row in rows])) for name in rows[0]]
+
+
+def _of_one_type(values: list[Any]) -> list[Any]:
+    """Return values as they are, or as texts where some are, so that a row that errs is known."""
+    kinds = {type(value) for value in values}
+    if str not in kinds or not kinds & {bool, int, float}:
+        return values
+    return [None if v is None or v != v else plain_text(v) for v in values]
 
 
 def _length(column: Any) -> int:

@@ -6,6 +6,7 @@ proved (SCRAM), never sent.
 """
 
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,23 @@ _SETTINGS = "SELECT " + ", ".join(f"current_setting('{name}')" for name in _NEED
 _LOCK = 0x76696369  # any number, the same for all
 _PATIENCE_S = 3.0
 _LIBPQ = 160000  # knows require_auth
+_CAUSES = {
+    "resolve host|translate host": "no such host",
+    "Connection refused|No such file": "connection refused, as no server listens there",
+    "timeout expired|timed out|No route|unreachable": "no answer; see to its network and firewall",
+    "no password supplied": "no password is here; give it through PGPASSWORD or ~/.pgpass",
+    "method requirement": "it wants a password in another way than scram-sha-256, or none",
+    "authentication failed|role .* does not exist|is not permitted to log in": (
+        "authentication failed; check the URL's user, and PGPASSWORD or ~/.pgpass"
+    ),
+    "pg_hba.conf": "its pg_hba.conf lets this user or machine not in",
+    "database .* does not exist": "it has no such database; make it with createdb",
+    "too many|connection slots": "it has no connection left",
+    "starting up|shutting down|recovery mode": "it is starting or ending; try again",
+    "certificate|SSL": "TLS fails; check sslmode and sslrootcert in the URL",
+}
+"""Words of libpq or of a server, and the sentence of ours for them: a stranger may have chosen
+theirs, and they quote the user."""
 _TABLES = (
     "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ? "
     "ORDER BY table_name, ordinal_position"
@@ -72,11 +90,10 @@ class PostgresDatabase(Database):
             self._connection = self._driver.connect(
                 url, autocommit=True, prepare_threshold=2, **options
             )
-        except self._driver.Error:
-            raise StorageFailed(
-                "The ledger's server cannot be reached, lets this user not in, or asks for a "
-                "password in another way than scram-sha-256. See to the server, then try again."
-            ) from None
+        except self._driver.Error as error:
+            causes = (ours for words, ours in _CAUSES.items() if re.search(words, str(error)))
+            cause = next(causes, "it cannot be reached, or lets this user not in")
+            raise StorageFailed(f"The ledger's server does not open: {cause}.") from None
         try:
             with self._guarded():
                 for setting in (
@@ -158,7 +175,9 @@ class PostgresDatabase(Database):
         try:
             yield
         except self._driver.Error as error:
-            code = getattr(error, "sqlstate", None) or type(error).__name__
+            code = f"{type(error).__name__} {error.sqlstate or 'without a code'}"
+            if self._connection.closed:
+                code = "the connection is lost"
             raise StorageFailed(
                 f"The ledger's database does not take this ({code}). Nothing was answered. See to "
                 "the server, then open the store again."

@@ -151,16 +151,6 @@ def unit_vectors(X: FloatMatrix, precision: Precision = FLOAT32) -> IntegerMatri
     return _rounded(X, _unit, precision)
 
 
-def longest_of(public: FloatMatrix) -> float | None:
-    """Return the length of the longest public row; None where nearly all are as long.
-
-    Then lengths say nothing, as those of embeddings.
-    """
-    lengths = np.linalg.norm(public.astype(np.float64), axis=1)
-    longest = float(lengths.max(initial=0.0))
-    return longest if float(lengths.mean()) < _ALIKE * longest else None
-
-
 def lifted(X: FloatMatrix, bound: float) -> Floats:
     """Return rows over `bound`, cut to length 1, and a column that makes all lengths 1.
 
@@ -307,9 +297,11 @@ class Cosine(Kernel):
     @classmethod
     def fitting(cls, public: FloatMatrix) -> Self:
         """Return the kernel for rows like public ones (m, d); lengths count where these differ."""
-        bound = longest_of(public)
-        rows = public if bound is None else lifted(public, bound)
-        return cls(int8_precision(rows), bound)
+        lengths = np.linalg.norm(public.astype(np.float64), axis=1)
+        bound = float(lengths.max(initial=0.0))
+        if not float(lengths.mean()) < _ALIKE * bound:  # as of embeddings: lengths say nothing
+            return cls(int8_precision(public))
+        return cls(int8_precision(lifted(public, bound)), bound)
 
     @property
     def lifts(self) -> bool:

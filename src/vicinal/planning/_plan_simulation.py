@@ -44,7 +44,6 @@ from vicinal.neighbours import (
     ExactIndex,
     IntegerMatrix,
     Kernel,
-    NeighbourLists,
     Reference,
     learn_cells,
 )
@@ -441,22 +440,19 @@ class _Voters:
 
     def _renumbered(self, number: Places, size: int) -> _Voters:
         queries = number[self.queries]
-        remaining = queries != UNKNOWN
-        return _Voters(
-            queries[remaining],
-            self.rows[remaining],
-            self.weights[remaining],
-            size,
-            self.records,
-            self.share,
-        )
+        left = queries != UNKNOWN
+        rows, weights = self.rows[left], self.weights[left]
+        return _Voters(queries[left], rows, weights, size, self.records, self.share)
 
 
 def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     size, k = len(reference), choice.n_neighbors
     rank = k * size / choice.plan.size
     voters = min(size - 1, max(STAND_INS, round(rank)))
-    near = _around(reference, voters)
+    index = ExactIndex(reference.kernel, reference.points.shape[1])
+    index.add(reference.points)
+    # A point is nearest to itself.
+    near = index.search(reference.points, reference.largest(reference.points, voters + 1))
     queries = np.repeat(np.arange(size), np.diff(near.starts))
     other = queries != near.rows
     kernel = reference.kernel
@@ -464,13 +460,6 @@ def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     weights = np.maximum(table[kernel.levels(near.similarities[other])], 1e-9)
     rows = near.rows[other].astype(np.int64)
     return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
-
-
-def _around(reference: Reference, voters: int) -> NeighbourLists:
-    index = ExactIndex(reference.kernel, reference.points.shape[1])
-    index.add(reference.points)
-    # A point is nearest to itself.
-    return index.search(reference.points, reference.largest(reference.points, voters + 1))
 
 
 def _reuse_and_schedule(

@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,10 +11,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix
+from vicinal._progress import Step
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 from vicinal.features import TableSchema
+from vicinal.mechanisms import REGISTRY, Claimed
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
     GATE,
@@ -149,7 +151,8 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         inputs.check_subjects_given(subjects is not None, before=self._subjects_given)
         ids = None if subjects is None else inputs.checked_subjects(subjects, len(X))
         records = inputs.FitInputs(X, ids, None)
-        inputs.claim_more(self._interaction, records)
+        if self._interaction is not None:
+            REGISTRY.extend(self._interaction, Claimed.of(records.features, records.ids))
         with self._engine.lock:
             self._recent.clear()
             integers = self._encoded(X)
@@ -170,9 +173,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self._recent.clear()
             return self._shard.erase(ids)
 
-    def query(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> QueryAnswers:
+    def query(self, X: npt.ArrayLike, *, progress: Step | None = None) -> QueryAnswers:
         """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
 
         They hold positions in ``classes_``, the noisy votes where these leave, and which queries
@@ -196,9 +197,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 self._recent.pop(next(iter(self._recent)))
         return answers
 
-    def _answered(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None = None
-    ) -> QueryAnswers:
+    def _answered(self, X: npt.ArrayLike, progress: Step | None = None) -> QueryAnswers:
         """Return what the very same rows, all in this order, were answered, or :meth:`query` them.
 
         Answers are public. They are forgotten as the records change.

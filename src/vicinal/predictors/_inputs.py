@@ -299,11 +299,6 @@ def _cross_validating() -> str:
     return next((name for name in _CROSS_VALIDATING if name in names), "")
 
 
-def claim_more(interaction: Interaction | None, records: FitInputs) -> None:
-    if interaction is not None:
-        REGISTRY.extend(interaction, Claimed.of(records.features, records.ids))
-
-
 def note_release(estimator: BaseEstimator) -> None:
     interaction: Interaction | None = vars(estimator).get("_interaction")
     if interaction is not None:

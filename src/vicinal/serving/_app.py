@@ -167,7 +167,8 @@ def _carried(body: models.RecordsRequest, store: BaseStore) -> np.ndarray:
     if value is None or other is not None:
         raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
     try:
-        return np.array(value, dtype=object if classes else np.float64)
+        array = np.array(value, dtype=object if classes else np.float64)
+        return array.ravel() if array.shape[1:] == (1,) else array  # one target has no columns
     except ValueError:
         raise Problem(422, "unusable", "All 'targets' must have the same length.") from None
 

@@ -119,7 +119,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         )
         return Problem(409, "no-ids", detail)
     if isinstance(error, UnusableRows):
-        detail = f"{error} GET /v1/status says which columns this store takes."
+        detail = f"{error.located} GET /v1/status says which columns this store takes."
         return Problem(422, "unusable", detail)
     noun = "records, labels or subjects" if adding else "queries"
     detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."

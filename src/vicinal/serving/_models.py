@@ -304,6 +304,8 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = next((part for part in first["loc"] if part in model.model_fields), None)
         where = "The body" if place is None else f"The field '{place}'"
+        at = [part + 1 for part in first["loc"] if isinstance(part, int)]
+        where += "".join(f", {noun} {n}," for noun, n in zip(("row", "column"), at, strict=False))
         detail = f"{where} is not what this path takes ({first['type']})."
         raise Problem(422, "unusable", detail) from None
     # pydantic keeps the last of equal keys, a proxy may have checked the first: neither is right.
@@ -333,8 +335,10 @@ def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
     if form in ("texts", "rows"):
         return rows, len(rows)
     width = width_of(store)
-    if form == "vectors" and width is not None and any(len(row) != width for row in rows):
-        raise Problem(422, "unusable", f"Every vector must have {width} numbers.")
+    other = next((i for i, row in enumerate(rows, 1) if len(row) != width), 0)
+    if form == "vectors" and width is not None and other:
+        detail = f"Every vector must have {width} numbers; row {other} has others."
+        raise Problem(422, "unusable", detail)
     try:
         array = np.array(rows, dtype=np.float64)  # (q, d), (q, h, w) or (q, h, w, 3)
     except ValueError:

@@ -114,27 +114,7 @@ def released(answers: QueryAnswers) -> AnyArray:
     return votes
 
 
-def mask_unasked(votes: Floats) -> Floats:
-    """Return stored votes as they leave: NaN where nobody was asked."""
-    queried = np.isfinite(votes).all(axis=1, keepdims=True)
-    return np.where(queried, votes, np.nan)
-
-
 SHARED = ("kernel", "norm_bound", "index")
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class ReleasedAnswers:
-    """Stored answers as they leave.
-
-    `labels`, int64 (q,): positions of classes. `votes`, float64 (q, c) or None: noisy votes; NaN
-    where nobody was asked. None where labels alone leave. `probabilities`, float64 (q, c) or None:
-    None where votes do not tell them: behind a gate.
-    """
-
-    labels: Ints
-    votes: Floats | None = None
-    probabilities: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,19 +204,25 @@ class AudienceState:
         assert gate is not None  # noqa: S101 (there is a model)
         return int(gate.to_ask(self.private_model.mapped(rows)[1]).sum())
 
-    def read(self, seqs: Places, places: Places) -> ReleasedAnswers:
-        """Return what was released, by block and place in it."""
+    def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
+        """Return what was released, by block and place in it: labels, votes, and probabilities.
+
+        Labels, int64 (q,), are positions of classes. Noisy votes, float64 (q, c), are NaN where
+        nobody was asked; None where labels alone leave. Probabilities, float64 (q, c), are None
+        where votes do not tell them: behind a gate.
+        """
         stored = self.answers.read(seqs, places)
         if stored.ndim == 1:
-            return ReleasedAnswers(stored)
+            return stored, None, None
         decision, scale = self.engine.decision, self.noise_scale
         if self.private_model is None:
-            votes, labels = mask_unasked(stored), decision.labels(stored, scale or np.nan)
+            votes = np.where(np.isfinite(stored).all(axis=1, keepdims=True), stored, np.nan)
+            labels = decision.labels(stored, scale or np.nan)
             probabilities = None if scale is None else decision.probabilities(votes, scale)
-            return ReleasedAnswers(labels, votes, probabilities)
+            return labels, votes, probabilities
         votes, chances = np.split(stored, 2, axis=1)
         labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
-        return ReleasedAnswers(labels, votes, chances)
+        return labels, votes, chances
 
     @property
     def n_asked(self) -> int | None:

@@ -581,8 +581,7 @@ class ReleasedClasses:
     def of(
         cls, schema: StoreSchema, state: AudienceState, where: tuple[Places, Places]
     ) -> ReleasedClasses:
-        answers = state.read(*where)
-        labels, all_of, chances = answers.labels, answers.probabilities, None
+        (labels, _, all_of), chances = state.read(*where), None
         if all_of is not None and len(all_of):
             two = len(schema.classes) == 2
             chances = all_of[:, 1] if two else all_of[np.arange(len(all_of)), labels]

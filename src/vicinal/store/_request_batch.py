@@ -41,13 +41,12 @@ def stored_answers(
     """Return what the answers of these blocks and places say; nothing is paid for it."""
     fields: dict[str, Any]
     if schema.target.voted:
-        answers, scale = state.read(seqs, places), state.noise_scale
-        votes = answers.votes
+        (labels, votes, probabilities), scale = state.read(seqs, places), state.noise_scale
         fields = {
-            "labels": np.asarray(schema.classes)[answers.labels],
+            "labels": np.asarray(schema.classes)[labels],
             "votes": votes,
             "confidence": None if votes is None or scale is None else lead(votes, scale),
-            "probabilities": answers.probabilities,
+            "probabilities": probabilities,
         }
     else:
         sums = state.answers.read(seqs, places)

@@ -344,9 +344,9 @@ class StoreSchema:
         try:
             rows = self.extractor.transform(raw)
         except InvalidInput as error:
-            if self.extractor.kind != "table":
+            if self.extractor.kind != "table" or isinstance(error, UnusableRows):
                 raise
-            raise UnusableRows(str(error)) from None
+            raise UnusableRows(str(error), str(error)) from None
         if _plain(rows) and rows.shape[1] == self.n_features:
             return rows  # type: ignore[no-any-return]
         try:

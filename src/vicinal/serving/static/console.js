@@ -1,6 +1,6 @@
 // The console: signs in with a key that lives in this module only, and shows what the service tells.
 // Everything from outside becomes text nodes; nothing is ever parsed as HTML.
-import { answerView, queryForm } from "/console/form.js";
+import { answerView, queryForm, recordForm } from "/console/form.js";
 import { usagePlot } from "/console/plot.js";
 
 const EVERY_MS = 5000;
@@ -127,6 +127,7 @@ async function refresh() {
   const role = showQuota(await call("/v1/quota"));
   showSpeed((await call("/v1/status")).process);
   if (role === "curator") showHistory(await call("/v1/history"));
+  return role;
 }
 
 function again() {
@@ -153,8 +154,7 @@ async function enter(event) {
     if (!/^[\x21-\x7e]+$/.test(key)) throw new Failed(401, "That is not a key.");
     const [status, guarantee] = await Promise.all([call("/v1/status"), call("/v1/guarantee")]);
     showGuarantee(guarantee);
-    await refresh();
-    prepare(status);
+    prepare(status, await refresh());
   } catch (error) {
     key = null;
     $("key-error").textContent = error.status === 401
@@ -173,44 +173,91 @@ async function enter(event) {
 function leave(words = "") {
   key = null;
   clearTimeout(timer);
-  for (const id of ["room", "who", "leave", "history-card"]) $(id).hidden = true;
-  for (const id of ["answer", "history", "plans", "terms", "field"]) $(id).replaceChildren();
+  for (const id of ["room", "who", "leave", "history-card", "records"]) $(id).hidden = true;
+  for (const id of ["answer", "history", "plans", "terms", "field", "record"]) $(id).replaceChildren();
+  for (const id of ["add-done", "erase-done"]) $(id).textContent = "";
+  $("erase").reset();
   $("door").hidden = false;
   $("key-error").textContent = words;
   $("key").focus();
 }
 
-// ---------------------------------------------------------------- asking
+// ---------------------------------------------------------------- asking, adding, erasing
 
 let form = null;
+let record = null;
+let unsure = { body: "", name: "" }; // records of which nobody knows whether they came
 
-function prepare(status) {
+function prepare(status, role) {
   form = queryForm(status);
   $("field").replaceChildren(form.element);
   $("answer").replaceChildren();
+  $("records").hidden = role !== "curator";
+  if (role !== "curator") return;
+  record = recordForm(status);
+  $("record").replaceChildren(record.element);
 }
 
-async function ask(event) {
-  event.preventDefault();
-  $("ask-error").textContent = "";
-  $("send").disabled = true;
-  try {
-    const body = JSON.stringify(form.body());
-    const headers = { "Content-Type": "application/json", "Idempotency-Key": crypto.getRandomValues(
-      new Uint32Array(4)).join("-") };
-    const begin = performance.now();
-    const reply = await call("/v1/predict", { method: "POST", body, headers });
-    $("answer").replaceChildren(answerView(reply, form.classes, performance.now() - begin));
-    await refresh();
-  } catch (error) {
-    if (error.status === 401) leave("The key is no longer valid.");
-    else $("ask-error").textContent = error.message;
-  } finally {
-    $("send").disabled = false;
-  }
+/** Do what a form is for, once at a time, and show what comes of it, or beside the form why not. */
+function onSubmit(name, button, work) {
+  $(name).addEventListener("submit", async (event) => {
+    event.preventDefault();
+    $(`${name}-error`).textContent = "";
+    $(button).disabled = true;
+    try {
+      await work();
+      await refresh();
+    } catch (error) {
+      if (error.status === 401) leave("The key is no longer valid.");
+      else $(`${name}-error`).textContent = error.message;
+    } finally {
+      $(button).disabled = false;
+    }
+  });
+}
+
+function post(path, body, name) {
+  return call(path, { method: "POST", body, headers: { "Content-Type": "application/json", "Idempotency-Key": name } });
+}
+
+const unique = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+
+async function ask() {
+  const begin = performance.now();
+  const reply = await post("/v1/predict", JSON.stringify(form.body()), unique());
+  $("answer").replaceChildren(answerView(reply, form.classes, performance.now() - begin));
+}
+
+async function add() {
+  $("add-done").textContent = "";
+  const body = JSON.stringify({ ...record.body(), ids_differ: $("differ").checked });
+  // The same again after a failure is the same addition, which the service makes once.
+  if (unsure.body !== body) unsure = { body, name: unique() };
+  const { version } = await post("/v1/records", body, unsure.name).catch((error) => {
+    if (error.status >= 400 && error.status < 500) unsure = { body: "", name: "" };
+    throw error;
+  });
+  unsure = { body: "", name: "" };
+  $("differ").checked = false;
+  $("add-done").textContent = `Added. The data have version ${version}.`;
+}
+
+async function erase() {
+  $("erase-done").textContent = "";
+  const id = $("gone").value;
+  if (id === "") throw new Error("Enter the id of a subject.");
+  if (!$("sure").checked) throw new Error("Tick that the records of this subject are to be erased for good.");
+  const asked = $("outcome").checked;
+  const { version, outcome } = await call(`/v1/subjects/${encodeURIComponent(id)}${asked ? "?outcome=true" : ""}`, { method: "DELETE" });
+  $("erase").reset();
+  $("erase-done").textContent = (!asked ? "Whether it was there or not, no record of the subject is there now."
+    : outcome.enrolled ? "The subject was there, and is erased." : outcome.erased ? "The subject was erased before."
+    : "The subject was never there.") + ` The data have version ${version}.`;
 }
 
 $("enter").addEventListener("submit", enter);
-$("ask").addEventListener("submit", ask);
+onSubmit("ask", "send", ask);
+onSubmit("add", "send-record", add);
+onSubmit("erase", "send-erasure", erase);
 $("leave").addEventListener("click", () => leave());
 $("key").focus();

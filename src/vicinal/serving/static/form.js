@@ -1,4 +1,4 @@
-// The form to try a query (a vector, an image, a text), and the view of an answer.
+// The forms of a query (a vector, an image, a text) and of a record, and the view of an answer.
 
 const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 
@@ -10,19 +10,47 @@ function make(tag, properties = {}, ...children) {
   return found;
 }
 
-/** Return the form for what the store takes: its element, and a function that gives the body. */
-export function queryForm(status) {
+/** Return the form for what the store takes: its element, and a function that gives the body. Ids
+    of its fields begin with `prefix`: there may be two on the page. */
+export function queryForm(status, prefix = "") {
   const kinds = { vectors: vectorForm, images: imageForm, texts: textForm, rows: rowForm };
-  return { ...kinds[status.takes](status), classes: status.classes };
+  return { ...kinds[status.takes](status, prefix), classes: status.classes };
 }
 
-function vectorForm({ numbers, columns }) {
-  if (columns !== null && columns.length <= MOST_FIELDS) return namedVectorForm(columns);
+/** Return the form of a record: that of a query, what the record carries, and whose it is. */
+export function recordForm(status) {
+  const { element, body } = queryForm(status, "new-");
+  const { kind } = status.target;
+  const single = kind === "classes";
+  const names = single ? ["Label"] : kind === "labels" ? status.target.labels
+    : Array.isArray(status.target.bounds) ? ["Target"] : Object.keys(status.target.bounds);
+  const inputs = names.map((name, i) => single ? field("new-label", "", status.classes.map(String))
+    : kind === "labels" ? make("input", { id: `new-target-${i}`, type: "checkbox" })
+    : field(`new-target-${i}`, "number", null));
+  const subject = make("input", { id: "new-subject", spellcheck: false, autocomplete: "off" });
+  const carried = () => {
+    if (kind === "labels") return { targets: [inputs.map(({ checked }) => Number(checked))] };
+    if (inputs.some(({ value }) => value === "")) throw new Error(`Say what the record carries: ${names.join(", ")}.`);
+    return single ? { labels: [status.classes[inputs[0].selectedIndex - 1]] }
+      : { targets: [inputs.map(({ value }) => Number(value))] };
+  };
+  element.append(make("div", { className: "fields" },
+    ...names.map((name, i) => make("div", {}, make("label", { htmlFor: inputs[i].id }, String(name)), inputs[i])),
+    make("div", {}, make("label", { htmlFor: subject.id }, "Subject"), subject)));
+  return {
+    element,
+    body: () => ({ ...body(), ...carried(), ...(subject.value === "" ? {} : { subjects: [subject.value] }) }),
+  };
+}
+
+function vectorForm({ numbers, columns }, prefix) {
+  if (columns !== null && columns.length <= MOST_FIELDS) return namedVectorForm(columns, prefix);
   const words = numbers === null ? "Numbers" : `${numbers} numbers`;
-  const area = make("textarea", { id: "vector", spellcheck: false, placeholder: "0.1, 2.9, 0.2, …" });
-  area.setAttribute("aria-describedby", "vector-note ask-error");
-  const element = make("div", {}, make("label", { htmlFor: "vector" }, words), area,
-    make("p", { id: "vector-note", className: "note" }, "Separated by commas, spaces or new lines."));
+  const id = `${prefix}vector`;
+  const area = make("textarea", { id, spellcheck: false, placeholder: "0.1, 2.9, 0.2, …" });
+  area.setAttribute("aria-describedby", `${id}-note`);
+  const element = make("div", {}, make("label", { htmlFor: id }, words), area,
+    make("p", { id: `${id}-note`, className: "note" }, "Separated by commas, spaces or new lines."));
   return { element, body: () => ({ vectors: [read(area.value, numbers)] }) };
 }
 
@@ -37,8 +65,8 @@ function read(text, numbers) {
 }
 
 /** Fields with their names, and what stands in them: null where a field is empty. */
-function namedFields(columns) {
-  const fields = columns.map(({ name, kind, values }, i) => [name, field(`column-${i}`, kind, values)]);
+function namedFields(columns, prefix) {
+  const fields = columns.map(({ name, kind, values }, i) => [name, field(`${prefix}column-${i}`, kind, values)]);
   const element = make("div", { className: "fields" }, ...fields.map(([name, input]) =>
     make("div", {}, make("label", { htmlFor: input.id }, name), input)));
   const cell = ({ value, type }) => (value.trim() === "" ? null : type === "number" ? Number(value) : value);
@@ -46,15 +74,15 @@ function namedFields(columns) {
 }
 
 /** The form of a table: a field for every column, by name; an empty field is a missing value. */
-function rowForm({ columns }) {
-  const { element, row } = namedFields(columns);
+function rowForm({ columns }, prefix) {
+  const { element, row } = namedFields(columns, prefix);
   element.append(make("p", { className: "note" }, "Leave a field empty where the value is missing."));
   return { element, body: () => ({ rows: [Object.fromEntries(row())] }) };
 }
 
 /** The form of a vector whose numbers have names; none may be missing. */
-function namedVectorForm(columns) {
-  const { element, row } = namedFields(columns);
+function namedVectorForm(columns, prefix) {
+  const { element, row } = namedFields(columns, prefix);
   return {
     element,
     body: () => {
@@ -71,9 +99,9 @@ function field(id, kind, values) {
   return make("input", { id, type: { date: "date", number: "number", whole: "number" }[kind], step: "any" });
 }
 
-function textForm() {
-  const area = make("textarea", { id: "text", maxLength: 20000 });
-  const element = make("div", {}, make("label", { htmlFor: "text" }, "Text"), area);
+function textForm(_, prefix) {
+  const area = make("textarea", { id: `${prefix}text`, maxLength: 20000 });
+  const element = make("div", {}, make("label", { htmlFor: area.id }, "Text"), area);
   return {
     element,
     body: () => {
@@ -83,11 +111,11 @@ function textForm() {
   };
 }
 
-function imageForm() {
-  const file = make("input", { id: "image", type: "file", accept: "image/*" });
-  const side = (id, value) => make("input", { id, type: "number", min: 4, max: 512, value });
-  const [width, height] = [side("width", 28), side("height", 28)];
-  const invert = make("input", { id: "invert", type: "checkbox" });
+function imageForm(_, prefix) {
+  const file = make("input", { id: `${prefix}image`, type: "file", accept: "image/*" });
+  const side = (name) => make("input", { id: prefix + name, type: "number", min: 4, max: 512, value: 28 });
+  const [width, height] = [side("width"), side("height")];
+  const invert = make("input", { id: `${prefix}invert`, type: "checkbox" });
   const canvas = make("canvas", { width: 28, height: 28 });
   canvas.setAttribute("role", "img");
   canvas.setAttribute("aria-label", "What will be sent");
@@ -110,10 +138,10 @@ function imageForm() {
     draw();
   });
   for (const input of [width, height, invert]) input.addEventListener("change", draw);
-  const element = make("div", {}, make("label", { htmlFor: "image" }, "Image"), file,
+  const element = make("div", {}, make("label", { htmlFor: file.id }, "Image"), file,
     make("div", { className: "sizes" },
-      make("div", {}, make("label", { htmlFor: "width" }, "Width"), width),
-      make("div", {}, make("label", { htmlFor: "height" }, "Height"), height)),
+      make("div", {}, make("label", { htmlFor: width.id }, "Width"), width),
+      make("div", {}, make("label", { htmlFor: height.id }, "Height"), height)),
     make("label", { className: "check" }, invert, "Dark on light: invert"), preview);
   return {
     element,
@@ -139,7 +167,7 @@ function pixels(canvas) {
     Array.from({ length: width }, (_, x) => data[4 * (y * width + x)]));
 }
 
-/** Return the view of an answer to one query: label, confidence, cost, noisy votes. */
+/** Return the view of an answer to one query: label, probability, confidence, cost, noisy votes. */
 export function answerView(reply, classes, ms) {
   const chips = [
     reply.charged ? "used 1 answer" : "replayed, free",
@@ -148,15 +176,21 @@ export function answerView(reply, classes, ms) {
   ];
   if (reply.votes === undefined) return targetView(reply, chips);
   const votes = reply.votes === null ? null : reply.votes[0];
+  const shares = reply.probabilities?.[0] ?? null;
   if (reply.confidence !== null && reply.confidence[0] !== null) chips.unshift(confidence(reply.confidence[0]));
+  if (shares !== null) chips.unshift(`probability ${percent(shares[classes.indexOf(reply.labels[0])])}`);
   const verdict = make("p", { className: "verdict" }, make("strong", {}, String(reply.labels[0])),
     ...chips.map((words) => make("span", { className: "chip" }, words)));
   const note = make("p", { className: "note" }, reply.votes === null
     ? "Only labels leave this store: there are no votes to show."
     : votes === null ? "Earlier answers were enough for this one: nobody was asked, nobody was charged."
-    : "Votes of the neighbours, with the noise that protects them. Confidence is the lead of the best "
-      + "class over the next, in standard deviations of that noise.");
-  return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(votes === null ? [] : [bars(reply, classes)]), note);
+    : `Votes of the neighbours, with the noise that protects them${shares === null ? "" : ", and the probability of each class"}. `
+      + "Confidence is the lead of the best class over the next, in standard deviations of that noise.");
+  return make("div", {}, make("p", { className: "label" }, "Label"), verdict, ...(votes === null ? [] : [bars(votes, shares, reply.labels[0], classes)]), note);
+}
+
+function percent(share) {
+  return share < 0.001 ? "< 0.1 %" : `${number.format(100 * share)} %`;
 }
 
 /** Return the view of numbers with their errors, or of labels with their shares. */
@@ -178,21 +212,23 @@ function confidence(lead) {
   return `confidence ${number.format(lead)} σ: ${words}`;
 }
 
-function bars({ votes: [votes], labels: [best] }, classes) {
+function bars(votes, shares, best, classes) {
   const low = Math.min(0, ...votes);
   const span = Math.max(0, ...votes) - low || 1;
   const zero = (100 * -low) / span;
+  const chance = (i) => (shares === null ? "" : percent(shares[i]));
   const list = make("div", { className: "votes" });
   list.style.setProperty("--zero", `${zero}%`);
   list.setAttribute("role", "img");
   list.setAttribute("aria-label", "Noisy votes: "
-    + votes.map((vote, i) => `${classes[i]} ${number.format(vote)}`).join(", "));
+    + votes.map((vote, i) => `${classes[i]} ${number.format(vote)} ${chance(i)}`.trim()).join(", "));
   votes.forEach((vote, i) => {
     const style = classes[i] === best ? "best" : "";
     const length = (100 * Math.abs(vote)) / span;
     list.append(make("span", { className: style }, String(classes[i])),
       make("span", { className: "track" }, bar(vote < 0 ? zero - length : zero, length, style)),
-      make("span", { className: `number ${style}` }, number.format(vote)));
+      make("span", { className: `number ${style}` }, number.format(vote)),
+      make("span", { className: `number ${style}` }, chance(i)));
   });
   return list;
 }
