@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
-    "features, datasets": 4698,
+    "features, datasets": 4680,
     "ledger": 3461,
     "mechanisms": 3230,
     "neighbours": 3826,
