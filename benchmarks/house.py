@@ -28,15 +28,15 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3532,
+    "cli": 3580,
     "serving": 2478,
-    "reports": 1508,
-    "audit": 2638,
+    "reports": 1504,
+    "audit": 2631,
     "distributed": 3574,
     "store": 5588,
-    "labelling, students": 2969,
+    "labelling, students": 2956,
     "baselines": 500,
-    "predictors": 2093,
+    "predictors": 2078,
     "planning": 1955,
     "engine": 1580,
     "linear": 850,
@@ -44,7 +44,7 @@ ROOMS = {
     "features, datasets": 4698,
     "ledger": 3461,
     "mechanisms": 3230,
-    "neighbours": 3829,
+    "neighbours": 3826,
     "smoothed": 3360,
     "accounting": 4050,
     "noise, testing, ground": 2440,
@@ -70,8 +70,8 @@ WANTED = {
 
 ALL = {
     "lines of src": 55_757,
-    "code of src": 35_150,
-    "lines of tests": 42_185,
+    "code of src": 35_160,
+    "lines of tests": 42_260,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
@@ -164,7 +164,7 @@ class House:
         """Return what :data:`ALL` bounds."""
         decisions = list((self.root / "docs" / "decisions").glob("[0-9]*.md"))
         pages = [p for p in (self.root / "docs").rglob("*.md") if "decisions" not in p.parts]
-        drawn = {self.root / "docs" / "generated", self.root / "docs" / "tutorials"}
+        drawn = {self.root / "docs" / "generated"}
         pages = [page for page in pages if not drawn & set(page.parents)]
         names = Counter(
             node.name

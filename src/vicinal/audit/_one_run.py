@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Bools
 from vicinal.audit._claims import RateBounds, ind_knn_claim, rate_at_least
 from vicinal.audit._ind_knn import IndKNNAudit
 from vicinal.audit._interactions import CHARGING, HONEST, MOST, AuditInteraction, Damage, damages
@@ -172,7 +171,9 @@ def _guessed(interaction: AuditInteraction, damage: Damage) -> tuple[int, bool]:
         for group in (ask[coins], ask[~coins])
     )
     scale = seen.released[0][1]
-    absent, shift = sums[:, ~coins][:, :1] / scale, _shift(sums, coins) / scale
+    absent = sums[:, ~coins][:, :1]
+    # What a canary adds everybody knows who knows the plan.
+    absent, shift = absent / scale, (sums[:, coins][:, :1] - absent) / scale
     ratio = np.zeros(count)
     for number in range(len(interaction.acts)):
         labels, votes, noise = left[5 * number : 5 * number + 3]
@@ -182,8 +183,3 @@ def _guessed(interaction: AuditInteraction, damage: Damage) -> tuple[int, bool]:
             away = votes / noise[:, None] - absent[number] - shift[number] / 2
             ratio += (away * shift[number]).sum(axis=1)
     return int(((ratio > 0) == coins).sum()), local
-
-
-def _shift(sums: np.ndarray, coins: Bools) -> np.ndarray:
-    """Return what a canary adds, (asks, 1, c): everybody knows it who knows the plan."""
-    return np.asarray(sums[:, coins][:, :1] - sums[:, ~coins][:, :1])

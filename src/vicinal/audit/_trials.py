@@ -255,14 +255,11 @@ class AnswerLaw:
             )
             return _coin_ratio(answers == 0, absent, self._mixed(absent, taking))
         away = (answers - self.votes - self.moved / 2) @ self.moved / self.sigma**2
-        return np.logaddexp(math.log(self.gamma) + away, _log(1 - self.gamma))
+        out = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
+        return np.logaddexp(math.log(self.gamma) + away, out)
 
     def _mixed(self, absent: float, taking: float) -> float:
         return (1 - self.gamma) * absent + self.gamma * taking
-
-
-def _log(chance: float) -> float:
-    return math.log(chance) if chance > 0 else -math.inf
 
 
 def _coin_ratio(happened: Bools, absent: float, present: float) -> Floats:

@@ -211,7 +211,10 @@ class IndKNNLabeller(Labeller):
             self._spent = spent_budget(self._classifier)
         if self._spent is None:
             self._set_plan(part).fit(*training_set)
-            self._settled = self._classifier.model_share_, self._why_no_model()
+            share, why = self._classifier.model_share_, ""
+            if self._share == AUTO and not share:
+                why = self._classifier._settings.why_no_model or _ROUNDS
+            self._settled = share, why
         else:
             plan = {"n_queries": part.questions, "share": part.share}
             resume(self._classifier, *training_set, self._spent, **plan)  # type: ignore[arg-type]
@@ -227,12 +230,6 @@ class IndKNNLabeller(Labeller):
     def plan(self, part: Round) -> IndKNNPlan:
         """Return the plan of a first round, before anything is asked."""
         return IndKNNPlan.of(self._set_plan(part))
-
-    def _why_no_model(self) -> str:
-        """Return why "auto" trained no model in the first features; "" where it did."""
-        if self._share != AUTO or self._classifier.model_share_:
-            return ""
-        return self._classifier._settings.why_no_model or _ROUNDS
 
     def label(self, queries: AnyArray) -> Answered:
         answers = self._classifier.query(queries)

@@ -319,7 +319,11 @@ class PublicCentroids(Index):
 
     def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
         self._check_integers("integers", integers)
-        self._reserve(self._size + len(integers))
+        size = self._size + len(integers)
+        if size > len(self._cells):  # with some room to spare
+            more = np.zeros(max(size, len(self._cells) * 5 // 4) - len(self._cells), dtype=np.int32)
+            self._cells = np.concatenate([self._cells, more])
+            self._slots = np.concatenate([self._slots, more])
         for start in range(0, len(integers), _CHUNK):
             part = slice(start, start + _CHUNK)
             homes = self.keys(integers[part]) if keys is None else keys[part]
@@ -337,13 +341,6 @@ class PublicCentroids(Index):
             column[holes] = column[movers]
             column[new_size : self._size] = 0
         self._size = new_size
-
-    def _reserve(self, size: int) -> None:
-        """Make room for the whereabouts of `size` records, with some to spare."""
-        if size > len(self._cells):
-            more = np.zeros(max(size, len(self._cells) * 5 // 4) - len(self._cells), dtype=np.int32)
-            self._cells = np.concatenate([self._cells, more])
-            self._slots = np.concatenate([self._slots, more])
 
     def _add(self, integers: IntegerMatrix, homes: Ints32) -> None:
         names = np.arange(self._size, self._size + len(integers), dtype=np.int32)

@@ -2,7 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from vicinal._parameters import (
     parameter,
     table,
 )
+from vicinal._progress import Step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
@@ -293,9 +294,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     n_answers_: int
     _how_votes_leave = "release='votes'"
 
-    def predict(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> AnyArray:
+    def predict(self, X: npt.ArrayLike, *, progress: Step | None = None) -> AnyArray:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
 
         With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
@@ -318,14 +317,12 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
-    def decision_function(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> Floats:
+    def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return :meth:`votes`; of two classes the lead of the second over the first, (q,)."""
         votes = self.votes(X, progress=progress)
         return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
 
-    def votes(self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None) -> Floats:
+    def votes(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
         Costs the same as ``predict``: ask once, and derive labels from the votes.
@@ -351,9 +348,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
-    def _answers(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None
-    ) -> tuple[Bools, AnyArray]:
+    def _answers(self, X: npt.ArrayLike, progress: Step | None) -> tuple[Bools, AnyArray]:
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._lock:

@@ -4,7 +4,7 @@ Source: Zhu, Zhao, Guo & Wang 2023 (ZZGW23), *"Private Prediction Strikes Back!"
 Nearest Neighbors with Individual Renyi Filter*.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import documented
+from vicinal._progress import Step
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, numbers
@@ -124,9 +125,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             reuse_predictions=_checks.boolean("reuse_predictions", reuse_predictions) and NEIGHBORS,
         )  # fmt: skip
 
-    def decision_function(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> Floats:
+    def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
 
         Spends budget like :meth:`predict`; nothing for the very same rows as before. `progress` is
@@ -143,9 +142,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         assert votes is not None  # noqa: S101 (votes leave: just checked)
         return decision_scores(votes)
 
-    def predict_proba(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> Floats:
+    def predict_proba(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
         Spends budget like :meth:`predict`; nothing for the very same rows as before. What is known
@@ -195,11 +192,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             )
 
     def predict(
-        self,
-        X: npt.ArrayLike,
-        *,
-        abstain_below: float | None = None,
-        progress: Callable[[int], None] | None = None,
+        self, X: npt.ArrayLike, *, abstain_below: float | None = None, progress: Step | None = None
     ) -> AnyArray:
         """Return labels, (q,); spends budget, once for the very same rows in the same order.
 
@@ -235,7 +228,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         return np.asarray(labels)
 
     def describe(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
+        self, X: npt.ArrayLike, *, progress: Step | None = None
     ) -> list[NeighborhoodSummary]:
         """Return the shares of all classes around each query, with errors; spends budget.
 

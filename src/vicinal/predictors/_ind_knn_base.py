@@ -2,7 +2,7 @@
 
 import hashlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix
+from vicinal._progress import Step
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
@@ -172,9 +173,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self._recent.clear()
             return self._shard.erase(ids)
 
-    def query(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> QueryAnswers:
+    def query(self, X: npt.ArrayLike, *, progress: Step | None = None) -> QueryAnswers:
         """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
 
         They hold positions in ``classes_``, the noisy votes where these leave, and which queries
@@ -198,9 +197,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 self._recent.pop(next(iter(self._recent)))
         return answers
 
-    def _answered(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None = None
-    ) -> QueryAnswers:
+    def _answered(self, X: npt.ArrayLike, progress: Step | None = None) -> QueryAnswers:
         """Return what the very same rows, all in this order, were answered, or :meth:`query` them.
 
         Answers are public. They are forgotten as the records change.

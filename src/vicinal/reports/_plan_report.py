@@ -164,15 +164,11 @@ def _option(
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, k, budget_share)
-    return Option(name, choice, _simulated(stage, choice, seed))
-
-
-def _simulated(stage: SimulationSetup, choice: PlanChoice, seed: int) -> SimulationResult:
-    if choice.plan.gated:
-        return simulate(stage, choice, seed, most=MOST_QUERIES)
-    rounds = math.ceil(ENOUGH / min(choice.plan.n_queries, len(stage.reference)))
-    played = [simulate(stage, choice, seed + turn) for turn in range(min(rounds, MOST_ROUNDS))]
-    return SimulationResult.mean(played)
+    if plan.gated:
+        return Option(name, choice, simulate(stage, choice, seed, most=MOST_QUERIES))
+    rounds = min(MOST_ROUNDS, math.ceil(ENOUGH / min(plan.n_queries, len(stage.reference))))
+    played = [simulate(stage, choice, seed + turn) for turn in range(rounds)]
+    return Option(name, choice, SimulationResult.mean(played))
 
 
 def as_text(listed: Sequence[Option], why: str) -> str:

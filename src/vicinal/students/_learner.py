@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats32, Places
-from vicinal._progress import Begin
+from vicinal._progress import Begin, Step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
@@ -46,7 +46,7 @@ def train_student(
     labels: npt.ArrayLike,
     classes: Sequence[Any],
     recipe: Recipe,
-    progress: Callable[[int], None] | None = None,
+    progress: Step | None = None,
     soft_labels: npt.ArrayLike | None = None,
 ) -> Student:
     """Return a student trained on released answers and on public examples without any.
@@ -124,7 +124,7 @@ def _trained(
     labels: Tensor,
     names: AnyArray,
     recipe: Recipe,
-    progress: Callable[[int], None] | None,
+    progress: Step | None,
     soft: Tensor | None,
     fit: HeadFit = FIT_OF_VECTORS,
 ) -> Student:

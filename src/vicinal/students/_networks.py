@@ -177,15 +177,12 @@ def build_kernel(pool: AnyArray, deviation: npt.ArrayLike, n_classes: int) -> Ne
     network = empty_kernel(*mapped.shape, *columns.shape, n_classes)
     state = {"body.0.weight": mapped.T, "body.2.weight": landmarks, "body.4.weight": columns.T}
     unit = unit_vectors(arrays["landmarks"].astype(np.float32))
-    state["body.4.bias"] = _minus_the_mean(unit / np.linalg.norm(unit, axis=1)[:, None], columns)
+    unit = unit / np.linalg.norm(unit, axis=1)[:, None]
+    likeness = ((1 + unit @ unit.T) / 2) ** 8
+    state["body.4.bias"] = -(likeness.mean(axis=0) @ columns)  # minus the mean
     tensors = {name: torch.from_numpy(np.float32(value)) for name, value in state.items()}
     network.load_state_dict(tensors, strict=False)
     return network
-
-
-def _minus_the_mean(units: AnyArray, columns: AnyArray) -> AnyArray:
-    likeness = ((1 + units @ units.T) / 2) ** 8
-    return np.asarray(-(likeness.mean(axis=0) @ columns))
 
 
 def empty_kernel(*sizes: int) -> Network:

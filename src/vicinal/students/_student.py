@@ -148,7 +148,10 @@ class Student:
             return chances
         if len(self.preprocessing.shape) > 1:
             examples = HOGFeatures(n_jobs=-1).transform(examples)
-        return _joined(chances, self.second.predict_proba(examples), self.first_weight)
+        second, weight = self.second.predict_proba(examples), self.first_weight
+        # Weighted geometric means, scaled to add up to 1.
+        means = np.maximum(chances, _LEAST) ** weight * np.maximum(second, _LEAST) ** (1 - weight)
+        return np.asarray(means / means.sum(axis=1, keepdims=True))
 
     @property
     def first_weight(self) -> float:
@@ -184,12 +187,6 @@ class Student:
         if not parts:
             raise InvalidInput("The examples must be at least one. Got none.")
         return np.concatenate(parts)
-
-
-def _joined(first: Floats32, second: Floats32, weight: float) -> Floats32:
-    """Return weighted geometric means of probabilities (n, c), scaled to add up to 1."""
-    means = np.maximum(first, _LEAST) ** weight * np.maximum(second, _LEAST) ** (1 - weight)
-    return np.asarray(means / means.sum(axis=1, keepdims=True))
 
 
 def _numbers(examples: npt.ArrayLike) -> Examples:

@@ -329,8 +329,9 @@ class _Course:
         soft: Tensor | None = None,
     ) -> None:
         done = step / self.recipe.steps
+        warm = min(1.0, (step + 1) / 50)  # while Adam's estimates settle
         for group in self._optimizer.param_groups:
-            group["lr"] = self.recipe.rate * _warm(step) * 0.5 * (1 + math.cos(math.pi * done))
+            group["lr"] = self.recipe.rate * warm * 0.5 * (1 + math.cos(math.pi * done))
         self._optimizer.zero_grad(set_to_none=True)
         with torch.autocast("cpu", torch.bfloat16, enabled=self._half):
             loss = self._loss(examples, targets, unlabelled, soft, done)
@@ -419,11 +420,6 @@ def _channels_last(examples: Tensor) -> Tensor:
     if examples.ndim != 4:
         return examples
     return examples.contiguous(memory_format=torch.channels_last)
-
-
-def _warm(step: int) -> float:
-    """Return the share of the rate at the first steps, while Adam's estimates settle."""
-    return min(1.0, (step + 1) / 50)
 
 
 def _batches(size: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
