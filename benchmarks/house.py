@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_757,
-    "code of src": 35_160,
+    "lines of src": 55_800,
+    "code of src": 35_190,
     "lines of tests": 42_260,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
