@@ -91,7 +91,7 @@ lock: | $(BIN)/python ## pin packages and their hashes anew (ARGS=--upgrade: the
 	@$(LOCK) --constraint requirements/dev.txt --extra docs --output-file requirements/docs.txt
 
 clean: ## remove .venv, outputs and caches
-	rm -rf $(VENV) out build dist docs/generated docs/tutorials .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) out build dist docs/generated .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks examples experiments src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:

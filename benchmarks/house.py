@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3532,
+    "cli": 3580,
     "serving": 2478,
     "reports": 1504,
     "audit": 2631,
@@ -69,9 +69,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_757,
-    "code of src": 35_150,
-    "lines of tests": 42_185,
+    "lines of src": 55_800,
+    "code of src": 35_190,
+    "lines of tests": 42_260,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
@@ -164,7 +164,7 @@ class House:
         """Return what :data:`ALL` bounds."""
         decisions = list((self.root / "docs" / "decisions").glob("[0-9]*.md"))
         pages = [p for p in (self.root / "docs").rglob("*.md") if "decisions" not in p.parts]
-        drawn = {self.root / "docs" / "generated", self.root / "docs" / "tutorials"}
+        drawn = {self.root / "docs" / "generated"}
         pages = [page for page in pages if not drawn & set(page.parents)]
         names = Counter(
             node.name

@@ -26,7 +26,7 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "docs.site.links",
 ]
-exclude_patterns = ["site", "_templates", "tutorials/*.ipynb", "tutorials/*.py"]
+exclude_patterns = ["site", "_templates", "generated/scripts/*.ipynb", "generated/scripts/*.py"]
 templates_path = ["_templates"]
 default_role = "code"
 toc_object_entries_show_parents = "hide"
@@ -40,11 +40,11 @@ numpydoc_show_class_members = False
 myst_heading_anchors = 4
 myst_enable_extensions = ["colon_fence"]
 
-# ---------------------------------------------------------------- tutorials
+# ---------------------------------------------------------------- scripts
 sphinx_gallery_conf = {
     "parallel": True,
-    "examples_dirs": "../examples/tutorials",
-    "gallery_dirs": "tutorials",
+    "examples_dirs": "../examples/scripts",
+    "gallery_dirs": "generated/scripts",
     "filename_pattern": r"\.py$",
     "ignore_pattern": r"__init__|shell\.py",
     "within_subsection_order": "FileNameSortKey",

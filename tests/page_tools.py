@@ -4,6 +4,7 @@ What only a process of its own shows (a service, a module that a command forgets
 the README's tests and for the tutorials, which run while the site builds.
 """
 
+import csv
 import io
 import os
 import re
@@ -18,11 +19,13 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
+from pyarrow import parquet
 from typer.testing import CliRunner
 
 from vicinal.cli import app
 
 ROOT = Path(__file__).parents[1]
+CODES = (0,)
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -35,7 +38,7 @@ def run(script: str) -> str:
     """Run the lines of a page and return what they print; a test that runs `cd` restores its own.
 
     Known are commands of vicinal, Python from a file of this repository or from the lines that
-    follow, `cd` and `mv`.
+    follow, `cd`, `mv` and `head`.
     """
     lines = iter(re.sub(r"\\\n\s*", " ", script).splitlines())
     return "".join(_printed(shlex.split(line, comments=True), lines) for line in lines)
@@ -44,6 +47,16 @@ def run(script: str) -> str:
 def run_python(code: str) -> str:
     """Run Python as a script of its own and return what it prints."""
     return _captured(exec, compile(code, "<page>", "exec"), {"__name__": "__main__"})
+
+
+def answers(folder: Path) -> float:
+    """Return the share of visitors of a made-up clinic whose answer is right."""
+    rows = list(csv.DictReader((folder / "answers.csv").read_text().splitlines()))
+    truth = parquet.read_table(folder / "truth.parquet").to_pylist()
+    assert list(rows[0]) == ["visit", "label", "confidence", "p_healthy", "p_ill"]
+    assert [row["visit"] for row in rows] == [row["visit"] for row in truth]
+    right = [a["label"] == b["diagnosis"] for a, b in zip(rows, truth, strict=True)]
+    return sum(right) / len(right)
 
 
 def _printed(words: list[str], following: Iterator[str]) -> str:
@@ -59,6 +72,8 @@ def _printed(words: list[str], following: Iterator[str]) -> str:
             return _script(script, arguments)
         case ["cd", folder]:
             os.chdir(folder)
+        case ["head", size, path]:
+            return "".join(Path(path).read_text("utf-8").splitlines(keepends=True)[: -int(size)])
         case ["mv", *paths]:
             shutil.move(*paths)
         case _:
@@ -68,7 +83,7 @@ def _printed(words: list[str], following: Iterator[str]) -> str:
 
 def _vicinal(arguments: list[str]) -> str:
     done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0, (arguments, done.output, done.exception)
+    assert done.exit_code in CODES, (arguments, done.output, done.exception)
     return done.output
 
 

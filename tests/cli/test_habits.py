@@ -78,7 +78,9 @@ def test_off_a_terminal_a_long_command_says_once_that_it_goes_on(
         while said and not shown and time.monotonic() < end:
             time.sleep(0.005)
             shown = capsys.readouterr().err
-    assert shown == (f"vicinal: bench goes on after {patience:g} s: sizes 25 %.\n" if said else "")
+    assert shown == (
+        f"vicinal: bench is still running after {patience:g} s: sizes 25 %.\n" if said else ""
+    )
 
 
 def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):

@@ -106,7 +106,7 @@ def test_the_whole_loop_by_planned_labellers(files, tmp_path):
         ((*KNN, "--records-per-subject", 3), "--records-per-subject is for ind-knn only", 2),
         (("--records-per-subject", 0.5), "The --records-per-subject option must", 2),
         ((*KNN, "--sigma-screen", 3), "needs both", 2),
-        ((*KNN, "--sigma-votes", 1), "more than the 8", 3),
+        ((*KNN, "--sigma-votes", 1), "above --epsilon 8", 3),
         ((*KNN, "--sigma-votes", "nan"), "The --sigma-votes option must be a finite number", 2),
         ((*KNN, "--sigma-screen", 0.1, "--threshold", 20), "screening costs more", 3),
     ],

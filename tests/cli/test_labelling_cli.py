@@ -102,7 +102,7 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert alone["agreement"] == told["agreement"]
     asking[1] = tmp_path / "refused"
     eight = ["label", *private[:2], "--classes", "0-8", "--public", known, *asking]
-    assert "names of classes" in run(*eight, code=2)
+    assert "must hold class names" in run(*eight, code=2)
     assert not asking[1].exists()
 
 

@@ -161,7 +161,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
     )
     run("add", cluster, "--data", more, "--label", "y", "--subject", "who")
     assert run("erase", "--yes", cluster, "--subject", "person-3", "--curator").endswith(
-        "3 records.\n"
+        "3 records were erased.\n"
     )
     assert "All is well" in run("verify", cluster, "--erased", "person-3")
     assert "enrolled" in run("verify", cluster, "--erased", "x", code=2)
@@ -203,7 +203,7 @@ def test_a_cluster_is_filled_from_a_folder_of_parts(tmp_path, cluster):
     assert "--key option must be given" in run(*add, code=2)
     said = run(*add, "--key", "fill", code=2)
     assert "part-1.parquet" in said
-    assert "Files before it are added: 1." in " ".join(said.split())
+    assert "Files added before it: 1." in " ".join(said.split())
     parquet.write_table(made[1], folder / "part-1.parquet")
     run(*add, "--key", "fill")
     run(*add, "--key", "fill")

@@ -49,9 +49,9 @@ def test_from_a_table_to_answers_and_back_out(data, store):
     assert (data / "answers.csv").read_text().splitlines() == text
     told = run("erase", "--yes", store, "--subject", "person-3").splitlines()
     assert told[0] == (
-        "Erased. Read 1 id. Private: 1 enrolled until now, 0 erased before, 0 never there."
+        "Erased. Of 1 id, 1 enrolled, 0 already erased and 0 unknown. These numbers are private."
     )
-    assert "its weights stay as they are" in told[1]
+    assert "keeps its weights" in told[1]
     assert "All is well" in run("verify", store, "--erased", "person-3")
     run("verify", store, "--erased", "person-4", code=2)
 
@@ -65,7 +65,7 @@ def test_what_is_public_and_what_is_the_curators(store):
     assert "PRIVATE" in private
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["subjects"] == 150
     told = run("erase", "--yes", store, "--subject", "person-3", "--curator")
-    assert told.endswith("\nPrivate: 2 records.\n")
+    assert told.endswith("\nPrivate: 2 records were erased.\n")
 
 
 def test_the_guarantee_is_exported_whole(data, store):
@@ -94,7 +94,7 @@ def test_records_with_a_key_are_added_once(data, store):
     named = ("--label", "colour", "--subject", "who", "--key", "k")
     first, again = (run("add", store, "--data", data / "more.parquet", *named) for _ in range(2))
     assert first == again
-    assert first.startswith("Added. The records are at version ")
+    assert first.startswith("Added. The data are now at version ")
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["records"] == 303
     parquet.write_table(more.slice(1), data / "more.parquet")
     run("add", store, "--data", data / "more.parquet", *named, code=2)

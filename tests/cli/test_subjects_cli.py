@@ -81,9 +81,9 @@ def test_rows_without_ids_are_people_and_init_says_so(tmp_path):
     made = ("--data", tmp_path / "rows.csv", "--label", "y", *plan)
     (line,) = [
         line for line in run("init", tmp_path / "rows", *made, "--quiet").splitlines()
-        if "every row is a person" in line
+        if "every row counts as a person" in line
     ]  # fmt: skip
-    assert "nobody with several rows is protected as one person" in line
+    assert "Somebody with several rows is not protected as one person" in line
     assert "nobody can be erased by id" in line
     for weak in (["--epsilon", "21"], ["--delta", "0.026"]):
         refused = run("init", tmp_path / "weak", *made, *weak, code=3)
@@ -122,8 +122,8 @@ LISTS = {
 def test_lists_erase_whom_they_name(path, tmp_path, case):
     (tmp_path / "ids").write_bytes(LISTS[case].encode())
     told = run("erase", "--yes", path, "--subjects", tmp_path / "ids")
-    assert told.startswith("Erased. Read ")
-    assert " 0 erased before, 0 never there." in told
+    assert told.startswith("Erased. Of ")
+    assert " 0 already erased and 0 unknown." in told
     assert not people(path) & {5, 6}
     run("verify", path, "--erased-list", tmp_path / "ids")
 
@@ -138,23 +138,23 @@ def test_lists_that_are_no_lists_erase_nobody_and_say_so(path, tmp_path, content
 def test_an_erasure_of_nobody_says_so(path):
     told = run("erase", "--yes", path, "--subject", "05", "--subject", "nobody", code=2)
     assert told == (
-        "Nobody was erased: none of these ids was ever in the store. Read 2 ids. Private: "
-        "0 enrolled until now, 0 erased before, 2 never there.\n"
+        "Nobody was erased: none of these ids was ever in the store. Of 2 ids, "
+        "0 enrolled, 0 already erased and 2 unknown. These numbers are private.\n"
     )
     run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     told = run("erase", "--yes", path, "--subject", "5", "--subject", "nobody")
     assert told.startswith("Nobody was erased: none of these ids is in the store any more.")
-    assert "0 enrolled until now, 1 erased before, 1 never there" in told
+    assert "0 enrolled, 1 already erased and 1 unknown" in told
     assert people(path) == set(PEOPLE) - {5}
 
 
 def test_a_cluster_says_the_same(path, tmp_path):
     split(path, tmp_path / "cluster", 2)
     ids = ("--subject", "5", "--subject", "nobody")
-    assert "1 enrolled until now, 0 erased before, 1 never" in run(
+    assert "1 enrolled, 0 already erased and 1 unknown" in run(
         "erase", "--yes", tmp_path / "cluster", *ids
     )
-    assert "0 enrolled until now, 1 erased before, 1 never" in run(
+    assert "0 enrolled, 1 already erased and 1 unknown" in run(
         "erase", "--yes", tmp_path / "cluster", *ids
     )
     with shard_tools.local(tmp_path / "cluster") as cluster:

@@ -42,9 +42,9 @@ def store(folder):
     made = init(folder, "store", "--public", folder / "public.parquet")
     lines = made.stdout.splitlines()
     assert lines[0].endswith("20 answers of the classes ill, well.")
-    assert "a reference of 300 rows" in lines[1]
+    assert "300 public rows" in lines[1]
     assert "noise of" in lines[2]
-    assert lines[3].startswith("Private model: trained, from at most 90%")
+    assert lines[3].startswith("A private model was trained with at most 90%")
     assert "(8, 1e-05)-differential privacy" in lines[6]
     return folder / "store"
 
@@ -108,9 +108,9 @@ def test_queries_that_look_alike_are_named_and_quiet_is_quiet(folder, store):
     asked = ("predict", store, "--data", folder / "queries.parquet", "--id", "visit")
     told = run(*asked).stderr.splitlines()
     assert len(told) == 3
-    assert told[0].startswith("7 queries, ")
+    assert told[0].startswith("7 queries: ")
     assert "rows 1, 7" in told[1]
-    assert "are left" in told[2]
+    assert "planned answers left" in told[2]
     assert run(*asked, "--quiet").stderr == ""
 
 
@@ -147,9 +147,9 @@ def test_plain_columns_go_by_the_public_files_names(folder):
 
 def test_what_cannot_be_is_refused_before_anything_is_made(folder):
     private, public = folder / "private.parquet", folder / "public.parquet"
-    assert "another file" in init(folder, "no", "--public", private, code=2).stderr
+    assert "private records" in init(folder, "no", "--public", private, code=2).stderr
     both = ("--public", public, "--reference", "from-schema")
-    assert "either" in init(folder, "no", *both, code=2).stderr
+    assert "but not both" in init(folder, "no", *both, code=2).stderr
     assert "must be from-schema" in init(folder, "no", "--reference", "magic", code=2).stderr
     plain = init(folder, "no", "--reference", "from-schema", features="columns", code=2)
     assert "--features table" in plain.stderr
@@ -164,8 +164,8 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
 def test_a_store_without_public_rows(folder):
     made = "--reference", "from-schema", "--reference-rows", 200, "--model-share", 0
     told = init(folder, "made_up", *made)
-    assert "a reference of 200 rows" in told.stdout
-    assert "Take --model-share auto" in told.stderr
+    assert "200 public rows" in told.stdout
+    assert "Use --model-share auto" in told.stderr
     found = predicted(folder / "made_up", folder / "queries.parquet", "--id", "visit")
     assert found["charged"] == 6
 

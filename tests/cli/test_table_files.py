@@ -225,7 +225,7 @@ def test_laboratory_cells_count_as_their_limits(people, tmp_path):
     schema.write_text(schema.read_text().replace('"limits": true,', ""))
     told = run("schema", "--check", private, "--schema", schema, "--curator", code=2)
     below = [i for i, row in enumerate(people[1], 1) if row["crp"] < 0.5]
-    assert f"'crp': values that are no numbers in {len(below)} rows." in told.stdout
+    assert f"'crp': {len(below)} rows hold values that are not numbers." in told.stdout
     assert '"limits": true' in told.stdout
     assert f"rows {below[0]}, {below[1]}" in told.stdout
     plain = run("schema", "--check", private, "--schema", schema, code=2).stdout
@@ -259,11 +259,13 @@ def test_the_check_says_what_init_would_refuse(people, tmp_path):
     options = "--label", "dead", "--subject", "case", "--classes", "alive,dead"
     told = run("schema", "--check", data, "--schema", schema, *options, "--curator", code=2).stdout
     for column, fault, row in (
-        ("dead", "missing values where none may be", 5),
-        ("dead", "labels that are none of the classes", 7),
-        ("case", "values that are no ids", 10),
+        ("dead", "missing values, which are not allowed there", 5),
+        ("dead", "labels outside the classes", 7),
+        ("case", "values that cannot be ids", 10),
     ):
-        assert re.search(rf"MEND  column '{column}': {fault} in 1 row\..*\n +rows {row}\n", told)
+        assert re.search(
+            rf"error: column '{column}': 1 row holds {fault}\..*\n +rows {row}\n", told
+        )
     assert "gone" not in told
     refused = run(
         "init", tmp_path / "store", "--data", data, *options, "--features", "table", "--schema",
@@ -353,4 +355,4 @@ def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tm
               "--model-share", "0", "-q"],
     )  # fmt: skip
     assert checked.exit_code == made.exit_code, (checked.output, made.output)
-    assert made.exit_code == 0 or "in 1 row" in checked.output
+    assert made.exit_code == 0 or "1 row holds" in checked.output

@@ -12,7 +12,7 @@ from vicinal.cli import Commands
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-KINDS_OF_PAGES = ("how-to", "reference", "explanation")
+KINDS_OF_PAGES = ("tutorials", "how-to", "reference", "explanation")
 
 
 @pytest.fixture(scope="module")
@@ -106,15 +106,14 @@ def test_no_page_is_of_no_kind():
     assert [path.name for path in DOCS.glob("*.md")] == ["index.md"]
 
 
-TUTORIALS = sorted((ROOT / "examples" / "tutorials").glob("plot_*.py"))
+TUTORIALS = sorted((ROOT / "examples" / "scripts").glob("plot_*.py"))
 
 
 @pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
-def test_a_tutorial_tells_what_it_is_and_links_to_pages(path):
+def test_a_script_tells_what_it_is_and_links_to_pages(path):
     text = path.read_text(encoding="utf-8")
     title, line = ast.get_docstring(ast.parse(text)).splitlines()[:2]
     assert len(line) == len(title)
     for target in re.findall(r":doc:`/([\w/-]+)`", text):
-        home = ROOT / "examples" if target.startswith("tutorials/") else DOCS
-        assert any((home / f"{target}{end}").exists() for end in (".md", ".py")), target
-    assert len(TUTORIALS) == 8
+        assert (DOCS / f"{target}.md").exists(), target
+    assert len(TUTORIALS) == 4

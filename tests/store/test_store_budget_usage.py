@@ -102,7 +102,7 @@ def test_inspect_tells_it(tmp_path):
         store.predict(Q)
         mean = wear(store)["mean"]
     words = CliRunner().invoke(app, ["inspect", str(tmp_path / "store")]).output
-    assert f"{mean:.0%} of a budget used on average" in words
+    assert f"{mean:.0%} on average" in words
     plain = json.loads(
         CliRunner().invoke(app, ["inspect", str(tmp_path / "store"), "--json"]).output
     )

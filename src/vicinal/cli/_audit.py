@@ -28,35 +28,36 @@ CONTRADICTED = 1
 INCONCLUSIVE = 4
 """Exit code of an audit that agrees with all claims, but missed a version broken on purpose."""
 
-_DEFAULT = "Without a store or plan; default"
+_DEFAULT = "If there is no store or plan. Default:"
 
 
 def audit(
     target: Annotated[
-        Path | None, Argument(metavar="[STORE | PLAN.json]", help="Default: every mechanism.")
+        Path | None,
+        Argument(metavar="[STORE | PLAN.json]", help="What to audit. Default: every mechanism."),
     ] = None,
-    minutes: Annotated[float, Option(help="How long, all attacks together.")] = 2.0,
-    confidence: Annotated[float, Option(help="Of every lower bound.")] = 1 - 1e-6,
+    minutes: Annotated[float, Option(help="Time for all attacks together.")] = 2.0,
+    confidence: Annotated[float, Option(help="Confidence of each lower bound.")] = 1 - 1e-6,
     only: Annotated[
-        str | None, Option(help="Attacks to carry out, comma-separated; see --list.")
+        str | None, Option(help="Attacks to carry out, separated by commas. See --list.")
     ] = None,
     classes: Annotated[int | None, Option(help=f"{_DEFAULT} 10.", min=2, max=100)] = None,
     epsilon: Annotated[float | None, Option(help=f"{_DEFAULT} 1.")] = None,
     delta: Annotated[float | None, Option(help=f"{_DEFAULT} 1e-5.")] = None,
-    audience: Annotated[str, Option(help="Whose plan, of a store.")] = "default",
+    audience: Annotated[str, Option(help="Audience of the store whose plan to audit.")] = "default",
     one_run: Annotated[
-        bool, Option("--one-run", help="Audit one interaction with many canaries instead.")
+        bool, Option("--one-run", help="Instead, plant many canaries in one interaction.")
     ] = False,
-    canaries: Annotated[int, Option(help="Of --one-run.", min=8, max=1 << 20)] = 400_000,
-    listed: Annotated[bool, Option("--list", help="Name the attacks and stop.")] = False,
-    out: Annotated[Path | None, Option(help="Write the JSON to this file, too.")] = None,
+    canaries: Annotated[int, Option(help="How many canaries.", min=8, max=1 << 20)] = 400_000,
+    listed: Annotated[bool, Option("--list", help="List the attacks and stop.")] = False,
+    out: Annotated[Path | None, Option(help="Also write the JSON object to this file.")] = None,
     json: Json = False,
 ) -> None:
-    """Attack the installed code in made-up worlds; compare what it gives away with its claim.
+    """Attack the installed code to test what it claims.
 
-    No private record is read. What a store is answered by and no attack was carried out on is
-    listed. Ends with 1 if a claim is contradicted, and with 4 if none is but an attack missed a
-    version that was broken on purpose: it had too few runs to tell.
+    The attacks use made-up data and read no private record. Mechanisms of the store that were not
+    attacked are listed. The exit code is 1 if an attack contradicts a claim. It is 4 if none does,
+    but an attack had too few runs to catch a copy of the code that was broken on purpose.
     """
     from vicinal import _checks
 
@@ -127,7 +128,7 @@ def _one_interaction(
     if target is None:
         return partial(audits.one_run, default)
     if facts is None:
-        raise InvalidInput("One run is audited of a store or of default settings, not of a plan.")
+        raise InvalidInput("The 'one_run' option audits a store or the default plan, not a file.")
     audit, release, carried = audits.stored_plan(facts, audience)
     return partial(audits.one_run, audit, release=release, target=carried)
 
@@ -166,10 +167,10 @@ def _verdict(findings: Sequence[audits.AuditFinding]) -> str:
         return f"CONTRADICTED: {wrong} of {len(findings)} claims. Do not rely on this installation."
     if weak:
         return (
-            f"No claim is contradicted, but {weak} of {len(findings)} attacks would have missed a "
-            "fault: they had too few runs. Raise --minutes, or choose fewer attacks by --only."
+            f"No claim is contradicted, but {weak} of {len(findings)} attacks had too few runs to "
+            "find a fault. Give more --minutes, or choose fewer attacks with --only."
         )
-    return "No claim is contradicted, and every version broken on purpose was caught."
+    return "No claim is contradicted, and the attacks caught every copy broken on purpose."
 
 
 def _finding_text(finding: audits.AuditFinding) -> str:
@@ -188,14 +189,14 @@ def _finding_text(finding: audits.AuditFinding) -> str:
     ])  # fmt: skip
 
 
-Stated = Annotated[str | None, Option(help="The operator's own words.")]
+Stated = Annotated[str | None, Option(help="What you state yourself, as text.")]
 
 
 def certificate(
     store: StorePath,
     out: Annotated[Path, Option("--out", "-o", help="Folder for both files.")],
     audit: Annotated[
-        list[Path] | None, Option(help="A report of `vicinal audit --out`; repeat for more.")
+        list[Path] | None, Option(help="File that `vicinal audit --out` wrote. Repeat for more.")
     ] = None,
     controller: Stated = None,
     purpose: Stated = None,
@@ -204,13 +205,13 @@ def certificate(
     accuracy: Stated = None,
     appetite: Annotated[
         Path | None,
-        Option(help="JSON of what is accepted: epsilon, delta, membership_guess, retention."),
+        Option(help="JSON file of what you accept: epsilon, delta, membership_guess, retention."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write certificate.html and certificate.json: what is guaranteed, by what, shown how.
+    """Write what a store guarantees, with the evidence.
 
-    Ends with 1 if something is beyond what --appetite accepts; both files say what.
+    The exit code is 1 if something exceeds what --appetite accepts. Both files say what does.
     """
     found = [read_audit(path) for path in audit or []]
     accepted = None if appetite is None else _read_appetite(appetite)
@@ -218,7 +219,7 @@ def certificate(
         facts = opened.facts()
     for path, report in zip(audit or [], found, strict=True):
         if report.get("identity") not in (None, facts.get("identity")):
-            raise InvalidInput(f"The file {path} is a report of another store. Audit this one.")
+            raise InvalidInput(f"The file {path} reports on another store. Audit this one.")
     content = reports.deployment_certificate(
         facts, __version__, datetime.now(UTC).isoformat(timespec="seconds"),
         controller=controller, purpose=purpose, retention=retention, vouched_by=vouched_by,
@@ -227,10 +228,10 @@ def certificate(
     folder = output_folder(out)
     write_file(folder / "certificate.json", as_json(content) + "\n")
     write_file(folder / "certificate.html", reports.certificate_page(content))
-    echo(as_json(content) if json else f"Written: {folder / 'certificate.html'} and .json")
+    echo(as_json(content) if json else f"Wrote {folder / 'certificate.html'} and .json")
     if accepted is not None and not content["appetite"]["met"]:
         beyond = [each["what"] for each in content["appetite"]["checks"] if not each["met"]]
-        echo(f"FAIL: beyond what is accepted: {', '.join(beyond)}.", err=True)
+        echo(f"FAIL: more than --appetite accepts: {', '.join(beyond)}.", err=True)
         raise typer.Exit(CONTRADICTED)
 
 
@@ -262,7 +263,7 @@ _CLAIM = {
 def read_audit(path: Path) -> dict[str, Any]:
     report = ledger.read_json(path, "audit")
     if not (_has(report, _REPORT) and all(_is_claim(claim) for claim in report["claims"])):
-        raise InvalidInput(f"The file {path} is no report of `vicinal audit --out`.")
+        raise InvalidInput(f"The file {path} was not written by `vicinal audit --out`.")
     return report
 
 
@@ -284,15 +285,15 @@ def _has(value: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
     )
 
 
-receipt = group_of("Sign and verify receipts of erasures and guarantees.")
+receipt = group_of("Sign and verify receipts for erasures and guarantees.")
 
-KeyFile = Annotated[Path, Option(help="The installation's key file, mode 0600.")]
+KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode 0600.")]
 Out = Annotated[Path | None, Option("--out", "-o", help="Write the receipt to this file.")]
 
 
 @receipt.command()
 def key(path: Annotated[Path, Argument(help="A new file.")]) -> None:
-    """Make the key of this installation; print its public half, to be given to who verifies."""
+    """Make this installation's key, and print the public half for those who verify."""
     echo(stores.SigningKey.create(path).public)
 
 
@@ -304,7 +305,7 @@ def erasure(
     subjects: SubjectFile = None,
     out: Out = None,
 ) -> None:
-    """Sign that people are erased from a store; the receipt does not name them."""
+    """Sign that subjects are erased from a store. The receipt does not name them."""
     signer = stores.SigningKey(key)
     with _opened(store) as opened:
         ids, kept = listed_ids(subject, subjects), opened.models_stay
@@ -313,7 +314,7 @@ def erasure(
 
 @receipt.command()
 def guarantee(store: StorePath, key: KeyFile, audience: str = "default", out: Out = None) -> None:
-    """Sign what an audience's answers guarantee."""
+    """Sign the guarantee of an audience's answers."""
     signer = stores.SigningKey(key)
     with _opened(store) as opened:
         stated = opened.guarantee(audience).to_dict()
@@ -322,14 +323,14 @@ def guarantee(store: StorePath, key: KeyFile, audience: str = "default", out: Ou
 
 @receipt.command()
 def verify(
-    receipt: Annotated[Path, Argument(metavar="RECEIPT.json", help="A receipt.")],
-    public_key: Annotated[str, Option(help="Who must have signed it, as `key` printed.")],
-    store: Annotated[Path | None, Option(help="Say whether it is in force there.")] = None,
+    receipt: Annotated[Path, Argument(metavar="RECEIPT.json", help="The receipt.")],
+    public_key: Annotated[str, Option(help="Public key of the signer, as `key` printed it.")],
+    store: Annotated[Path | None, Option(help="Store in which it must still be in force.")] = None,
     subject: SubjectIds = None,
     subjects: SubjectFile = None,
     json: Json = False,
 ) -> None:
-    """Check a receipt's signature; with --store, that it is in force: nobody came back."""
+    """Check a receipt's signature and, with --store, that it is still in force."""
     content = stores.check_receipt(ledger.read_json(receipt, "receipt"), public_key)
     faults: list[str] = []
     if store is not None:

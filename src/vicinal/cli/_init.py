@@ -41,16 +41,16 @@ from vicinal.errors import InvalidInput
 _ROWS_SHOWN = 20
 _SOME_ROWS = 300  # of a reference that was not read yet: enough for a private model
 _EVERY_ROW = (
-    "without --subject every row is a person: nobody with several rows is protected as one person, "
-    "and nobody can be erased by id."
+    "without --subject, every row counts as a person of its own. Somebody with several rows is not "
+    "protected as one person, and nobody can be erased by id."
 )
 _MADE_UP = (
-    "made-up rows lie further apart than real ones, so more records take part in an answer "
-    "than planned: neighbours alone lost up to .09 of AUC by it, a private model beside them "
-    "up to .012. Take --model-share auto."
+    "rows made up from a schema lie further apart than real ones, so more records take part in an "
+    "answer than planned. On five tables this cost neighbours alone up to .09 of AUC, and a "
+    "private model beside them up to .012. Use --model-share auto."
 )
 _MADE_UP_BESIDE_MODEL = (
-    "made-up rows cost a private model up to .012 of AUC, measured on five questions."
+    "rows made up from a schema cost a private model up to .012 of AUC on five tables."
 )
 
 
@@ -68,18 +68,18 @@ def init(
     ledger: Ledger = None,
     witness: Witness = None,
     ray: Annotated[
-        str | None, Option(help="Make features on Ray: auto, an address, or local.")
+        str | None, Option(help="Compute features on Ray: auto, an address, or local.")
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
     epsilon_total: Annotated[
         float | None,
-        Option(help="Most that everybody can lose to all audiences together; default: no limit."),
+        Option(help="Limit on epsilon over all audiences together. Default: none."),
     ] = None,
     yes: AcceptWeakPlan = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a store of private records; print its guarantee."""
+    """Make a store from private records. Prints its guarantee."""
     reference_options.check(feature_options.features, data)
     plan = plan_given(ctx)
     target = targets.declared_target(plan)
@@ -128,13 +128,13 @@ init.command_class = PlanCommand  # type: ignore[attr-defined]
 def audience(
     ctx: typer.Context,
     store: StorePath,
-    name: Annotated[str, Argument(help="What to call it.")],
+    name: Annotated[str, Argument(help="Name of the new audience.")],
     accept_loss: AcceptLoss = False,
     yes: AcceptWeakPlan = False,
     json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Give everybody a further budget, for people who share no answers with other audiences."""
+    """Open further budgets for a group of its own."""
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan_given(ctx))
@@ -162,7 +162,7 @@ def _say_before(plan: planning.IndKNNPlan, *, made_up: bool) -> None:
     if made_up:
         expected = _MADE_UP_BESIDE_MODEL if plan.model_share else _MADE_UP
         _say([
-            f"{expected} Queries are public: where some are at hand, take their file as --public."
+            f"{expected} If you have past queries, pass them as --public: queries are public."
         ])  # fmt: skip
 
 
@@ -173,18 +173,18 @@ def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_refer
     # Where answers are reused, noise changes with them.
     if plan["reuse_predictions"] == "none" and multiplier is not None and count is not None:
         noise = multiplier * math.sqrt(count)
-        votes = f", about {count} neighbours a query, noise of {noise:.1f} votes"
+        votes = f"; about {count} neighbours per query, and noise of {noise:.1f} votes"
     lines = [
-        f"{store}: {plan['n_queries']} answers of {target.described()}.",
-        f"{made_of['number']} features ({made_of['kind']}); a reference of {n_reference} rows.",
-        f"epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
+        f"Made {store} for {plan['n_queries']} answers of {target.described()}.",
+        f"{made_of['number']} features ({made_of['kind']}), {n_reference} public rows.",
+        f"Epsilon {plan['epsilon']:g}, delta {plan['delta']:g}{votes}.",
     ]
     if "model_share" in plan and not plan["model_share"]:
-        lines.append("Private model: none.")
+        lines.append("The store has no private model.")
     elif "model_share" in plan:
         lines.append(
-            f"Private model: trained, from at most {plan['model_share']:.0%} of every budget. "
-            "Erasing somebody does not\nchange it; --model-share 0 makes a store without one."
+            f"A private model was trained with at most {plan['model_share']:.0%} of each budget. "
+            "Erasing a subject does not\nchange it. To have none, use --model-share 0."
         )
     return "\n".join(lines)
 
@@ -192,35 +192,35 @@ def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_refer
 def schema(
     public: Annotated[
         Path | None,
-        Argument(metavar="[PUBLIC]", help="Public table to draft from: .parquet, .csv, .xlsx."),
+        Argument(metavar="[PUBLIC]", help="Public table: .parquet, .csv or .xlsx."),
     ] = None,
     out: Annotated[Path | None, Option("--out", "-o", help="Write the draft to this file.")] = None,
     delimiter: Annotated[
-        str | None, Option(help="Between a CSV file's fields; default: found in PUBLIC.")
+        str | None, Option(help="Field separator of a CSV file. Default: detected in PUBLIC.")
     ] = None,
-    decimal: Annotated[str | None, Option(help="Its decimal mark; default: found.")] = None,
-    encoding: Annotated[str | None, Option(help="Its encoding; default: found.")] = None,
+    decimal: Annotated[str | None, Option(help="Its decimal mark. Default: detected.")] = None,
+    encoding: Annotated[str | None, Option(help="Its encoding. Default: detected.")] = None,
     check: Annotated[
-        Path | None, Option(help="The owner's table: say what of it will not fit.")
+        Path | None, Option(help="Private table: report what in it does not fit --schema.")
     ] = None,
-    schema: Annotated[Path | None, Option(help="The schema to check against.")] = None,
+    schema: Annotated[Path | None, Option(help="Schema to check the table against.")] = None,
     reference: Annotated[
         Path | None,
-        Option(help="Public reference: say how many of its rows equal one of the owner's."),
+        Option(help="Public table: report how many of its rows equal a row of the private one."),
     ] = None,
     label: Annotated[
-        str | None, Option(help="Column of labels, or several with semicolons: no features.")
+        str | None, Option(help="Column of labels, or several separated by semicolons.")
     ] = None,
     classes: Annotated[
-        str | None, Option(help="All class names, as init takes them: labels are checked too.")
+        str | None, Option(help="All class names, as in init, to check the labels against.")
     ] = None,
-    subject: Annotated[str | None, Option(help="Column of subject ids: no feature.")] = None,
+    subject: Annotated[str | None, Option(help="Column of subject ids.")] = None,
     curator: Annotated[
-        bool, Option("--curator", help="List the rows that do not fit: private.")
+        bool, Option("--curator", help="List the rows that do not fit. The list is private.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Draft a schema from a public table; or, with --check, tell an owner what does not fit."""
+    """Describe a public table, or check a private one."""
     from vicinal._parameters import ClassNames
 
     labels = [] if label is None else label.split(";")
@@ -234,7 +234,7 @@ def schema(
         return
     assert check is not None  # noqa: S101 (one of the two)
     if schema is None:
-        raise InvalidInput("The 'check' option needs --schema, drafted from a public table.")
+        raise InvalidInput("The 'check' option needs a --schema to check the table against.")
     declared = features.TableSchema.load(schema).usable()
     declared.refuse(apart, "labels or subjects")
     numeric = {*filter(declared.reads_numbers, declared.names), *(labels if labels[1:] else ())}
@@ -253,14 +253,14 @@ def schema(
             shared = datasets.coincidences(transform(table), transform(points))
     _show_check(check, misfits, shared, curator=curator, json=json)
     if stops:
-        raise InvalidInput(f"{check} does not fit. Mend what is marked, or edit the schema.")
+        raise InvalidInput(f"{check} does not fit. Correct what is an error, or edit the schema.")
 
 
 def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | None) -> None:
     if drafted.file != features.CsvForm():
         echo(
-            f"Written with {drafted.file}, as records are taken to be; others: --delimiter, "
-            "--decimal, --encoding.",
+            f"The file has {drafted.file}; private files are read the same way. To change that, "
+            "use --delimiter, --decimal or --encoding.",
             err=True,
         )
     for note in notes:
@@ -271,8 +271,8 @@ def _write_draft(drafted: features.TableSchema, notes: list[str], out: Path | No
         return
     write_file(out, text)
     echo(
-        f"{out}: {len(drafted.columns)} columns with features. Look through bounds, kinds and "
-        "values: they are public, and the table's own.",
+        f"Wrote {out} with {len(drafted.columns)} feature columns. Check its kinds, bounds and "
+        "values before you use it: they come from the table, and they become public.",
         err=True,
     )
 
@@ -287,14 +287,14 @@ def _show_check(data: Path, misfits: list[Any], shared: Any, *, curator: bool, j
         result = {"private": True, "fits": not stops, "misfits": listed, "coincidences": suspected}
         echo(as_json(result))
         return
-    lines = ["For the owner of the table only: counts of rows are private."]
+    lines = ["Show this to the owner of the table only: the numbers of rows are private."]
     for m in misfits:
-        lines.append(f"{'MEND' if m.stops else 'note'}  {m}")
+        lines.append(f"{'error' if m.stops else 'note'}: {m}")
         if curator and m.rows:
             more = ", ..." if len(m.rows) > _ROWS_SHOWN else ""
             lines.append(f"      rows {', '.join(map(str, m.rows[:_ROWS_SHOWN]))}{more}")
     if curator:
-        lines.append("Row 1 is the first below the header; --json lists all.")
+        lines.append("Row 1 is the first row below the header. Use --json to list them all.")
     echo("\n".join(lines) if misfits else f"{data} fits.")
     if shared is not None:
         echo(str(shared))

@@ -33,15 +33,10 @@ if TYPE_CHECKING:
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
 
-Seed = Annotated[int, Option(help="Of the public order of questions and of training.")]
-Overlapping = Annotated[
-    bool, Option("--overlapping", help="Classes overlap: soft targets, by class.")
-]
+Seed = Annotated[int, Option(help="Seed for the order of queries and for training. Public.")]
+Overlapping = Annotated[bool, Option("--overlapping", help="For classes that overlap.")]
 Public = Annotated[
-    Path,
-    Option(
-        help="npz with x: public examples of the same kind. With y, answers are compared with it."
-    ),
+    Path, Option(help="npz file: x, public examples; y, if there, is compared with the answers.")
 ]
 
 _LABELLERS_OF = {
@@ -62,11 +57,11 @@ _LABELLERS_OF = {
 class TaskOptions:
     """Who is asked, about what, and where answers are kept."""
 
-    private: Annotated[Path, Option(help="npz with x and y, perhaps subjects: the records.")]
+    private: Annotated[Path, Option(help="npz file of private records: x, y, perhaps subjects.")]
     public: Public
-    classes: Annotated[str, Option(help="All class names: '0-9', or 'cat,dog,horse'.")]
+    classes: Annotated[str, Option(help="All class names, as in '0-9' or 'cat,dog,horse'.")]
     folder: Annotated[
-        Path, Option(help="Private folder of the run; the same command goes on from there.")
+        Path, Option(help="Private folder of the run. Repeat the command to resume it.")
     ]
 
     def read(self) -> tuple[list[Any], datasets.Dataset, datasets.Dataset, AnyArray | None]:
@@ -83,33 +78,33 @@ class TaskOptions:
 class LabellerOptions:
     """Who answers, and for how much. An option of another labeller is refused."""
 
-    labeller: Annotated[str, Option(help="ind-knn, private-knn or pate.")] = IND_KNN
-    epsilon: Annotated[float, Option(help="Bound on the privacy loss, of everything together.")] = (
+    labeller: Annotated[str, Option(help="Who labels: ind-knn, private-knn or pate.")] = IND_KNN
+    epsilon: Annotated[float, Option(help="Upper bound on the privacy loss of the whole run.")] = (
         1.0
     )
     delta: Annotated[
         float | None,
-        Option(help="Chance that the bound does not hold; 1e-5, or .1/records if that is less."),
+        Option(help="Probability that the bound fails. Default: 1e-5, or .1/records if less."),
     ] = None
     records: Annotated[
-        int | None, Option(help="Public number of records; else estimated, with noise.")
+        int | None, Option(help="Public number of records. Default: estimated with noise.")
     ] = None
     records_per_subject: Annotated[
-        float | None, Option(help="ind-knn: public mean number of records of a subject; 1.")
+        float | None, Option(help="Public mean number of records per subject. Default: 1.")
     ] = None
-    neighbors: Annotated[int | None, Option(help="private-knn: how many vote; 300.")] = None
+    neighbors: Annotated[int | None, Option(help="How many records vote. Default: 300.")] = None
     sampling_rate: Annotated[
-        float | None, Option(help="private-knn: chance of each subject to be in a sample; .15.")
+        float | None, Option(help="Chance that a subject is in a sample. Default: .15.")
     ] = None
-    teachers: Annotated[int | None, Option(help="pate: how many teachers; 250.")] = None
+    teachers: Annotated[int | None, Option(help="How many teachers vote. Default: 250.")] = None
     sigma_votes: Annotated[
         float | None,
-        Option(help="private-knn, pate: noise on votes; else the least that keeps epsilon."),
+        Option(help="Noise on the votes. Default: the least that keeps epsilon."),
     ] = None
     sigma_screen: Annotated[
-        float | None, Option(help="private-knn, pate: noise of a screening; else none.")
+        float | None, Option(help="Noise of the screening. Default: no screening.")
     ] = None
-    threshold: Annotated[float | None, Option(help="private-knn, pate: of the screening.")] = None
+    threshold: Annotated[float | None, Option(help="Threshold of the screening.")] = None
     yes: AcceptWeakPlan = False
 
     @property
@@ -170,8 +165,8 @@ class LabellerOptions:
             return with_noise(least)
         if not (price := with_noise(self.sigma_votes).epsilon()) <= self.epsilon:
             raise PrivacyRefused(
-                f"The plan costs epsilon {price:.4g}, more than the {self.epsilon:g} that it may. "
-                "Take more noise or a larger epsilon, or leave --sigma-votes out."
+                f"The plan costs epsilon {price:.4g}, which is above --epsilon {self.epsilon:g}. "
+                "Use more noise or a larger epsilon, or leave --sigma-votes out."
             )
         return with_noise(self.sigma_votes)
 
@@ -201,10 +196,10 @@ def _set_options(**options: float | None) -> dict[str, Any]:
 class LabelOptions(LabellerOptions):
     """The same for a single round."""
 
-    release: Annotated[str, Option(help="'votes', or 'label' for labels alone.")] = "votes"
+    release: Annotated[str, Option(help="What to release: votes, or label alone.")] = "votes"
     model_share: Annotated[
         str | None,
-        Option(help="ind-knn: share of budgets that trains a private model, 0, or auto; auto."),
+        Option(help="Share of each budget that trains a private model, 0 for none. Default: auto."),
     ] = None
 
 
@@ -212,28 +207,28 @@ class LabelOptions(LabellerOptions):
 class StudentOptions:
     """How a student is trained, and where it is written."""
 
-    out: Annotated[Path, Option(help="Where to write the student. Publishable.")]
-    onnx: Annotated[Path | None, Option(help="Write it as ONNX, too.")] = None
-    method: Annotated[str, Option(help="plain, vat or uda.")] = "vat"
+    out: Annotated[Path, Option(help="File for the student. You may publish it.")]
+    onnx: Annotated[Path | None, Option(help="Also write the student as ONNX.")] = None
+    method: Annotated[str, Option(help="How it learns: plain, vat or uda.")] = "vat"
     network: Annotated[
-        str | None, Option(help="small or deep; mlp, wide or kernel for vectors.")
+        str | None, Option(help="small or deep for images; mlp, wide or kernel for vectors.")
     ] = None
     augmentation: Annotated[str, Option(help="none, digits or clothes.")] = "none"
     steps: Annotated[
         int | None,
-        Option(help="Steps of training in a round: 800, or 1600 of digits with soft labels."),
+        Option(help="Training steps per round. Default: 800; 1600 for digits with soft labels."),
     ] = None
     overlapping: Overlapping = False
     ensemble: Annotated[
         bool | None,
         Option(
-            help="Join a second student; so where soft labels are released. Of images, it is one "
-            "of gradients, and cannot go with --onnx."
+            help="Join a second student. Default: if there are soft labels. For images it learns "
+            "from histograms of gradients, and excludes --onnx."
         ),
     ] = None
     soft_share: Annotated[
         float | None,
-        Option(help="Share of targets from soft labels, 0 to 1; else what is best measured."),
+        Option(help="Share of the targets from soft labels, 0 to 1. Default: by kind of example."),
     ] = None
 
     def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> students.Recipe:
@@ -258,7 +253,7 @@ class StudentOptions:
             ensemble = released and fits
         if ensemble and dimensions > 2 and self.onnx is not None:
             raise InvalidInput(
-                "The option --ensemble cannot go with --onnx, which has no gradients of images."
+                "With images, use either --ensemble or --onnx: ONNX has no histograms of gradients."
             )
         steps = self.steps or 800
         recipe = students.Recipe(method, network, augmentation, steps, ensemble=ensemble, seed=seed)
@@ -280,22 +275,23 @@ class StudentOptions:
 def label(
     *,
     task: TaskOptions,
-    out: Annotated[Path, Option(help="Where to write the answers, npz. Publishable.")],
-    questions: Annotated[int | None, Option(help="How many; 30 % if left out.")] = None,
-    keep: Annotated[float, Option(help="Share to learn from, by noisy margin.")] = 0.75,
+    out: Annotated[Path, Option(help="npz file for the answers. You may publish it.")],
+    questions: Annotated[
+        int | None, Option(help="How many examples to label. Default: 30 % of them.")
+    ] = None,
+    keep: Annotated[float, Option(help="Share of answers to keep, by noisy margin.")] = 0.75,
     by_class: Annotated[
-        bool, Option("--by-class", help="Keep that share of each class: if they overlap.")
+        bool, Option("--by-class", help="Keep that share of each class separately.")
     ] = False,
     choice: LabelOptions,
     dry_run: DryRun = False,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Label public examples by the noisy votes of private records.
+    """Label public examples by the votes of private records.
 
-    What it costs is known before the first question, and never more than epsilon. Answers are on
-    the disk, with what they cost, before they are used: after a crash the same command goes on
-    where it stopped, and nothing is asked or paid for twice.
+    The price is known before the first query and never exceeds epsilon. Answers and charges are on
+    disk before they are used, so after a crash you repeat the command, and nothing is paid twice.
     """
     names, dataset, pool, truth = task.read()
     size = questions or labelling.default_plan(1, len(pool)).questions
@@ -325,8 +321,8 @@ def label(
     shares = ", ".join(f"{name} {size:,}" for name, size in by_name.items())
     lines = [
         (
-            f"{result['questions']:,} questions, {result['answered']:,} answered, "
-            f"{result['kept']:,} kept to learn from; written to {out}"
+            f"{result['questions']:,} queries, {result['answered']:,} answered, "
+            f"{result['kept']:,} kept for training. Wrote {out}"
         ),
         f"Answers by class: {shares}",
         *([] if scores is None else scores.lines()),
@@ -337,16 +333,16 @@ def label(
 
 @grouped
 def student(
-    answers: Annotated[Path, Argument(help="What `vicinal label` wrote.")],
+    answers: Annotated[Path, Argument(help="File that `vicinal label` wrote.")],
     *,
     public: Public,
     options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Train a student on answers and public examples; nothing private is read.
+    """Train a student on released answers.
 
-    The guarantee of the answers is the student's, and is written into its file.
+    It reads nothing private. The student's file holds the guarantee of the answers.
     """
     import numpy as np
 
@@ -379,10 +375,10 @@ def student(
         for name, one in agreement.by_class.items()
     )
     lines = [
-        f"Trained on {len(rows):,} answers; agrees with {result['agreement']:.1%} of them.",
-        *([f"Learnt from soft labels of {len(pool):,} public examples, too."] * learns_soft),
+        f"Trained on {len(rows):,} answers, and agrees with {result['agreement']:.1%} of them.",
+        *([f"Also learnt from soft labels of {len(pool):,} public examples."] * learns_soft),
         f"By class: {shares}",
-        *([] if scores is None else ["On examples not asked about:", *scores.lines()]),
+        *([] if scores is None else ["On examples that were no queries:", *scores.lines()]),
         f"Student    {places['out']}",
         *([] if places["onnx"] is None else [f"ONNX       {places['onnx']}"]),
         *("", given.guarantee["text"]),
@@ -394,18 +390,18 @@ def student(
 def transfer(
     *,
     task: TaskOptions,
-    rounds: Annotated[int, Option(help="Rounds of asking and learning.", min=1)] = 2,
+    rounds: Annotated[int, Option(help="Rounds of labelling and training.", min=1)] = 2,
     choice: LabellerOptions,
     dry_run: DryRun = False,
     options: StudentOptions,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Ask private records about public examples, train a student, ask again by its features.
+    """Label public examples and train a student, in rounds.
 
-    One budget lasts for all rounds, and what they cost is known before the first question. After a
-    crash the same command goes on where it stopped. The student carries the guarantee of everything
-    together, and may be published.
+    Each round uses the last student's features. One budget pays for all of them, and the price is
+    known before the first query. After a crash, repeat the command. The student carries the
+    guarantee of the whole run, and you may publish it.
     """
     start = time.perf_counter()
     names, dataset, pool, truth = task.read()
@@ -436,8 +432,8 @@ def transfer(
         **places,
     }
     lines = [
-        f"Round {number}: {part['questions']:,} questions from {part['share_of_budget']:.0%} of "
-        f"every budget, {part['kept']:,} answers kept"
+        f"Round {number}: {part['questions']:,} queries with {part['share_of_budget']:.0%} of "
+        f"each budget, {part['kept']:,} answers kept"
         for number, part in enumerate(result["rounds"], 1)
     ]
     for name, one in figures_of:
@@ -448,7 +444,7 @@ def transfer(
 
 def _load(path: Path) -> datasets.Dataset:
     if path.suffix != ".npz":
-        raise InvalidInput(f"{path} must be an npz file.")
+        raise InvalidInput(f"The file {path} must be an npz file.")
     return datasets.load_table(path)
 
 
@@ -461,8 +457,8 @@ def _truth_of(pool: datasets.Dataset, names: Sequence[Any]) -> AnyArray | None:
     truth = np.asarray(pool.labels)
     if not np.isin(truth, np.asarray(names)).all():
         raise InvalidInput(
-            "The 'public' option's y must hold names of classes: answers are compared with it. "
-            "Leave y out of the file, or name all classes."
+            "The y in the 'public' option's file must hold class names, because answers are "
+            "compared with it. Name all classes, or leave y out of the file."
         )
     return truth
 
@@ -537,7 +533,7 @@ def _figures_of_rounds(
         figures = reports.ClassFigures.of(labels, truth[rows], final.classes, None)
         named.append((f"answers of round {number}", figures))
     queried = np.concatenate([one.questions for one in outcome.rounds])
-    title = "the student, on examples not asked about"
+    title = "the student, on examples that were no queries"
     return [*named, (title, _student_figures(final, pool, truth, queried))]
 
 
@@ -553,7 +549,7 @@ def _show_plan(
     price: dict[str, Any] = {"rounds": plan.to_dict()["rounds"]}
     price["guarantee"] = labeller.guarantee().to_dict()
     questions = [f"{part['questions']:,}" for part in price["rounds"]]
-    lines = [f"Questions of each round: {', '.join(questions)}. Nothing was asked."]
+    lines = [f"Queries in each round: {', '.join(questions)}. None was asked."]
     if isinstance(labeller, labelling.IndKNNLabeller):
         points = task.extractor.transform(task.pool)
         lines += ["", price["guarantee"]["text"]]

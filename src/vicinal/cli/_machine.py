@@ -40,7 +40,7 @@ _LOW_FILES, _LOW_MEMORY = 1024, 2**30
 
 def demo(
     data: Annotated[
-        str, Option(help="'mnist', or an npz file with x_train, y_train, x_test, y_test.")
+        str, Option(help="mnist, or an npz file with x_train, y_train, x_test and y_test.")
     ] = SHIPPED,
     epsilon: Epsilon = 1.0,
     delta: Delta = 1e-5,
@@ -49,10 +49,10 @@ def demo(
     json: Json = False,
     report: Annotated[bool, Option("--report/--no-report", help="Write the report.")] = True,
 ) -> None:
-    """Classify images privately, by the votes of their nearest neighbours.
+    """Classify handwritten digits from 60,000 private ones.
 
-    The training images are the private records; some of the test images are the public reference,
-    others the queries.
+    The training images are the private records. Some test images are the public rows, and others
+    are the queries.
     """
     from vicinal import _checks
 
@@ -99,7 +99,7 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
     lines = [
         (
             f"{result['data']}: {outcome.total:,} private predictions from about "
-            f"{answers.plan['n_records']:,} private records (the size is estimated with noise)"
+            f"{answers.plan['n_records']:,} private records (a noisy estimate)"
         ),
         "",
         f"Accuracy   {reports.percent(outcome.accuracy)}, {interval}",
@@ -113,7 +113,7 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
 
 
 def doctor(json: Json = False) -> None:
-    """Show versions, processor, engine, memory and file limits, and what to do about them."""
+    """Show what this machine has, and what you should change."""
     from vicinal.neighbours.engines import ENGINES, proven_engines
 
     proven = proven_engines()
@@ -183,11 +183,11 @@ def _advice(facts: dict[str, Any]) -> list[str]:
     if sys.platform == "win32":
         advice.append("Stores need POSIX file locks: use Linux or macOS, or WSL.")
     if files is not None and files < _LOW_FILES:
-        advice.append(f"{files} open files allow few connections: ulimit -n 4096 before serve.")
+        advice.append(f"A limit of {files} open files is low: run ulimit -n 4096 before serve.")
     if memory is not None and memory < _LOW_MEMORY:
-        advice.append("Less than 1 GiB is free: a store needs its records once in memory.")
+        advice.append("Less than 1 GiB of memory is free, and a store holds its records there.")
     if engines["int8"] == "float32":
-        advice.append("No int8 engine works here: searches take about five times as long.")
+        advice.append("No int8 engine works here, so searches take about five times as long.")
     return advice
 
 
@@ -199,14 +199,13 @@ def _doctor_text(facts: dict[str, Any]) -> str:
     rows = {
         "vicinal": f"{facts['vicinal']}, Python {facts['python']}, {facts['system']}",
         "packages": ", ".join(there),
-        "not here": ", ".join(extras) or "nothing",
+        "missing": ", ".join(extras) or "nothing",
         "processor": f"{processor['name']}, {processor['cores']} cores: "
-        + (", ".join(processor["features"]) or "none of the features that are used"),
-        "engine": f"{engines['int8']}, of {', '.join(engines['proven'])}: each gave "
-        "the exact hits of the test patterns"
-        + "".join(f"; {name} cannot be had here" for name in engines["passed_over"]),
-        "memory": "not known" if memory is None else f"{memory / 2**30:.1f} GiB free",
+        + (", ".join(processor["features"]) or "no feature that vicinal uses"),
+        "engine": f"{engines['int8']} is used. {', '.join(engines['proven'])} passed the exact "
+        "test" + "".join(f"; this machine does not support {n}" for n in engines["passed_over"]),
+        "memory": "unknown" if memory is None else f"{memory / 2**30:.1f} GiB free",
         "files": "no limit" if facts["open_files"] is None else f"{facts['open_files']} open",
-        "advice": " ".join(facts["advice"]) or "nothing to do",
+        "advice": " ".join(facts["advice"]) or "change nothing",
     }
     return "\n".join(f"{name:<10} {text}" for name, text in rows.items())

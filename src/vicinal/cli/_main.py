@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vicinal import __version__
-from vicinal.cli._options import FLAG_OF
+from vicinal.cli._options import FLAG_OF, PanelCommand
 from vicinal.cli._output import sign_of_life
 from vicinal.errors import PrivacyRefused, VicinalError
 
@@ -140,7 +140,7 @@ def _command(name: str, place: str) -> TyperCommand | TyperGroup:
     member = getattr(import_module(module), attribute)
     if not isinstance(member, typer.Typer):
         app = typer.Typer(add_completion=False, **PLAIN)
-        app.command(name, cls=getattr(member, "command_class", None))(member)
+        app.command(name, cls=getattr(member, "command_class", PanelCommand))(member)
         member = app
     command = typer.main.get_command(member)
     command.name = name
@@ -180,14 +180,14 @@ class Commands(CommandGroup):
         "smoothed": "vicinal.cli._smoothed:app",
     }
     tasks: ClassVar = {
-        "Try it": ("demo", "doctor"),
-        "Plan and price": ("plan", "account", "calibrate", "smoothed"),
-        "Make a store and ask": ("schema", "init", "predict", "evaluate", "serve", "keys"),
-        "Change its data": ("add", "erase", "refresh"),
-        "Budgets": ("audience", "allow", "inspect", "export-guarantee"),
-        "Keep it safe": ("backup", "restore", "verify", "shard"),
-        "Show evidence": ("audit", "certificate", "receipt"),
-        "Publish a student": ("transfer", "label", "student"),
+        "Start here": ("demo", "doctor"),
+        "Make a store and query it": ("schema", "init", "predict", "evaluate"),
+        "Change the records": ("add", "erase", "refresh"),
+        "Serve others": ("serve", "keys", "audience", "allow"),
+        "Look after a store": ("inspect", "verify", "backup", "restore", "shard"),
+        "Plan before you spend": ("plan", "account", "calibrate", "smoothed"),
+        "Show that it is private": ("export-guarantee", "audit", "certificate", "receipt"),
+        "Publish a model": ("transfer", "label", "student"),
     }
 
 

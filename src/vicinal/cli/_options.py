@@ -23,41 +23,43 @@ from vicinal import planning
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, Argument(metavar="STORE", help="The store's folder.")]
-Epsilon = Annotated[float, Option(help="Bound on the privacy loss.")]
-Delta = Annotated[float, Option(help="Chance that the bound does not hold.")]
-Data = Annotated[Path, Option(help="Records: .parquet, .csv, .xlsx, .npz, or a folder of images.")]
-Label = Annotated[str | None, Option(help="Column of labels.")]
-Subject = Annotated[str | None, Option(help="Column of subject ids.")]
-SubjectIds = Annotated[list[str] | None, Option(help="An id; repeat for more.")]
+Epsilon = Annotated[float, Option(help="Upper bound on the privacy loss.")]
+Delta = Annotated[float, Option(help="Probability that the bound fails.")]
+Data = Annotated[
+    Path, Option(help="Private records: .parquet, .csv, .xlsx, .npz, or a folder of images.")
+]
+Label = Annotated[str | None, Option(help="Column that holds the labels.")]
+Subject = Annotated[str | None, Option(help="Column that holds the subject ids.")]
+SubjectIds = Annotated[list[str] | None, Option(help="A subject id. Repeat for more.")]
 IdsDiffer = Annotated[
     bool,
-    Option("--ids-differ", help="New ids that differ by zeros, case or blanks: other people."),
+    Option("--ids-differ", help="Ids that differ only by zeros, case or blanks are other people."),
 ]
-SubjectFile = Annotated[Path | None, Option(help="File with one id a line.")]
-Audience = Annotated[str, Option(help="Whose budgets and whose plan.")]
-Quiet = Annotated[bool, Option("--quiet", "-q", help="Leave out summaries and guarantee.")]
-Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask; needed without a terminal.")]
+SubjectFile = Annotated[Path | None, Option(help="File with one subject id per line.")]
+Audience = Annotated[str, Option(help="Audience whose plan and budgets to use.")]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Print no summary and no guarantee.")]
+Yes = Annotated[bool, Option("--yes", "-y", help="Skip the question; needed off a terminal.")]
 AcceptWeakPlan = Annotated[
-    bool, Option("--yes", "-y", help="Take an epsilon above 20, or a delta above 1/records.")
+    bool, Option("--yes", "-y", help="Accept an epsilon above 20, or a delta above 1/records.")
 ]
 DryRun = Annotated[
     bool,
     Option(
         "--dry-run",
-        help="Say what it would cost whom and what to expect; write, draw and charge nothing.",
+        help="Show the price and what to expect; write, draw and charge nothing.",
     ),
 ]
 Ledger = Annotated[
-    str | None, Option(help="Keep budgets at this postgresql:// URL; default: SQLite.")
+    str | None, Option(help="Keep budgets in this postgresql:// database instead of SQLite.")
 ]
 Witness = Annotated[
-    Path | None, Option(help="File that remembers how far the store came; on another disk.")
+    Path | None, Option(help="File that detects old copies of the store. Use another disk.")
 ]
 Ray = Annotated[
     str | None,
     Option(
-        help="Run a cluster's shards on Ray: auto (the engine that runs here), its address, or "
-        "local (start one). Default: in this process."
+        help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
+        "local to start one. Default: in this process."
     ),
 ]
 ShardSeconds = Annotated[
@@ -65,11 +67,11 @@ ShardSeconds = Annotated[
     Option(
         "--shard-s",
         min=0.01,
-        help="Seconds that a block waits for a cluster's shards; the first, also for their start.",
+        help="Seconds to wait for a cluster's shards, at first also for their start.",
     ),
 ]
 AcceptLoss = Annotated[
-    bool, Option("--accept-loss", help="Spend every budget, as charges are not known.")
+    bool, Option("--accept-loss", help="Open a store with lost charges: spends every budget.")
 ]
 
 
@@ -130,7 +132,59 @@ _LEFT_OUT = ("execution", "interactions", "simulation_seed")
 """What a store sets itself, or does not take."""
 
 
-class PlanCommand(TyperCommand):
+OPTIONS = "Options"
+_PANELS = {
+    "Features": ("columns", "model", "components", "power"),
+    "Public rows": ("reference", "reference_rows"),
+    "Classes": ("release", "class_prior", "cost", "reuse_predictions"),
+    "Numbers and several labels": (
+        *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+        *("trend", "largest_error"),
+    ),
+    "Private model": ("model_share", "model_refreshes"),
+    "Neighbours and noise": (
+        *("n_neighbors", "neighbors", "noise_multiplier", "kernel", "min_similarity"),
+        *("neighbor_count", "accounting", "index", "bandwidth", "norm_bound"),
+        *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
+        "teachers",
+    ),
+    "Training": (
+        *("method", "network", "augmentation", "steps", "overlapping", "ensemble", "soft_share"),
+        *("onnx", "seed"),
+    ),
+    "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
+    "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
+    "Output": ("dry_run", "quiet", "json", "help"),
+}
+"""Headings under which help lists options; the others come first, under a heading of their own."""
+
+_FIRST = ("data", "label", "subject", "features", "schema", "public", "classes", "n_queries")
+_PANEL_OF = {name: heading for heading, names in _PANELS.items() for name in names}
+_SHORT = 12
+
+
+class PanelCommand(TyperCommand):
+    """A command whose help lists everyday options first, and the others by what they are about."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options into the help."""
+        params = [(each, record) for each in self.get_params(ctx)
+                  if (record := each.get_help_record(ctx)) is not None]  # fmt: skip
+        params.sort(
+            key=lambda pair: _FIRST.index(n) if (n := pair[0].name) in _FIRST else len(_FIRST)
+        )
+        panels: dict[str, list[Any]] = {name: [] for name in ("Arguments", OPTIONS, *_PANELS)}
+        for each, record in params:
+            few = len(params) <= _SHORT
+            heading = OPTIONS if few else _PANEL_OF.get(each.name, OPTIONS)
+            panels["Arguments" if each.param_type_name == "argument" else heading].append(record)
+        for heading, records in panels.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+class PlanCommand(PanelCommand):
     """A command that takes a plan: its own options, and one for each parameter that it may set."""
 
     left_out: tuple[str, ...] = _LEFT_OUT
@@ -208,8 +262,8 @@ def _option(name: str) -> Any:
     check, flag = each.metadata["check"], FLAG_OF.get(name, name).replace("_", "-")
     if isinstance(check, Unless) and check.automatic is None:
         check = check.check  # there is no word for it here: it is left out
-    plain = re.sub(r",? see :mod:[\w.]+", "", each.metadata["doc"].replace("`", ""))
-    first = re.split(r"\.(?: (?=[A-Z\"])|$)", plain)[0]
+    first = re.split(r"\.(?: (?=[A-Z\"])|$)", each.metadata["doc"].replace("`", ""))[0]
     default = "" if each.default in (None, dataclasses.MISSING) else f"; default {each.default}"
+    default = default.replace("False", "none")
     help_text = f"{first} ({check.option_type}{default or ''})."
     return Option(f"--{flag}", help=help_text, metavar=check.metavar, show_default=False)

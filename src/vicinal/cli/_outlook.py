@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _SOME_ROWS = 300
 """Public rows that are planned for where none are given: enough for a private model."""
 
-_UNLABELLED = "as what a model learns depends on labels, and the public points have none"
-_LEAST = "The noise is planned for the least that training leaves of a budget; fit takes less"
+_UNLABELLED = "because what a model learns depends on labels, and the public rows have none"
+_LEAST = "Noise is planned for the least that training leaves of a budget; fit takes less"
 
 
 @grouped
@@ -31,17 +31,17 @@ def plan(
     ctx: typer.Context,
     *,
     label: Annotated[
-        str | None, Option(help="Column of the public rows' labels, if they have any (.npz: y).")
+        str | None, Option(help="Column that holds labels of the public rows (y in .npz).")
     ] = None,
     feature_options: FeatureOptions,
     reference_options: ReferenceOptions,
-    seed: Annotated[int, Option(help="Of the simulation.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Seed of the simulation.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Show the plan, its reasons, and what to expect. No private record is read, nothing is spent.
+    """Show a plan and what to expect of it. Reads no private record and spends nothing.
 
-    With public points the plan is played through on them, and beside it other releases, more and
-    fewer queries, and other guarantees. Options are those of init; --classes takes a number, too.
+    With --public, it simulates the plan on those rows, and compares other epsilons, releases and
+    numbers of queries. It takes the options of init; --classes may also be a number.
     """
     reference_options.check(feature_options.features)
     given = plan_given(ctx)
@@ -54,7 +54,7 @@ def plan(
         plain = feature_options.extractor(reference_options.public, [label])
         _, points, labels = feature_options.read(reference_options, plain, label)
     if label is not None and labels is None:
-        raise InvalidInput("The 'label' option is given, but the public points have none.")
+        raise InvalidInput("The 'label' option needs public rows that have labels.")
     if numbered and labels is not None:
         import numpy as np
 
@@ -119,19 +119,19 @@ def _staged(
     from vicinal.neighbours import Reference
 
     if points is None:
-        words = "for want of public points (--public), with which the noise comes out smaller"
+        words = "because there are no public rows (--public), with which noise would be smaller"
         return None, None, words
     points = np.asarray(points)
     if points.ndim != 2 or points.dtype.kind not in "iuf" or not np.isfinite(points).all():
         raise InvalidInput(
-            "The 'public' parameter must hold rows of finite numbers, or --features must say what "
-            "makes them."
+            "The 'public' parameter must hold rows of finite numbers, or --features must say how "
+            "rows become numbers."
         )
     kernel = planning.kernel_for(plan, points)
     reference = Reference(kernel, kernel.encode(points))
     usual = plan.kernel == "cosine" and plan.min_similarity is None and not plan.private_count
     if not usual or not plan.target.voted or len(points) < planning.LEAST_POINTS:
-        words = f"as it takes {planning.LEAST_POINTS} public points, and neighbours as by default"
+        words = f"because it takes {planning.LEAST_POINTS} public rows and the default neighbours"
         return reference, None, words
     if plan.model_share and labels is None and plan.noise_multiplier:
         return reference, None, _UNLABELLED

@@ -94,8 +94,8 @@ def confirm(consequence: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise InvalidInput(f"{consequence} There is no terminal to confirm this at: pass --yes.")
-    if not typer.confirm(f"{consequence} Go on?", err=True):
+        raise InvalidInput(f"{consequence} Without a terminal, confirm it with --yes.")
+    if not typer.confirm(f"{consequence} Continue?", err=True):
         typer.echo("vicinal: nothing was changed.", err=True)
         raise typer.Exit(1)
 
@@ -166,8 +166,8 @@ def _compiling_said() -> Callable[[int, int], None]:
         if now >= then:
             then = now + OFTEN
             typer.echo(
-                f"vicinal: compiling, once on this machine: {done} of at most {most} functions "
-                f"after {now - start:.0f} s.",
+                f"vicinal: compiling, which happens once on a machine: {done} of at most {most} "
+                f"functions in {now - start:.0f} s.",
                 err=True,
             )
 
@@ -181,7 +181,7 @@ def _terminal() -> bool:
 def _say_it_goes_on(command: str | None) -> None:
     shares = [f"{name} {100 * done // size} %" for name, (done, size) in _work.items() if size]
     listed = f"{': ' if shares else ''}{', '.join(shares)}"
-    sys.stderr.write(f"vicinal: {command} goes on after {PATIENCE:g} s{listed}.\n")
+    sys.stderr.write(f"vicinal: {command} is still running after {PATIENCE:g} s{listed}.\n")
     sys.stderr.flush()
 
 

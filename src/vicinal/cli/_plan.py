@@ -26,7 +26,7 @@ _METHOD_WORDS = {
 
 
 def account(plan: PlanFile, json: Json = False) -> None:
-    """Price a plan by every valid method. Nothing is spent, and no private data is read."""
+    """Price a plan by every valid method. Reads nothing private and spends nothing."""
     load_when_used("numpy", *_UNUSED)
     price = accounting.Plan.from_dict(ledger.read_json(plan, "plan")).price()
     echo(as_json(price) if json else _price_text(price))
@@ -35,11 +35,11 @@ def account(plan: PlanFile, json: Json = False) -> None:
 def calibrate(
     plan: PlanFile,
     epsilon: Annotated[float, Option(help="The target, at the delta of the plan.")],
-    field: Annotated[str, Option(help="What to find: sigma, gamma, count, B, ...")],
-    release: Annotated[int, Option(help="Of which release, counted from 0.")] = 0,
+    field: Annotated[str, Option(help="Field to find: sigma, gamma, count, B and so on.")],
+    release: Annotated[int, Option(help="Number of the release, counted from 0.")] = 0,
     json: Json = False,
 ) -> None:
-    """Find the value of one field with which a plan just keeps a target; never more than it."""
+    """Find the noise, or another field, that keeps an epsilon."""
     load_when_used("numpy", *_UNUSED)
     answer = accounting.calibrate(ledger.read_json(plan, "plan"), epsilon, field, release)
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
@@ -53,7 +53,7 @@ def _price_text(price: dict[str, Any]) -> str:
         best = "  <- best" if name == price["method"] else ""
         lines.append(f"  {value:10.4f}  {_METHOD_WORDS[name]}{best}")
     if price["lower"] is not None:
-        lines.append(f"  {price['lower']:10.4f}  no analysis of these releases can go below this")
+        lines.append(f"  {price['lower']:10.4f}  lower bound: no analysis can go below this")
     lines += ["", "  share  alone   release"]
     for release in price["releases"]:
         lines.append(_release_line(release, "kind", f"{release['share']:5.1%}"))

@@ -41,8 +41,8 @@ def opened_at(
     if not distributed.is_cluster(path):
         if ray is not None:
             raise InvalidInput(
-                f"The 'ray' option needs a cluster, and {path} is none. Make one of a store with: "
-                "vicinal shard"
+                f"The 'ray' option needs a cluster, and {path} is not one. Turn a store into a "
+                "cluster with: vicinal shard"
             )
         with stores.Store.open(path, **how) as store:
             yield store
@@ -191,8 +191,8 @@ def target_columns(target: targets.Target, label: str | None) -> list[str]:
         return []
     if label is not None:
         raise InvalidInput(
-            "The 'label' option is for classes. Numbers and several labels stand in columns of "
-            "their own names."
+            "The 'label' option is for classes. Numbers and several labels are read from the "
+            "columns that bear their names."
         )
     return [str(name) for name in target.names]
 
@@ -205,7 +205,7 @@ def read_queries(
         dataset = read_records(path, extractor, public=True)
         return ({} if dataset.names is None else {"file": list(dataset.names)}), dataset
     if path.is_dir() or path.name.endswith(".npz"):
-        raise InvalidInput("The 'id' option names a column; images and npz files have none.")
+        raise InvalidInput("The 'id' option needs a table: images and npz files have no columns.")
     table = datasets.read_table(path)
     if name not in table.column_names:
         raise InvalidInput(f"{path} has no column {name!r}, which --id names.")

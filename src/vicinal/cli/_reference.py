@@ -31,30 +31,28 @@ class FeatureOptions:
     """What makes the vectors of a store."""
 
     columns: Annotated[
-        str | None, Option(help="Feature columns, comma-separated; default: all others.")
+        str | None, Option(help="Feature columns, separated by commas. Default: all others.")
     ] = None
     schema: Annotated[
-        Path | None, Option(help="The table's public schema, for --features table.")
+        Path | None, Option(help="Public schema of the table, for --features table.")
     ] = None
     features: Annotated[
         str,
         Option(
-            help="columns, table, hog, scattering, image, text or onnx: what makes the vectors."
+            help="How rows become vectors: columns, table, hog, scattering, image, text or onnx."
         ),
     ] = "columns"
     model: Annotated[
-        str | None, Option(help="For text the folder of a model, for onnx the file. Public.")
+        str | None, Option(help="Public model: a folder for text, a file for onnx.")
     ] = None
     components: Annotated[
         int | None,
         Option(
-            help="Reduce features to so many by a map learnt from the reference; 0: none. "
-            "Default: 100 for tables, else none."
+            help="Reduce vectors to this size by a map learnt from public rows; 0 for no map. "
+            "Default: 100 for tables, else no map."
         ),
     ] = None
-    power: Annotated[
-        float, Option(help="How much of each component's strength the map takes away.")
-    ] = 0.5
+    power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5
 
     def extractor(self, public: Path | None, others: Sequence[str | None]) -> stores.StoreExtractor:
         """Return the extractor; `others` are the columns that hold no features.
@@ -89,7 +87,7 @@ class FeatureOptions:
         if rows is None:
             if components:
                 raise InvalidInput(
-                    "The 'components' option needs a reference to learn the map from."
+                    "The 'components' option needs public rows to learn the map from."
                 )
             return extractor, None
         if components is None:
@@ -120,20 +118,20 @@ class ReferenceOptions:
     """Where the public reference comes from: a file, or rows made up from the schema."""
 
     public: Annotated[
-        Path | None, Option(help="Public, unlabelled records, in the same columns.")
+        Path | None, Option(help="Public rows in the same columns; labels are not needed.")
     ] = None
     reference: Annotated[
-        str | None, Option(help="Without --public: from-schema, which costs nothing.")
+        str | None, Option(help="from-schema makes up public rows, if you have none.")
     ] = None
-    reference_rows: Annotated[
-        int, Option(help="Rows that --reference makes up.", min=1, max=100_000)
-    ] = 2000
+    reference_rows: Annotated[int, Option(help="How many rows to make up.", min=1, max=100_000)] = (
+        2000
+    )
 
     def check(self, kind: str, data: Path | None = None) -> None:
         """Raise InvalidInput if the reference is the private file `data`, or cannot be made."""
         public, reference = self.public, self.reference
         if public is not None and reference is not None:
-            raise InvalidInput("Give either --public or --reference.")
+            raise InvalidInput("Give --public or --reference, but not both.")
         if reference not in (None, FROM_SCHEMA):
             raise InvalidInput(f"The 'reference' option must be {FROM_SCHEMA}.")
         if reference is not None and kind != "table":
@@ -143,8 +141,8 @@ class ReferenceOptions:
         places = [place for place in (public, data) if place is not None and place.exists()]
         if len(places) == 2 and places[0].samefile(places[1]):
             raise InvalidInput(
-                "The 'public' option must name another file than 'data': the reference is not "
-                "protected. Take rows from another source, or --reference from-schema."
+                "The 'public' option must not name the private records, because public rows are "
+                "not protected. Use rows from another source, or --reference from-schema."
             )
 
     def rows(
@@ -188,21 +186,21 @@ def warn_about_reference(points: FloatMatrix, names: Sequence[str] | None) -> No
     names = names or [str(i) for i in range(1, rows.shape[1] + 1)]
     if len(rows) < FEW_ROWS:
         _warn(
-            f"The reference has {len(rows)} rows: with fewer than {FEW_ROWS} neighbourhoods are "
-            "guesses. Take some hundreds of public rows."
+            f"There are only {len(rows)} public rows. With fewer than {FEW_ROWS}, neighbourhoods "
+            "are guesses: give some hundreds."
         )
     constant = [names[i] for i in np.flatnonzero(np.ptp(rows, axis=0) == 0).tolist()]
     if constant and len(rows) > 1:
         more = ", ..." if len(constant) > _SHOWN else ""
         _warn(
-            f"Constant in the reference, so of no use there: feature "
-            f"{', '.join(constant[:_SHOWN])}{more}. Check that the reference is like the records."
+            "These features have one value in all public rows, so they are of no use: "
+            f"{', '.join(constant[:_SHOWN])}{more}. Check that public rows look like the records."
         )
     if (swamping := predictors.swamping_feature(rows)) is not None:
         _warn(
-            f"Feature {names[swamping[0]]} swamps the others: it has {swamping[1]:.0%} of the "
-            "reference's variance, and alone decides who is near. Give a schema (--features "
-            "table), which standardises columns."
+            f"Feature {names[swamping[0]]} has {swamping[1]:.0%} of the variance of the public "
+            "rows, so it alone decides which records are near. Use --features table with a "
+            "schema, which standardises columns."
         )
 
 

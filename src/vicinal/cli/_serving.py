@@ -15,25 +15,25 @@ from vicinal.cli._output import as_json, confirm
 from vicinal.cli._records import opened_at
 
 AnyStorePath = Annotated[
-    Path, Argument(metavar="STORE", help="The folder of the store, or of the cluster.")
+    Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")
 ]
 
 
 def serve(
     store: AnyStorePath,
-    host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
-        int, Option(help="Port to listen at; 0: any that is free.", min=0, max=65535)
+        int, Option(help="Port to listen on; 0 for any free one.", min=0, max=65535)
     ] = 8000,
-    wait_ms: Annotated[float, Option(help="How long a block waits for others.")] = 2.0,
+    wait_ms: Annotated[float, Option(help="How long a query waits for others to join.")] = 2.0,
     response_interval_ms: Annotated[
-        float, Option(help="Answers leave at multiples of this only; 0: at once.")
+        float, Option(help="Send answers only at multiples of this; 0 for at once.")
     ] = 0.0,
-    rate: Annotated[float, Option(help="Requests a second of one key; 0: no limit.")] = 100.0,
+    rate: Annotated[float, Option(help="Requests per second and key; 0 for no limit.")] = 100.0,
     burst: Annotated[float, Option(help="Requests that a key may send at once.")] = 200.0,
     connections: Annotated[
         int | None,
-        Option(help="Connections at once. Default: what the limit of open files allows."),
+        Option(help="Open connections at most. Default: what the open-file limit allows."),
     ] = None,
     body_bytes: Annotated[
         int | None, Option(help="Longest request body. Default: what a full request can need.")
@@ -41,11 +41,12 @@ def serve(
     ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
     answer_without: Annotated[
-        bool, Option("--answer-without", help="Then answer without it, and say so. Public.")
+        bool,
+        Option("--answer-without", help="After --shard-s, answer without the missing shard."),
     ] = False,
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Answer over HTTP, with keys; the console is at /console."""
+    """Answer queries over HTTP, for callers with keys. People use the page /console."""
     settings = serving.ServiceSettings(
         connections=connections, wait_ms=wait_ms, response_interval_ms=response_interval_ms,
         rate=rate, burst=burst, body_bytes=body_bytes,
@@ -55,23 +56,23 @@ def serve(
     serving.serve(opened, store, host, port, settings, lambda url: echo(f"{url}/console", err=True))
 
 
-keys = group_of("Keys of the service: add, list, revoke.")
+keys = group_of("Add, list or revoke keys of the service.")
 
 
 @keys.command()
 def add(
     store: StorePath,
-    name: Annotated[str, Argument(help="Who it is for; whose quota it uses.")],
+    name: Annotated[str, Argument(help="Who gets the key, and whose quota it uses.")],
     role: Annotated[str, Option(help="analyst, curator or monitor.")] = "analyst",
-    audience: Annotated[str, Option(help="Whose budgets it spends.")] = "default",
+    audience: Annotated[str, Option(help="Audience whose budgets it charges.")] = "default",
 ) -> None:
-    """Make a key and print it: this once, it is kept nowhere."""
+    """Make a key and print it. It is printed only this once, and stored nowhere."""
     echo(serving.KeyFile(store).add(name, role, audience))
 
 
 @keys.command("list")
 def list_keys(store: StorePath, json: Json = False) -> None:
-    """Show ids, names and roles of all keys; never a key."""
+    """List the ids, names and roles of all keys, but never the keys themselves."""
     found = serving.KeyFile(store).all()
     if json:
         shown = [{k: v for k, v in asdict(key).items() if k != "digest"} for key in found]
@@ -85,21 +86,21 @@ def list_keys(store: StorePath, json: Json = False) -> None:
 @keys.command()
 def revoke(
     store: StorePath,
-    key_id: Annotated[str, Argument(metavar="ID", help="As `keys list` shows it.")],
+    key_id: Annotated[str, Argument(metavar="ID", help="Its id, as `keys list` shows it.")],
 ) -> None:
-    """Let a key in no more, at once."""
+    """Revoke a key at once."""
     serving.KeyFile(store).revoke(key_id)
 
 
 def shard(
     store: StorePath,
-    out: Annotated[Path, Option(help="A new folder for the cluster.")],
-    shards: Annotated[int, Option(help="How many.")] = 2,
+    out: Annotated[Path, Option(help="New folder for the cluster.")],
+    shards: Annotated[int, Option(help="How many shards to make.")] = 2,
     json: Json = False,
     yes: Yes = False,
 ) -> None:
-    """Spread a store over shards; the store retires, as no budget may exist twice."""
-    confirm(f"{store} becomes a cluster at {out}, and never answers again itself.", yes=yes)
+    """Split a store into shards. The store itself never answers again."""
+    confirm(f"This makes {store} a cluster at {out}. {store} never answers again.", yes=yes)
     distributed.split(store, out, shards)
-    text = f"{out} answers now, and {store} no more. Back the cluster up, then delete it."
+    text = f"From now on {out} answers. Back it up, then delete {store}, which answers no more."
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)

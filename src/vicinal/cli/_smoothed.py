@@ -14,27 +14,27 @@ from vicinal.cli._options import Json
 from vicinal.cli._output import as_json
 from vicinal.errors import InvalidInput
 
-app = group_of("Audit mechanisms without noise (smoothed differential privacy).")
+app = group_of("Price mechanisms that add no noise. See smoothed differential privacy.")
 
-Epsilons = Annotated[list[float], Option("--epsilon", help="May be given several times.")]
+Epsilons = Annotated[list[float], Option("--epsilon", help="Repeat for more.")]
 
 _PAIRS = (("first_votes", "second_votes"), ("dem_votes", "rep_votes"))
 
 
 @app.command()
 def election(
-    table: Annotated[Path, Argument(metavar="FILE.csv", help="A row for each electorate.")],
+    table: Annotated[Path, Argument(metavar="FILE.csv", help="Table with a row per electorate.")],
     lost: Annotated[float, Option(help="Share of ballots that are not counted.")],
-    accuracy: Annotated[float, Option(help="Guesses better than this count.")] = 0.51,
-    columns: Annotated[str, Option(help="The columns with votes, by commas.")] = "",
-    records: Annotated[int, Option(help="Voters of the smoothed part; 0: the fewest.")] = 0,
+    accuracy: Annotated[float, Option(help="Count guesses that are right more often.")] = 0.51,
+    columns: Annotated[str, Option(help="Columns of votes, separated by commas.")] = "",
+    records: Annotated[int, Option(help="Voters; 0 for the smallest electorate's.")] = 0,
     epsilon: Epsilons = [0.5, 1.0, 2.0, 7.0],  # noqa: B006 - typer reads the default once
     json: Json = False,
 ) -> None:
-    """Say what published counts give away when a share of the ballots is lost.
+    """Show what published vote counts give away when a share of the ballots is lost.
 
-    First the delta of every row as a database of its own, then the smoothed delta of an electorate
-    in which everybody is like the voters of some row.
+    It prints the delta of each row as a database of its own, and then the smoothed delta of an
+    electorate in which everybody is like the voters of some row.
     """
     from vicinal import _checks
 
@@ -68,26 +68,26 @@ def election(
 
 @app.command()
 def audit(
-    spec: Annotated[Path, Argument(metavar="SPEC.json", help="What is audited, as JSON.")],
+    spec: Annotated[Path, Argument(metavar="SPEC.json", help="Mechanism and population.")],
     json: Json = False,
 ) -> None:
-    """Audit a mechanism on a population: smoothed delta against epsilon, next to the worst case."""
+    """Compare the smoothed delta of a mechanism on a population with the worst case."""
     _show(reports.audit(ledger.read_json(spec, "plan")), json=json)
 
 
 @app.command()
 def gradients(
-    records: Annotated[int, Option(help="Records N of a database.", min=2)] = 250,
-    sample: Annotated[int, Option(help="Sampled records T; 0: the root of N.", min=0)] = 0,
-    law: Annotated[str, Option(help="gaussian or laplace.")] = "gaussian",
+    records: Annotated[int, Option(help="Records in a database.", min=2)] = 250,
+    sample: Annotated[int, Option(help="Records in a sample; 0 for the root.", min=0)] = 0,
+    law: Annotated[str, Option(help="Law of the gradients: gaussian or laplace.")] = "gaussian",
     mean: Annotated[float, Option(help="Centre of the gradients.")] = 0.0,
-    scale: Annotated[float, Option(help="Their spread.")] = 0.12,
+    scale: Annotated[float, Option(help="Spread of the gradients.")] = 0.12,
     epsilon: Epsilons = [2.0],  # noqa: B006 - typer reads the default once
-    databases: Annotated[int, Option(help="Databases to draw.", min=2)] = 20,
-    seed: Annotated[int, Option(help="Which databases are drawn.", min=0)] = 0,
+    databases: Annotated[int, Option(help="How many databases to draw.", min=2)] = 20,
+    seed: Annotated[int, Option(help="Seed for the databases.", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Say what a step of SGD with 8-bit gradients gives away, without noise."""
+    """Show what a step of SGD with 8-bit gradients and no noise gives away."""
     gradient_law = smoothed.gradient_law(law, mean, scale)
     result = reports.audit({
         "mechanism": {

@@ -55,8 +55,8 @@ NOBODY = 2
 """Exit code of an erasure whose ids were never there: the list is most likely a wrong one."""
 
 MODEL_STAYS = (
-    "A private model was trained before: its weights stay as they are, like answers given, within "
-    "the guarantee. `vicinal refresh` trains it again where the plan has refreshes."
+    "The private model was trained before and keeps its weights, which the guarantee covers, as it "
+    "covers the answers given. If the plan has refreshes, `vicinal refresh` trains it again."
 )
 FORMATS = (".csv", ".parquet", ".npy")
 _SHOWN = 5
@@ -72,13 +72,13 @@ def add(
     label: Label = None,
     subject: Subject = None,
     ids_differ: IdsDiffer = False,
-    key: Annotated[str | None, Option(help="Idempotency key: sent again, added once.")] = None,
+    key: Annotated[str | None, Option(help="Idempotency key: a repeat adds nothing.")] = None,
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Add records; people who are known, or were, keep the budget they have left.
+    """Add records. Subjects keep the budgets they have left, also those who come back.
 
-    A folder of .parquet files is added a file at a time, by name: together they need not fit into
-    memory. With a --key, of which each file gets its own, repeating the command adds none twice.
+    A folder of .parquet files is added file by file, in the order of their names, so that together
+    they need not fit into memory. It needs a --key; repeating the command then adds nothing twice.
     """
     parts = sorted(data.glob("*.parquet")) if data.is_dir() else []
     if parts and key is None:
@@ -87,32 +87,32 @@ def add(
     with warnings_said(), progress_shown(), opened_at(store, accept_loss=accept_loss) as opened:
         schema = opened.schema
         for part in parts or [data]:
-            with naming(part, f" Files before it are added: {n_added}." if n_added else ""):
+            with naming(part, f" Files added before it: {n_added}." if n_added else ""):
                 given = read_labelled(part, schema.extractor, schema.target, label, subject)
                 version = opened.add(
                     given[0].features, given[1], given[0].subjects, ids_differ=ids_differ,
                     idempotency_key=f"{key} {part.name}" if parts else key,
                 )  # fmt: skip
             n_added += 1
-    echo(f"Added. The records are at version {version} now.")
+    echo(f"Added. The data are now at version {version}.")
 
 
 def predict(
     store: StorePath,
     data: Annotated[
-        str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - (stdin).")
+        str, Option(help="Queries: .parquet, .csv, .csv.gz, .npz, a folder, or - for stdin.")
     ],
     name: Annotated[
-        str | None, Option("--id", help="Column to write beside the answers, unchanged.")
+        str | None, Option("--id", help="Column of the queries to copy beside the answers.")
     ] = None,
     audience: Audience = "default",
-    analyst: Annotated[str, Option(help="Whose quota.")] = "anyone",
-    key: Annotated[str | None, Option(help="Idempotency key: sent again, free.")] = None,
+    analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
+    key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
     trend: Annotated[
-        bool, Option("--trend", help="Of numbers and labels: by a trend through these answers.")
+        bool, Option("--trend", help="Numbers and labels: fit a trend through these answers.")
     ] = False,
     out: Annotated[
-        str | None, Option(help="Write answers here: .csv, .parquet, .npy, or - (stdout).")
+        str | None, Option(help="Output file: .csv, .parquet, .npy, or - for stdout.")
     ] = None,
     quiet: Quiet = False,
     ray: Ray = None,
@@ -121,7 +121,7 @@ def predict(
     accept_loss: AcceptLoss = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Answer queries; new ones spend budgets, durably before they are shown."""
+    """Answer queries. New ones are charged, and charges are on disk before answers show."""
     import pyarrow as pa
 
     if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
@@ -156,12 +156,12 @@ def predict(
 def _cost_lines(cost: stores.QueryCost) -> list[str]:
     return [
         (
-            f"{cost.queries} queries, {cost.new} new, {cost.queries - cost.new} answered before or "
-            f"alike; {cost.left} answers of the plan would be left."
+            f"{cost.queries} queries: {cost.new} new, {cost.queries - cost.new} repeated at no "
+            f"cost. The plan would have {cost.left} answers left."
         ),
         (
-            f"{cost.asked} would be put to the private records, who pay for them, and "
-            f"{cost.new - cost.asked} to a private model, for nothing."
+            f"Of the new ones, {cost.asked} would be charged to subjects, and "
+            f"{cost.new - cost.asked} would be answered by the private model at no cost."
         ),
     ]
 
@@ -174,7 +174,7 @@ def _show_plan(
     facts = opened.facts()["audiences"][unicodedata.normalize("NFC", audience)]
     lines = [*costs, *_wear_lines(facts["wear"])]
     if facts["evaluations"]:
-        lines += ["As evaluated last:", *_figure_lines(facts["evaluations"][-1])]
+        lines += ["The last evaluation:", *_figure_lines(facts["evaluations"][-1])]
     show_outlook(plan, opened.schema.public, costs=lines, left=left, json=json)
 
 
@@ -239,18 +239,18 @@ def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
     for row, key in enumerate(keys, 1):
         rows_of.setdefault(key, []).append(row)
     free = len(rows_of) - reply.charged
-    again = f"; {free} answered before, at no cost" if free else ""
+    again = f", and {free} answered before at no cost" if free else ""
     noun = "query" if len(keys) == 1 else "queries"
     return (
-        f"{len(keys)} {noun}, {reply.charged} new{again}.\n"
+        f"{len(keys)} {noun}: {reply.charged} new{again}.\n"
         f"{_alike([rows for rows in rows_of.values() if len(rows) > 1])}\n"
-        f"{reply.left} answers of the plan of audience {audience!r} are left."
+        f"Audience {audience!r} has {reply.left} planned answers left."
     )
 
 
 def _alike(groups: list[list[int]]) -> str:
     if not groups:
-        return "No two queries have the same features."
+        return "All queries have different features."
     shown = "; ".join(
         ", ".join(map(str, rows[:_SHOWN]))
         + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
@@ -259,8 +259,8 @@ def _alike(groups: list[list[int]]) -> str:
     more = f"; and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
     count = sum(len(rows) - 1 for rows in groups)
     return (
-        f"{count} {'query has' if count == 1 else 'queries have'} the features of an earlier one, "
-        f"whose answer is given: rows {shown}{more}."
+        f"{count} {'query has' if count == 1 else 'queries have'} the features of an earlier one "
+        f"and got its answer: rows {shown}{more}."
     )
 
 
@@ -270,29 +270,28 @@ def evaluate(
     label: Label = None,
     subject: Subject = None,
     ids_differ: IdsDiffer = False,
-    audience: Annotated[str, Option(help="Whose answers, and whose budgets.")] = "default",
+    audience: Annotated[str, Option(help="Audience whose answers to evaluate.")] = "default",
     share: Annotated[
-        float, Option(help="Part of a full budget that a person evaluated pays.", min=0.001, max=1)
+        float, Option(help="Share of its budget that a subject pays at most.", min=0.001, max=1)
     ] = 0.05,
     largest_error: Annotated[
         float,
         Option(
-            help="Of numbers: errors beyond this share of the distance between the bounds count as "
-            "this large.",
+            help="Numbers: cut errors off at this share of the distance between the bounds.",
             min=0.01,
             max=1,
         ),
     ] = 0.25,
     accept_noise: Annotated[
-        bool, Option("--accept-noise", help="Pay for, and show, figures that are all noise.")
+        bool, Option("--accept-noise", help="Pay for and show figures that are all noise.")
     ] = False,
     json: Json = False,
     accept_loss: AcceptLoss = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Compare answers with labels, privately: noisy counts, which the people evaluated pay for.
+    """Score answers against private labels. The subjects who are evaluated pay for the scores.
 
-    Rows count where the same features were asked before, by `vicinal predict` or the service.
+    A row counts if its features were a query before, in `vicinal predict` or in the service.
     """
     spent: dict[str, Any] = {"audience": audience, "share": share, "largest_error": largest_error}
     with warnings_said(), opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
@@ -312,10 +311,10 @@ def evaluate(
     if dry_run:
         lines = [
             (
-                f"Everybody in the file whose rows were asked before would pay at most {share:.3g} "
-                f"of their budget; every count would have noise of {figures.noise:.1f} people."
+                f"Each subject with rows that were queries would pay at most {share:.3g} of its "
+                f"budget, and each count would have noise of {figures.noise:.1f} subjects."
             ),
-            f"If each of the {figures.people:.0f} answers given is right, for somebody evaluated:",
+            f"With one subject for each of {figures.people:.0f} answers, all of them right:",
             *_figure_lines(found),
             "Dry run: nothing was written, drawn or charged.",
         ]
@@ -327,20 +326,20 @@ def evaluate(
 def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str:
     lines = [
         (
-            f"About {figures.people:.0f} people with rows that were asked before; every count has "
-            f"noise of {figures.noise:.1f}. Each paid at most {figures.share:.3g} of their budget."
+            f"About {figures.people:.0f} subjects have rows that were queries, and paid at most "
+            f"{figures.share:.3g} of their budgets. Each count has noise of {figures.noise:.1f}."
         ),
         *_figure_lines(found),
     ]
     if isinstance(figures, stores.Evaluation):
         width = max(len(str(name)) for name in figures.classes)
         wide = max(8, width)
-        lines += ["", "true class -> answer: people"]
+        lines += ["", "Subjects by true class (rows) and answer (columns)"]
         lines += [f"{'':>{width}} " + " ".join(f"{name!s:>{wide}}" for name in figures.classes)]
         for name, counts in zip(figures.classes, figures.confusion, strict=True):
             lines += [f"{name!s:>{width}} " + " ".join(f"{count:>{wide}.1f}" for count in counts)]
         if figures.calibration:
-            lines += ["", "probability -> share that came true (people)"]
+            lines += ["", "Predicted probability -> observed share (subjects)"]
         for mean, true, people in figures.calibration:
             known = "unknown" if math.isnan(true) else f"{true:.3f}"
             lines += [f"{mean:.3f} -> {known} ({people:.0f})"]
@@ -348,7 +347,7 @@ def _evaluation_text(figures: stores.NoisyFigures, found: dict[str, Any]) -> str
         units = "logarithms" if figures.scale == "log" else "units of the numbers"
         edges = zip(figures.targets, figures.error_edges, strict=True)
         beyond = ", ".join(f"{name} {of_name[-1]:.4g}" for name, of_name in edges)
-        lines += ["", f"Errors in {units}; larger ones count as: {beyond}."]
+        lines += ["", f"Errors are in {units}, cut off at: {beyond}."]
     return "\n".join(lines)
 
 
@@ -358,9 +357,9 @@ def _figure_lines(found: dict[str, Any]) -> list[str]:
         about, _, figure = name.rpartition(" ")
         words = f"{about}: {_FIGURE_NAMES[figure]}" if about else _FIGURE_NAMES[figure]
         if told["low"] is None:
-            shown = "unknown: too few people for the noise"
+            shown = "unknown, because the noise is too large for so few subjects"
         elif told["noise"]:
-            shown = f"all noise, {told['low']:.3f} to {told['high']:.3f}; --accept-noise shows it"
+            shown = f"all noise ({told['low']:.3f} to {told['high']:.3f}); see --accept-noise"
         else:
             shown = f"{told['value']:.3f} ({told['low']:.3f} to {told['high']:.3f})"
         lines.append(f"{words}: {shown}")
@@ -372,20 +371,20 @@ def erase(
     subject: SubjectIds = None,
     subjects: SubjectFile = None,
     curator: Annotated[
-        bool, Option("--curator", help="Say how many records went, too. Private.")
+        bool, Option("--curator", help="Print how many records were erased. Private.")
     ] = False,
     accept_loss: AcceptLoss = False,
     yes: Yes = False,
 ) -> None:
-    """Erase people from every file, for good; answers given stay, and so do trained models.
+    """Erase subjects from every file for good. Answers and trained models stay.
 
-    Ends with 2 if not one of the ids was ever in the store.
+    The exit code is 2 if none of the ids was ever in the store.
     """
     ids = listed_ids(subject, subjects)
     if not ids:
-        raise InvalidInput("The 'subject' option must be given: at least one id.")
+        raise InvalidInput("The 'subject' option needs at least one id.")
     n_ids = "1 id" if len(ids) == 1 else f"{len(ids)} ids"
-    confirm(f"Erases {n_ids} and all their records, for good.", yes=yes)
+    confirm(f"This erases {n_ids} and all their records for good.", yes=yes)
     with opened_at(store, accept_loss=accept_loss) as opened:
         before = opened.presence(ids)
         n_erased = opened.erase(ids)
@@ -397,13 +396,13 @@ def erase(
         ever = "is in the store any more" if before.erased else "was ever in the store"
         done = f"Nobody was erased: none of these ids {ever}."
     echo(
-        f"{done} Read {n_ids}. Private: {before.enrolled} enrolled until now, "
-        f"{before.erased} erased before, {before.unknown} never there."
+        f"{done} Of {n_ids}, {before.enrolled} enrolled, {before.erased} already erased and "
+        f"{before.unknown} unknown. These numbers are private."
     )
     if trained:
         echo(MODEL_STAYS)
     if curator:
-        echo(f"Private: {n_erased} records.")
+        echo(f"Private: {n_erased} records were erased.")
     if not before.enrolled and not before.erased:
         raise typer.Exit(NOBODY)
 
@@ -411,11 +410,11 @@ def erase(
 def inspect(
     store: StorePath,
     curator: Annotated[
-        bool, Option("--curator", help="Show private numbers too, and say so.")
+        bool, Option("--curator", help="Show private numbers too, marked as private.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show what is public about a store: plans, answers left, history, guarantees."""
+    """Show what is public about a store. --curator adds private numbers."""
     with looked_at(store, reading=True) as opened:
         facts = opened.facts(curator=curator)
     echo(as_json(facts) if json else _facts_text(facts))
@@ -423,21 +422,20 @@ def inspect(
 
 def _facts_text(facts: dict[str, Any]) -> str:
     lines = [
-        f"Store {facts['identity']}, version {facts['version']} of the data",
+        f"Store {facts['identity']}, data version {facts['version']}",
         f"All audiences together: {facts['total']['text']}",
     ]
     for name, audience in facts["audiences"].items():
         counts = audience["queries"]
         lines.append(
-            f"\nAudience {name}: {counts['used']} of {counts['planned']} answers given, "
-            f"{counts['left']} left"
+            f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")
     lines += [f"  {e['at']}  {e['what']} (version {e['version']})" for e in facts["history"]]
     if "private" in facts:
-        lines += ["\nPRIVATE, for the curator only", as_json(facts["private"])]
+        lines += ["\nPRIVATE: for the curator only", as_json(facts["private"])]
     return "\n".join(lines)
 
 
@@ -445,8 +443,8 @@ def _wear_lines(used: dict[str, Any] | None) -> list[str]:
     if used is None:
         return []
     line = (
-        f"Wear, estimated on public points: {used['mean']:.0%} of a budget used on average, "
-        f"{used['quantiles']['90%']:.0%} by the busiest tenth, {used['retired']:.0%} retired"
+        f"Budgets used, estimated from public rows: {used['mean']:.0%} on average, "
+        f"{used['quantiles']['90%']:.0%} in the busiest tenth; {used['retired']:.0%} are spent"
     )
     return [line]
 
@@ -457,7 +455,7 @@ def export_guarantee(
     out: Annotated[Path | None, Option(help="Write it to this file.")] = None,
     json: Json = False,
 ) -> None:
-    """State the guarantee of an audience's answers, whole."""
+    """Print the full guarantee of an audience's answers."""
     with looked_at(store, reading=True) as opened:
         guarantee = opened.guarantee(audience)
     text = as_json(guarantee.to_dict()) if json else str(guarantee)
@@ -471,11 +469,11 @@ def verify(
     store: StorePath,
     erased: Annotated[list[str] | None, Option(help="An id that must be gone.")] = None,
     erased_list: Annotated[
-        Path | None, Option(help="File of ids that must be gone, one a line.")
+        Path | None, Option(help="File of ids that must be gone, one per line.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check every invariant on the disk; with --erased, that nothing of somebody is left."""
+    """Check every invariant on disk. --erased also looks for traces of a subject."""
     with looked_at(store, reading=True) as opened:
         verification = opened.verify(listed_ids(erased, erased_list))
     faults, checked = list(verification.faults), list(verification.checked)
@@ -492,25 +490,25 @@ def backup(
     target: Annotated[Path, Argument(metavar="BACKUP", help="A new folder.")],
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Write everything into a new folder, as it is at one moment; beside a service, too."""
+    """Write the store, as it is now, into a new folder. A service may go on running."""
     with looked_at(store, accept_loss=accept_loss) as opened:
         opened.backup(target)
 
 
 def restore(
-    source: Annotated[Path, Argument(metavar="BACKUP", help="A backup.")],
+    source: Annotated[Path, Argument(metavar="BACKUP", help="Folder of a backup.")],
     store: StorePath,
     ledger: Ledger = None,
     witness: Witness = None,
     accept_loss: AcceptLoss = False,
     yes: Yes = False,
 ) -> None:
-    """Make a store of a backup; refused if more was charged since, unless the loss is accepted."""
+    """Restore a backup. Refused if the store was charged since, unless you --accept-loss."""
     cluster = distributed.is_cluster(source)
     if cluster and not (ledger is None and witness is None):
-        raise InvalidInput("The options 'ledger' and 'witness' are not for clusters.")
+        raise InvalidInput("Clusters take neither --ledger nor --witness.")
     if accept_loss:
-        confirm(f"Spends every budget of {store} for good: it never answers again.", yes=yes)
+        confirm(f"This spends every budget of {store} for good: it never answers again.", yes=yes)
     try:
         if cluster:
             distributed.restore_cluster(source, store, accept_loss=accept_loss)
@@ -518,18 +516,18 @@ def restore(
             places: dict[str, Any] = {"ledger": ledger, "witness": witness}
             stores.Store.restore(source, store, accept_loss=accept_loss, **places).close()
     except PrivacyRefused as error:
-        where = "" if cluster else " Where the witness lies elsewhere, name it with --witness."
+        where = "" if cluster else " If the witness is elsewhere, name it with --witness."
         raise PrivacyRefused(f"{error}{where}") from None
 
 
 def allow(
     store: StorePath,
-    analyst: Annotated[str, Argument(help="Who.")],
-    quota: Annotated[int, Argument(help="How many new answers; -1: no limit of their own.")],
+    analyst: Annotated[str, Argument(help="Name of the analyst.")],
+    quota: Annotated[int, Argument(help="How many new answers; -1 for no limit.")],
     audience: Audience = "default",
     accept_loss: AcceptLoss = False,
 ) -> None:
-    """Set how many new answers an analyst may have."""
+    """Set how many new answers an analyst may get."""
     with opened_at(store, accept_loss=accept_loss) as opened:
         opened.allow(analyst, None if quota == -1 else quota, audience=audience)
 
@@ -541,9 +539,9 @@ def refresh(
     accept_loss: AcceptLoss = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Train the private model again on the people who are there now.
+    """Train the private model again on today's subjects.
 
-    As often as --model-refreshes planned for, paid from the same budgets. Queries that were
+    The plan's --model-refreshes says how often. The same budgets pay for it, and queries that were
     answered before count as new.
     """
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
@@ -551,11 +549,11 @@ def refresh(
             refreshes, (plan, _) = opened.refreshes_left(audience), opened.settled_plan(audience)
             share = (plan.model_share or 0.0) / plan.trainings
             line = (
-                f"Everybody would pay at most {share:.0%} of their budget, and {refreshes - 1} "
-                "refreshes would be left. Queries that were answered before would count as new."
+                f"Each subject would pay at most {share:.0%} of its budget, and {refreshes - 1} "
+                "refreshes would be left. Queries answered before would count as new."
             )
             _show_plan(opened, audience, [line], json=json)
             return
         refreshes = opened.refresh_model(audience)
-    words = f"The model is trained on the people of now. Refreshes left: {refreshes}."
+    words = f"Trained the model on the subjects enrolled now. Refreshes left: {refreshes}."
     echo(as_json({"refreshes_left": refreshes}) if json else words)

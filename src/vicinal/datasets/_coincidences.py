@@ -33,12 +33,12 @@ class Coincidences:
 
     def __str__(self) -> str:
         verdict = (
-            "More than coincidence: were public rows copied from the records?"
+            "That is too many for chance: were public rows copied from the records?"
             if self.suspicious
-            else "Coincidence explains it; leave the reference as it is."
+            else "Chance explains that, so the public rows are fine."
         )
         return (
-            f"{self.shared} of {self.public} public rows equal a record; by nature about "
+            f"{self.shared} of {self.public} public rows equal a private record. By chance, about "
             f"{self.expected:.0f} would. {verdict}"
         )
 

@@ -34,29 +34,29 @@ OK, NUMBER, FINITE, WHOLE, DECLARED, YES_NO, DATE, TYPE, MISSING, ID, CLASS = ra
 """Kinds of fault; 0 is none."""
 
 WORDS = {
-    NUMBER: "values that are no numbers",
+    NUMBER: "values that are not numbers",
     FINITE: "numbers that are not finite",
     WHOLE: "numbers that are not whole",
     DECLARED: "values that the schema does not declare",
     YES_NO: "values that are neither yes nor no",
-    DATE: "values that are no dates",
-    TYPE: "another type of value than declared",
-    MISSING: "missing values where none may be",
-    ID: "values that are no ids",
-    CLASS: "labels that are none of the classes",
+    DATE: "values that are not dates",
+    TYPE: "values of another type than the schema declares",
+    MISSING: "missing values, which are not allowed there",
+    ID: "values that cannot be ids",
+    CLASS: "labels outside the classes",
 }
 FIXES = {
     NUMBER: (
-        'Write plain decimal numbers; declare "limits": true for cells such as <0.5; or declare a '
+        'Write plain decimal numbers, declare "limits": true for cells such as <0.5, or declare a '
         "category"
     ),
-    FINITE: "Leave cells without a number empty",
+    FINITE: "Leave a cell empty if its number is unknown",
     WHOLE: "Round them, or declare the kind 'number'",
-    DECLARED: 'Declare these values; a category also takes "other": true',
+    DECLARED: 'Add these values to the schema, or give a category "other": true',
     YES_NO: "Write yes and no, true and false, or 1 and 0, or declare a category",
-    DATE: 'Write dates as 2026-01-31, or declare how they are: "form": "%d.%m.%Y"',
-    TYPE: "Convert the column, or declare the kind that it has",
-    MISSING: 'Fill them in, drop these rows, or, for a feature, declare "missing": true',
+    DATE: 'Write dates as 2026-01-31, or declare their format, as in "form": "%d.%m.%Y"',
+    TYPE: "Convert the column, or declare its kind",
+    MISSING: 'Fill them in, drop these rows, or declare "missing": true for a feature',
     ID: "Write whole numbers, or text without blanks around it",
     CLASS: "Declare every class, or drop these rows",
 }

@@ -173,7 +173,7 @@ def _numeric(
     known = reading.codes[~np.isnan(reading.codes)]
     distinct = np.unique(known)
     if len(distinct) < 2:
-        return IGNORED, "it is empty, or the same everywhere"
+        return IGNORED, "it has no values, or only one"
     if set(distinct.tolist()) <= {0.0, 1.0}:
         return _yes_no(name, reading)
     are_integers = may_be_whole and bool((known % 1 == 0).all())
@@ -197,7 +197,7 @@ def _identifies(known: Codes, distinct: Codes) -> bool:
 def _date(name: str, reading: Reading, form: str | None = None) -> Draft:
     known = reading.codes[~np.isnan(reading.codes)]
     if len(np.unique(known)) < 2:
-        return IGNORED, "it is empty, or the same everywhere"
+        return IGNORED, "it has no values, or only one"
     bounds = _range_of(known, log=False, integers=True)
     for key in ("low", "high", "center"):  # a date has four digits for its year
         bounds[key] = cells.day_number(cells.date_of(round(bounds[key])))
@@ -240,7 +240,7 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
     counts = Counter(texts)
     distinct = sorted(counts)
     if len(distinct) < 2:
-        return IGNORED, "it is empty, or the same everywhere"
+        return IGNORED, "it has no values, or only one"
     if order is None and (draft := _read_as(name, column, distinct, file)):
         return draft
     common = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])][:MOST_CATEGORIES]
@@ -249,10 +249,11 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
     own = len(distinct) > _IDENTIFYING * len(texts) and len(texts) > _COUNTED
     if words >= _PROSE and (own or (words >= 2 * _PROSE and others)):
         return TEXT, (
-            "tables make no features of prose; set its kind to ignored, or use --features text"
+            "it holds free text, which --features table cannot use; set its kind to ignored, or "
+            "use --features text"
         )
     if (own and (others or len(distinct) == len(texts))) or others > _FITTING:
-        return IGNORED, "no value is common; identifiers are like that"
+        return IGNORED, "nearly every value differs, as with identifiers"
     levels = order if order is not None else _levels(distinct)
     if levels is not None and 2 <= len(levels) <= MOST_CATEGORIES:
         return _declared(LevelsColumn, name, column, tuple(levels), len(texts)), ""
@@ -288,12 +289,13 @@ def _read_as(
     notes = [note] if note else []
     if form := options.get("form"):
         if form.endswith("%y"):
-            return IGNORED, "its years have two digits; write four, or declare a date and its form"
+            return IGNORED, "its years have two digits; write four, or declare the date's form"
         alike = [other for *_, other in fitting if other.get("form") not in (form, None)]
-        notes.append(f"written {form}" + (f', or {alike[0]["form"]}: edit "form"' if alike else ""))
+        other = f'; {alike[0]["form"]} fits too, so check "form"' if alike else ""
+        notes.append(f"its dates are read as {form}{other}")
     if least:
         rows = ", ".join(map(str, (np.flatnonzero(reading.faults)[:5] + 1).tolist()))
-        notes.append(f"{least} cells do not fit, such as row {rows}; mend them")
+        notes.append(f"{least} cells do not fit, for example in row {rows}; correct them")
     return found, "; ".join(notes)
 
 

@@ -190,9 +190,10 @@ class Misfit:
 
     def __str__(self) -> str:
         where = "the table" if self.column is None else f"column {self.column!r}"
-        size = len(self.rows or ())
-        rows = "" if self.rows is None else f" in {size} {_plural('row', size)}"
-        return f"{where}: {self.fault}{rows}. {self.fix}."
+        if self.rows is None:
+            return f"{where} {self.fault}. {self.fix}."
+        rows = "1 row holds" if len(self.rows) == 1 else f"{len(self.rows)} rows hold"
+        return f"{where}: {rows} {self.fault}. {self.fix}."
 
 
 def check_table(
@@ -209,7 +210,7 @@ def check_table(
     """
     _, size, names = table_columns(table, ())
     if size == 0:
-        return [Misfit(None, "there are no rows", "Give records", stops=True)]
+        return [Misfit(None, "has no rows", "Give at least one record", stops=True)]
     readers: dict[str, Callable[[pa.ChunkedArray], Reading]] = {
         nfc(name): partial(cells.labels, classes=classes) if len(labels) == 1 else _targets
         for name in labels
@@ -218,20 +219,20 @@ def check_table(
         readers[nfc(subject)] = lambda column: cells.ids(column).refusing_missing()
     readers |= {column.name: column.read for column in schema.columns}
     misfits = [
-        Misfit(name, "lacking", "Add it, or take it out of the schema", stops=True)
+        Misfit(name, "is missing", "Add it, or take it out of the schema", stops=True)
         for name in readers
         if name not in names
     ]
     if not misfits:  # a table without a header has somebody's record for names
         known = {*readers, *schema.ignored, *schema.texts}
         misfits += [
-            Misfit(name, "not in the schema", "It is left out", stops=False)
+            Misfit(name, "is not in the schema", "It is left out", stops=False)
             for name in dict.fromkeys(names)
             if name not in known
         ]
     for name, read in readers.items():
         if names.count(name) > 1:
-            misfits.append(Misfit(name, "there twice", "Drop one", stops=True))
+            misfits.append(Misfit(name, "appears twice", "Drop one of the two", stops=True))
         elif name in names:
             misfits += _faults(table, name, read)
     return misfits
@@ -246,7 +247,7 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
     try:
         reading = read(table_columns(table, [name])[0][name])
     except InvalidInput:
-        fault = "values of several types, or of one that tables do not have"
+        fault = "holds values of several types, or of a type that tables do not have"
         return [Misfit(name, fault, "Convert it", stops=True)]
     misfits = [
         misfit
@@ -261,16 +262,12 @@ def _faults(table: Any, name: str, read: Callable[[pa.ChunkedArray], Reading]) -
 def _worth_knowing(column: TableColumn, codes: Codes) -> list[Misfit]:
     known = int((~np.isnan(codes)).sum())
     if not known:
-        fix = "Set its kind to ignored if it is always so"
-        return [Misfit(column.name, "nothing that can be read", fix, stops=False)]
+        fix = "If it is always so, set its kind to ignored"
+        return [Misfit(column.name, "holds nothing that can be read", fix, stops=False)]
     outside = column.clipped(codes)
     fix = "They count as the nearest bound"
     if outside.sum() > _SWAMPED * known:
-        fix += "; so many suggest other units than the schema's"
+        fix += ". There are so many that the units may differ from the schema's"
     return Misfit.of_rows(
         column.name, "values outside the declared bounds", fix, outside, stops=False
     )
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else noun + "s"

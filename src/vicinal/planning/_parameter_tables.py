@@ -164,100 +164,102 @@ class IndKNNParameters:
         Real(above=0),
         default=1.0,
         kw_only=False,
-        doc="""Bound on the privacy loss. The guarantee is for a subject over all answers since
-        ``fit``; add/remove-one-subject.""",
+        doc="""Upper bound on the privacy loss of a subject. It holds for all answers since ``fit``
+        together, when all records of the subject are added or removed.""",
     )
     delta: Given[float | str, float] = parameter(
         Unless(AUTO, Real(above=0, below=1)),
         default=AUTO,
         kw_only=False,
-        doc="""Chance that the bound does not hold. "auto": 1e-5, or a tenth of 1 / `n_records` if
+        doc="""Probability that the bound fails. "auto": 1e-5, or a tenth of 1 / `n_records` if
         that is less.""",
     )
     n_queries: int = parameter(
         Integer(least=1),
         default=1000,
         kw_only=False,
-        doc="""T, how many answers to plan for. More can be asked; they become noisier as budgets
+        doc="""How many answers to plan for. You can ask for more, which become noisier as budgets
         run out.""",
     )
     n_neighbors: Auto[int] = parameter(
         Unless(AUTO, Integer(least=1)),
         default=AUTO,
-        doc="k, the records expected in an adaptive radius.",
+        doc="How many records to expect in an adaptive radius (k).",
     )
     noise_multiplier: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),
         default=AUTO,
-        doc="""sigma2: the noise on each sum (of a class's votes, say) has scale sigma2 sqrt(K), K
-        the count. "auto" takes what the plan can afford, from public facts.""",
+        doc="""Scale of the noise on each sum, divided by the root of the neighbour count (sigma2).
+        A class's votes are such a sum. "auto" takes what the plan can afford.""",
     )
     kernel: str = parameter(
-        Choice(("cosine", "rbf")), default="cosine", doc="Weight of a neighbour."
+        Choice(("cosine", "rbf")), default="cosine", doc="Kernel that weights a neighbour."
     )
     min_similarity: Auto[float] = parameter(
         Unless(ADAPTIVE, Real(least=-1, most=1)),
         default=ADAPTIVE,
-        doc="""Least kernel value of a neighbour. "adaptive": as near as the k n-th share of the
+        doc="""Smallest kernel value of a neighbour. "adaptive": as near as the k n-th share of the
         public reference.""",
     )
     neighbor_count: str = parameter(
         Choice((PUBLIC, PRIVATE)),
         default=PUBLIC,
-        doc="Whether K is estimated from public facts, or released with noise at a charge.",
+        doc="""Whether the number of neighbours is estimated from public facts, or released with
+        noise at a charge.""",
     )
     accounting: str = parameter(
         Choice(METHODS),
         default="gdp",
-        doc="""How epsilon and delta become a budget, see :mod:`vicinal.accounting._budget`. Labels
-        alone are charged at one Renyi order whatever is given here.""",
+        doc="""How epsilon and delta become a budget: by Gaussian DP or Renyi DP. Labels alone are
+        charged at one Renyi order in either case.""",
     )
     index: Given[str | Mapping[str, Any], dict[str, Any]] = parameter(
         IndexOptions(),
         default=EXACT,
-        doc="""How neighbours are found. Exhaustively; by hashing with random hyperplanes (ZZGW23:
-        30 tables of 8 bits); or in lists around centroids learnt from `public`. Options go into a
+        doc="""Index that finds the neighbours. It searches all records, hashes with random
+        hyperplanes (ZZGW23: 30 tables of 8 bits), or keeps lists around centroids learnt from
+        `public`. Options go into a
         mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
         "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.""",
     )
     execution: str = parameter(
         Choice(("block", "sequential")),
         default="block",
-        doc="Order of work. With a public count both give the same answers, bit for bit.",
+        doc="Order of work. With a public count, both give the same answers bit for bit.",
     )
     n_records: int | None = parameter(
         Unless(None, Integer(least=1)),
         default=None,
-        doc="""Public size of the data. Without it the size is estimated once with noise, for .05 %
-        of each record's budget.""",
+        doc="""Number of records, if it is public. Otherwise it is estimated once with noise, for
+        .05 % of each record's budget.""",
     )
     records_per_subject: float = parameter(
         Real(least=1, most=1e6),
         default=1.0,
-        doc="""Public mean number of records of a subject, who has one budget for all of them: noise
-        is planned for that. Declared wrongly it costs accuracy, never privacy.""",
+        doc="""Public mean number of records per subject. All of them share one budget, so noise is
+        planned for that. A wrong value costs accuracy, never privacy.""",
     )
     bandwidth: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),
         default=AUTO,
-        doc="""nu of the RBF kernel. "auto" is the median radius around public points (adaptive
-        radius).""",
+        doc="""Bandwidth of the RBF kernel (nu). "auto" is the median radius around public points
+        (adaptive radius).""",
     )
     norm_bound: Auto[float] = parameter(
         Unless(AUTO, Real(above=0)),
         default=AUTO,
-        doc="""Largest norm of a feature vector under the RBF kernel (longer ones are pulled back).
+        doc="""Largest norm of a feature vector under the RBF kernel. Longer ones are scaled down.
         "auto" is the largest norm in the public reference.""",
     )
     interactions: Given[int | str, int] = parameter(
         InteractionCount(),
         default=1,
-        doc="""How many interactions with the same subjects share the budget, each of which gets an
-        equal part; the guarantee then covers all of them together. A further one is refused.
-        "public": the records need no protection, nothing is counted, and the guarantee is void.""",
+        doc="""How many interactions with the same subjects share the budget in equal parts. The
+        guarantee covers all of them together, and a further one is refused. "public": the records
+        need no protection, nothing is counted, and the guarantee is void.""",
     )
     simulation_seed: int | None = parameter(
-        SEED, default=None, doc="Makes noise repeatable for experiments, and the guarantee void."
+        SEED, default=None, doc="Seed that makes noise repeatable, and the guarantee void."
     )
 
 
@@ -268,52 +270,50 @@ class VotingParameters(IndKNNParameters):
     release: str = parameter(
         Choice(("votes", "label")),
         default="votes",
-        doc="""What leaves: all noisy votes, which tell how sure an answer is, or the label alone,
-        which costs less (for 10 classes the same budget goes 1.2 to 1.5 times as far, for 2 classes
-        2.2 to 2.7 times), see :mod:`vicinal.accounting._label_only`. A private model's training
-        costs 1.15 to 1.2 times as much then.""",
+        doc="""What to release: all noisy votes, or the label alone, which costs less. Votes tell
+        how sure an answer is. With labels alone, the same budget goes 1.2 to 1.5 times as far for
+        10 classes, and 2.2 to 2.7 times for 2; training a private model costs 1.15 to 1.2 times as
+        much.""",
     )
     class_prior: Given[Iterable[float] | None, tuple[float, ...] | None] = parameter(
         ClassNumbers(),
         default=None,
-        doc="""How common each class is in the population, in the order of `classes`, adding up to
-        1. Public: never count private labels. Noisy votes are drawn towards these shares.""",
+        doc="""How common each class is in the population, in the order of `classes`. They add up to
+        1 and are public, so never count private labels. Noisy votes are drawn towards them.""",
     )
     cost: Given[Iterable[float] | str | None, tuple[float, ...] | str | None] = parameter(
         ClassNumbers(BALANCED),
         default=None,
-        doc="""What it costs to miss a record of each class, in the order of `classes`: the label is
-        the class of the largest cost times probability. "balanced": the inverse of `class_prior`.
-        With release="label", shares or costs that differ take part of the saving away: the budget
-        goes 1.2 to 1.5 times as far as with votes.""",
+        doc="""What it costs to miss a record of each class, in the order of `classes`. The label is
+        the class with the largest cost times probability. "balanced": the inverse of `class_prior`.
+        With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
+        1.5 times as far as with votes.""",
     )
     reuse_predictions: Given[bool | str, str] = parameter(
         Reuse(),
         default=False,
-        doc="""What answers already given do for later queries; they are public, so it costs
-        nothing. "gate": a model of them answers where it is sure, and only the others are asked;
-        the noise follows the questions still expected, and answers go on after `n_queries`.
-        "neighbors" is for the published algorithm, see :meth:`zhu2023`.""",
+        doc="""Whether answers already given also answer later queries, at no cost. "gate": a model
+        of them answers where it is sure, and only other queries are charged. Noise follows the
+        charges still expected, and answers go on after `n_queries`. "neighbors" is for the
+        published algorithm, see :meth:`zhu2023`.""",
     )
     model_share: Auto[float] = parameter(
         Unless(AUTO, Real(least=0, below=1)),
         default=AUTO,
-        doc="""The largest share of a budget that trains a linear model on the private records in
-        `fit`, 0 <= share < 1; each subject pays for the length of its own gradients only. The model
-        is public from then on: it gives a metric in which neighbours agree more, its scores join
-        the votes, only queries that it is unsure of are put to the vote, and it answers when
-        budgets are spent. From 64 features and 1,500 public rows on it is linear in components of a
-        kernel of these rows. "auto": a share where public facts say that it helps, else none, see
-        :mod:`vicinal.linear._private_model`; the guarantee says which. 0: no model, so
-        that nothing of who is erased stays but answers given. Erasing somebody does not change a
-        trained model, and who comes later is not in it.""",
+        doc="""Largest share of each budget that trains a private linear model, 0 for no model.
+        Each subject pays only for the length of its own gradients. The model is public once it is
+        trained. It gives a metric in which neighbours agree more, its scores join the votes, it
+        alone answers queries that it is sure of, and it answers when budgets are spent. From 64
+        features and 1,500 public rows on, it is linear in components of a kernel of these rows.
+        "auto": a share where public facts say that it helps, else none; the guarantee says which.
+        Erasing a subject does not change a trained model, and later subjects are not in it.""",
     )
     model_refreshes: int = parameter(
         Integer(least=0, most=1000),
         default=0,
-        doc="""How many more times a store may train the private model, on the people who are there
-        then, see :meth:`vicinal.Store.refresh_model`. Every training may take an equal part of
-        `model_share`.""",
+        doc="""How many more times a store may train the private model, on the subjects enrolled
+        then. Each training may take an equal part of `model_share`. See
+        :meth:`vicinal.Store.refresh_model`.""",
     )
 
 

@@ -32,16 +32,16 @@ class LabelSetsParameters:
     """What declares that records carry several labels."""
 
     labels: Given[Iterable[Any], AnyArray] = parameter(
-        ClassNames(), kw_only=False, doc="The names of all labels. Public, and an input."
+        ClassNames(), kw_only=False, doc="All label names. They are public."
     )
 
     tau: float | None = parameter(
         Unless(None, Real(above=0, most=1e6)),
         default=None,
-        doc="""A record's 0/1 vector is cut to length sqrt(tau) and divided by it (the
-        tau-approximation of Zhu et al. 2020): for labels of which a record has few. Without it a
-        record tells of every label whether it is there or not, which is better where most records
-        have several.""",
+        doc="""Largest squared length of a record's label vector, for labels of which a record has
+        few. Longer vectors are cut to sqrt(tau), and all are divided by it (Zhu et al. 2020).
+        Without it a record says of every label whether it is there, which is better where most
+        records have several.""",
     )
 
 

@@ -130,10 +130,9 @@ class NumbersParameters:
     bounds: Given[Sequence[float] | Mapping[str, Sequence[float]], TargetBounds] = parameter(
         BoundsOfTargets(),
         kw_only=False,
-        doc="""(low, high) between which the numbers lie: public, and an input, never read off the
-        private numbers. What lies beyond is cut to them. For several targets a mapping of their
-        names to such pairs; the columns of `y` follow its order. A target in (0, 1) may be a yes or
-        no.""",
+        doc="""Public bounds (low, high) of the numbers. Never read them off the private numbers,
+        which are cut to them. For several targets, pass a mapping of names to such pairs; the
+        columns of `y` follow its order. A target in (0, 1) may be a yes or no.""",
     )
 
     scale: str = parameter(
@@ -147,18 +146,17 @@ class NumbersParameters:
     ] = parameter(
         Unless(None, BoundsOfTargets()),
         default=None,
-        doc="""(low, high) inside the bounds, between which most numbers lie; for several targets a
-        mapping, as `bounds`. Public, and an input. Noise is planned for numbers in it, so a narrow
-        one gives less noise. Numbers beyond it are not cut; their subjects pay more for an answer,
-        and take part in fewer. Declared wrongly it costs accuracy, never privacy. None: the
-        bounds.""",
+        doc="""Public range (low, high) inside the bounds that holds most numbers. Noise is planned
+        for numbers in it, so a narrow range means less noise. Numbers beyond it are not cut, but
+        their subjects pay more for an answer and take part in fewer. A wrong range costs accuracy,
+        never privacy. For several targets pass a mapping, as for `bounds`. None: the bounds.""",
     )
     n_thresholds: int | None = parameter(
         Unless(None, Integer(least=2, most=1000)),
         default=None,
-        doc="""J: each record tells on which side of J public thresholds its number lies, rather
-        than the number, which is what quantiles and histograms are made of. Means then are rounded
-        to (high - low) / J within a record, and no noisier.""",
+        doc="""Number of public thresholds (J) for quantiles and histograms. Each record then says
+        on which side of every threshold its number lies. Means are no noisier, but each record is
+        rounded to (high - low) / J.""",
     )
 
 

@@ -1,20 +1,17 @@
-"""What the page on tables and the README show of tables is run as it stands."""
+"""What the README shows of tables is run as it stands."""
 
-import csv
 import json
 import os
-import shlex
 import subprocess
 import sys
 
 import pytest
-from pyarrow import parquet
 
 import programs
 import serving_tools as tools
-from page_tools import ROOT, blocks, run, run_python
+from page_tools import ROOT, answers, blocks, run
 
-PAGE, README = ROOT / "docs" / "how-to" / "tables.md", ROOT / "README.md"
+README = ROOT / "README.md"
 
 pytestmark = pytest.mark.slow
 
@@ -33,26 +30,15 @@ def shell(folder, script, **env):
     return done.stdout
 
 
-def answers(folder):
-    """Return the share of visitors whose answer is right; every one has its own."""
-    rows = list(csv.DictReader((folder / "answers.csv").read_text().splitlines()))
-    truth = parquet.read_table(folder / "truth.parquet").to_pylist()
-    assert list(rows[0]) == ["visit", "label", "confidence", "p_healthy", "p_ill"]
-    assert [row["visit"] for row in rows] == [row["visit"] for row in truth]
-    right = [a["label"] == b["diagnosis"] for a, b in zip(rows, truth, strict=True)]
-    return sum(right) / len(right)
-
-
 def test_the_readmes_table_and_its_service(tmp_path, monkeypatch):
     """Three commands from own files to private answers; then the same store over HTTP.
 
-    The three run in this process. That each runs as one of its own is seen by the site, whose
-    tutorial on tables starts the same ones; here keys, the service and its caller do.
+    The three run in this process; keys, the service and its caller run in their own.
     """
     pytest.importorskip("uvicorn")
     programs.needed("curl")
     monkeypatch.chdir(tmp_path)
-    _, table, service = blocks(README, "sh")
+    *_, table, service = blocks(README, "sh")
     assert len(table.splitlines()) == 3
     run(f"python examples/patients.py {tmp_path}")
     run(table)
@@ -76,25 +62,3 @@ def served(folder, first, serve, call):
     finally:
         process.terminate()
         assert process.wait(240) == 0
-
-
-def words(script):
-    """Return the words of some lines, of JSON its value."""
-    found = shlex.split(script.replace("\\\n", " ").replace("&", ""))
-    return [json.loads(word) if word.startswith("{") else word for word in found]
-
-
-def test_the_tutorial(tmp_path, monkeypatch):
-    """Its commands are run in this process; the service that it starts is the README's, above."""
-    monkeypatch.chdir(tmp_path)
-    *steps, serve, call = blocks(PAGE, "sh")
-    printed = run("".join(steps))
-    assert "fits" in printed or "note" in printed
-    assert "public rows equal a record" in printed
-    assert "differential privacy for every subject" in printed
-    assert "Balanced accuracy: 0." in printed
-    assert answers(tmp_path / "clinic") > 0.7
-    (python,) = blocks(PAGE, "python")
-    assert "ill" in run_python(python)
-    *_, service = blocks(README, "sh")
-    assert words(serve + call) == words(service)
