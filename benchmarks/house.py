@@ -71,7 +71,7 @@ WANTED = {
 ALL = {
     "lines of src": 55_800,
     "code of src": 35_187,
-    "lines of tests": 42_257,
+    "lines of tests": 42_374,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
