@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import count
+from itertools import compress, count
 from pathlib import Path
 from typing import Any, Self
 
@@ -293,11 +293,10 @@ class Coordinator(stores.BaseStore):
         ids = list(dict.fromkeys(subjects))
         for start in range(0, len(ids), changes.AT_ONCE):
             some = ids[start : start + changes.AT_ONCE]
-            standings = zip(some, self._standings(some), strict=True)
-            unknown = [one for one, standing in standings if not standing]
-            new += unknown
+            unknown = list(compress(some, np.equal(self._standings(some), 0)))
             with self._exclusive():
                 alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
+            new += unknown
         return len(alike | twins(new))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
