@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2478,
     "reports": 1498,
     "audit": 2631,
-    "distributed": 3569,
+    "distributed": 3549,
     "store": 5576,
     "labelling, students": 2956,
     "baselines": 500,
