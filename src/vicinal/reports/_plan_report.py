@@ -46,38 +46,32 @@ class Option:
     outlook: SimulationResult | None
 
     def to_dict(self) -> dict[str, Any]:
-        choice = self.choice
-        voted = choice.plan.target.voted
+        choice, plan = self.choice, self.choice.plan
+        voted = plan.target.voted
         expected = {} if voted else {"expected": [asdict(e) for e in choice.expected_errors()]}
         return {
             "name": self.name,
-            **_request(choice.plan),
+            "n_records": plan.size,
+            "n_queries": plan.n_queries,
+            "epsilon": plan.epsilon,
+            "delta": plan.delta,
+            "n_classes": plan.target.n_coordinates,
+            "release": plan.release,
+            "gate": plan.gated,
+            "model_share": plan.model_share,
+            "records_per_subject": plan.records_per_subject,
+            "no_model": plan.why_no_model,
+            "n_public": plan.n_public,
             "n_neighbors": choice.n_neighbors,
             "noise_multiplier": choice.multiplier,
             "noise_scale": choice.noise,
-            "questions_expected": choice.plan.n_asked,
+            "questions_expected": plan.n_asked,
             "questions_until_worn": choice.lasts,
             "participations": choice.participations,
             "cost_of_one": choice.cost,
             "outlook": None if self.outlook is None else asdict(self.outlook),
             **expected,
         }
-
-
-def _request(plan: IndKNNPlan) -> dict[str, Any]:
-    return {
-        "n_records": plan.size,
-        "n_queries": plan.n_queries,
-        "epsilon": plan.epsilon,
-        "delta": plan.delta,
-        "n_classes": plan.target.n_coordinates,
-        "release": plan.release,
-        "gate": plan.gated,
-        "model_share": plan.model_share,
-        "records_per_subject": plan.records_per_subject,
-        "no_model": plan.why_no_model,
-        "n_public": plan.n_public,
-    }
 
 
 def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:

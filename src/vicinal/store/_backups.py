@@ -43,22 +43,14 @@ def pack(parts: OpenStore, path: Path) -> None:
 
     Raises InvalidInput if there is something in that place already.
     """
-    write_copy(parts, path)
-    # Last, so that a half-written folder is no backup.
-    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
-
-
-def write_copy(parts: OpenStore, path: Path) -> None:
-    """Write files and ledger into a new folder; nothing there says yet what it is.
-
-    Raises InvalidInput if there is something in that place already.
-    """
     _make(path)
     parts.record_files.drop_staged()  # nobody has added them yet
     _copy_files(parts.folder.path, path)
     with closing(SQLiteDatabase(path / LEDGER, create=True)) as copy:
         copy.create_tables()
         copy_tables(parts.database, copy)
+    # Last, so that a half-written folder is no backup.
+    write_config(path, parts.folder.identity, SQLITE, "", backup=True)
 
 
 def unpack(

@@ -17,6 +17,7 @@ from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import IndKNNPlan, check_under_total
+from vicinal.predictors import check_subjects_given
 from vicinal.store._audience_state import (
     AudienceState,
     TotalGuarantee,
@@ -38,7 +39,6 @@ from vicinal.store._records import (
     AdditionTurns,
     StoredRecords,
     came_with_ids,
-    check_naming,
     refuse_alike,
 )
 from vicinal.store._request_batch import (
@@ -365,7 +365,8 @@ class BaseStore(ABC):
                 done = None if addition is None else addition.done(self._parts.database)
                 if done is not None:
                     return done
-                check_naming(self._parts.database, by_holder=records.ids is not None)
+                before = came_with_ids(self._parts.database)
+                check_subjects_given(records.ids is not None, before=before)
             if records.ids is not None and not _checks.boolean("ids_differ", ids_differ):
                 refuse_alike(self._alike(records.ids))
             return self._add(records, addition)

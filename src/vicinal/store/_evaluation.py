@@ -24,10 +24,10 @@ from vicinal._checks import SubjectId
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all, parse_json
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
-from vicinal.predictors import checked_subjects
+from vicinal.predictors import check_subjects_given, checked_subjects
 from vicinal.store._audience_state import AudienceState
 from vicinal.store._opening import OpenStore
-from vicinal.store._records import check_naming
+from vicinal.store._records import came_with_ids
 from vicinal.store._request_batch import stored_answers
 from vicinal.store._store_schema import StoreSchema
 from vicinal.targets import LOG, NUMBERS, Numbers, label_sets, numbers
@@ -531,7 +531,7 @@ def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
         )
     ids: list[Any] = checked_subjects(subjects, size)
     framed_all(ids)  # raises InvalidInput for one that is too long
-    check_naming(parts.database, by_holder=True)
+    check_subjects_given(now=True, before=came_with_ids(parts.database))
     return ids
 
 

@@ -29,7 +29,7 @@ from vicinal.ledger import (
 )
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import IntegerMatrix
-from vicinal.predictors import check_subjects_given, checked_subjects
+from vicinal.predictors import checked_subjects
 from vicinal.store._erasure import FORGOTTEN
 from vicinal.store._opening import OpenStore
 from vicinal.store._record_files import StagingEndedError, put_digests, tiles_from
@@ -46,11 +46,6 @@ NEXT_NUMBER = "next_number"
 def write_naming(database: Database, *, by_holder: bool) -> None:
     """Note, inside a change, whether records came with ids."""
     database.put(NAMING, GIVEN if by_holder else NUMBERED)
-
-
-def check_naming(database: Database, *, by_holder: bool) -> None:
-    """Raise InvalidInput if records come with ids where they had none before, or without."""
-    check_subjects_given(by_holder, before=came_with_ids(database))
 
 
 def refuse_alike(n_alike: int) -> None:
