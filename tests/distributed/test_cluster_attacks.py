@@ -242,9 +242,9 @@ def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, mon
         else:
             (tmp_path / "place").mkdir()
             monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        with pytest.raises(InvalidInput, match="yours and no link"):
+        with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
             cluster.backup(tmp_path / "place")
-    with pytest.raises(InvalidInput, match="yours and no link"):
+    with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
         restore_cluster(tmp_path / "backup", tmp_path / "place", accept_loss=True)
     assert not list((tmp_path / "place").iterdir())
 
