@@ -404,7 +404,7 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
     if broken in (None, votes_left):
         reading(path)
     else:
-        with pytest.raises(PrivacyRefused, match="only reads finishes nothing"):
+        with pytest.raises(PrivacyRefused, match="only read cannot finish it"):
             reading(path)
     assert tools.contents(path.parent) == before
     if broken is not erasing_shards:  # which no coordinator ordered
