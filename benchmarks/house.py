@@ -33,7 +33,7 @@ ROOMS = {
     "reports": 1498,
     "audit": 2631,
     "distributed": 3549,
-    "store": 5576,
+    "store": 5570,
     "labelling, students": 2956,
     "baselines": 500,
     "predictors": 2078,
