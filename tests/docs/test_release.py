@@ -1,8 +1,8 @@
 """A release: the wheel and what is in it, its papers, and the files for those who deploy it."""
 
-import configparser
 import email
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -103,30 +103,147 @@ def test_hashes_of_pins_are_in_the_bill():
     assert "hashes" not in second
 
 
+def unit_of(*names):
+    """Return the sections of a unit with its drop-ins: each key has all of its values."""
+    found = {}
+    for name in names:
+        section = ""
+        for line in (DEPLOY / name).read_text(encoding="utf-8").splitlines():
+            if line.startswith("["):
+                section = line.strip("[]")
+            elif "=" in line and not line.startswith("#"):
+                key, _, value = line.partition("=")
+                found.setdefault((section, key), []).extend(value.split())
+    return found
+
+
 def test_the_unit_starts_what_there_is():
-    unit = configparser.ConfigParser(strict=False, interpolation=None)
-    unit.optionxform = str
-    unit.read(DEPLOY / "vicinal.service")
-    service = unit["Service"]
-    assert service["ExecStart"].split()[1:3] == ["serve", "/var/lib/vicinal/store"]
-    assert service["LimitCORE"] == "0"
-    assert int(service["TimeoutStopSec"]) > 30
+    unit = unit_of("vicinal.service")
+    assert unit["Service", "ExecStart"][1:3] == ["serve", "/var/lib/vicinal/store"]
+    assert unit["Service", "LimitCORE"] == ["0"]
+    assert int(unit["Service", "TimeoutStopSec"][0]) > 30
+    # Its own folders, and the witness's disk, which must be there first.
+    assert unit["Service", "ReadWritePaths"] == ["/srv/vicinal-witness"]
+    assert "/srv/vicinal-witness" in unit["Unit", "RequiresMountsFor"]
 
 
+def test_a_ledger_elsewhere_can_be_reached_and_nothing_else():
+    """Fails if the way to a remote server, or what proves its user, is closed by the unit."""
+    unit = unit_of("vicinal.service", "postgresql.conf")
+    assert unit["Service", "IPAddressDeny"] == ["any"]
+    assert unit["Service", "IPAddressAllow"] == ["localhost", "192.0.2.10"]
+    places = dict(pair.split("=") for pair in unit["Service", "Environment"])
+    assert {places[name] for name in ("XDG_CONFIG_HOME", "PGPASSFILE")} == {
+        "/var/lib/vicinal/config", "/var/lib/vicinal/pgpass",
+    }  # fmt: skip
+    assert "network-online.target" in unit["Unit", "After"]
+
+
+@pytest.mark.parametrize("drop_in", [False, True])
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
-def test_systemd_takes_the_unit(tmp_path):
+def test_systemd_takes_the_unit(tmp_path, drop_in):
     """With a program and a user that are here, as it checks both."""
     unit = (DEPLOY / "vicinal.service").read_text(encoding="utf-8")
-    unit = unit.replace("/opt/vicinal/bin/vicinal", "/bin/true").replace(
-        "=vicinal\nGroup", "=root\nGroup"
-    )
+    unit = unit.replace("/opt/vicinal/bin/vicinal", "/bin/true")
     copy = tmp_path / "vicinal.service"
-    copy.write_text(unit.replace("Group=vicinal", "Group=root"), encoding="utf-8")
+    copy.write_text(re.sub("(User|Group)=vicinal", r"\1=root", unit), encoding="utf-8")
+    if drop_in:
+        folder = tmp_path / "vicinal.service.d"
+        folder.mkdir()
+        shutil.copy(DEPLOY / "postgresql.conf", folder)
     done = subprocess.run(
         ["systemd-analyze", "verify", str(copy)], capture_output=True, text=True, check=False
     )
     told = [line for line in done.stderr.splitlines() if "vicinal.service" in line]
     assert (done.returncode, told) == (0, []), done.stderr
+
+
+_READ_ONLY = r"""
+set -e
+for top in /var/lib /var/cache /srv /etc/systemd; do mount -t tmpfs none $top; done
+for place; do mkdir -p $place; mount --bind $place $place; done
+findmnt -rno TARGET | grep -vE '^/(proc|sys|dev)' | while read at; do
+    case " $* " in *" $at "*) ;; *) mount -o remount,bind,ro $at ;; esac
+done
+! touch /srv/x /var/lib/x /etc/x 2>/dev/null
+"$PYTHON" -B -c "$CHILD"
+"""
+
+
+def test_the_unit_may_write_all_that_a_service_writes():
+    """The unit's folders and nothing else can be written; fails if a service needs more."""
+    unit = unit_of("vicinal.service")
+    program = """
+import pathlib, subprocess, sys
+import serving_tools, store_tools as tools
+from vicinal.serving import KeyFile
+witness = pathlib.Path("/srv/vicinal-witness/store.witness")
+folder = pathlib.Path("/var/lib/vicinal/store")
+with tools.make(folder, witness=witness):
+    key = KeyFile(folder).add("anna", "analyst", "default")
+before = witness.read_bytes()
+command = [sys.executable, "-B", "-m", "vicinal", *ARGUMENTS, "--port", "0"]
+with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    url = next(line for line in process.stderr if line.startswith("http"))
+    port = int(url.split(":")[2].split("/")[0])
+    service = serving_tools.Service(port, folder, None, {"analyst": key})
+    reply = service.predict(tools.Q[:2].tolist())
+    process.terminate()
+assert (reply.status, reply.body["charged"], process.returncode) == (200, 2, 0), reply.body
+assert witness.read_bytes() != before
+print("served")
+"""
+    if not _can_mount():
+        pytest.skip("only root can mount here")
+    states = [f"/var/lib/{name}" for name in unit["Service", "StateDirectory"]]
+    caches = [f"/var/cache/{name}" for name in unit["Service", "CacheDirectory"]]
+    settings = dict(pair.split("=") for pair in unit["Service", "Environment"])
+    arguments = [
+        word for word in unit["Service", "ExecStart"][1:] if word not in ("--port", "8000")
+    ]
+    environment = {
+        **os.environ, **settings, "PYTHON": sys.executable, "TMPDIR": caches[0],
+        "CHILD": program.replace("ARGUMENTS", repr(arguments)),
+        "PYTHONPATH": f"{ROOT}/src:{ROOT}/tests",
+    }  # fmt: skip
+    places = [*states, *caches, *unit["Service", "ReadWritePaths"]]
+
+    def served(places):
+        return subprocess.run(
+            ["unshare", "-m", "sh", "-c", _READ_ONLY, "sh", *places],
+            env=environment, cwd="/", capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    done = served(places)
+    assert (done.returncode, done.stdout) == (0, "served\n"), done.stderr
+    assert served(places[:-1]).returncode, "without the witness's disk nothing is served"
+
+
+def _can_mount():
+    command = ["unshare", "-m", "mount", "-t", "tmpfs", "none", "/srv"]
+    return shutil.which("unshare") and not subprocess.run(command, check=False).returncode
+
+
+def test_the_container_is_small_and_no_root_and_has_two_volumes():
+    """No builder is here: this reads what a linter would."""
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8")
+    lines = re.sub(r"\\\n", " ", re.sub(r"(?m)^#.*\n", "", text)).splitlines()
+    steps = [tuple(line.split(maxsplit=1)) for line in lines if line.strip()]
+    bases = [step[1].split()[0] for step in steps if step[0] == "FROM"]
+    pinned = r"docker\.io/library/python:3\.\d+\.\d+-slim-\w+"
+    assert all(re.fullmatch(pinned, base) for base in bases), bases
+    last = dict(steps[[step[0] for step in steps].index("FROM", 1) :])
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", last["USER"])
+    unit = unit_of("vicinal.service")
+    witness = unit["Service", "ReadWritePaths"]
+    assert json.loads(last["VOLUME"]) == ["/var/lib/vicinal", *witness]
+    assert json.loads(last["CMD"])[:2] == unit["Service", "ExecStart"][1:3]
+    for step in steps:
+        if step[0] == "COPY" and "--from" not in step[1]:
+            assert all((ROOT / source).exists() for source in step[1].split()[:-1]), step
+    extras = re.search(r"\.\[([\w,]+)\]", text)[1].split(",")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert set(extras) <= set(project["optional-dependencies"])
 
 
 def test_the_proxy_keeps_ids_and_metrics_inside():
