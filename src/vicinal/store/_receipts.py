@@ -146,7 +146,7 @@ def faults_of_receipt(
         return ["The receipt belongs to another store."]
     faults = []
     if not descends(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
-        faults.append("The store does not go on from where the receipt was written.")
+        faults.append("The store does not continue the one that the receipt was written for.")
     digests = set(receipt.get("digests", ()))
     if digests and any(
         ledger.hash(subject).hex() in digests for subject, _ in ledger.slot_table.entries()
