@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3579,
+    "cli": 3570,
     "serving": 2478,
     "reports": 1498,
     "audit": 2631,
     "distributed": 3549,
-    "store": 5570,
+    "store": 5556,
     "labelling, students": 2956,
     "baselines": 500,
     "predictors": 2078,
@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_800,
-    "code of src": 35_187,
+    "lines of src": 55_730,
+    "code of src": 35_156,
     "lines of tests": 42_374,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
