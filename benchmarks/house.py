@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3579,
+    "cli": 3570,
     "serving": 2478,
     "reports": 1498,
     "audit": 2631,
-    "distributed": 3574,
-    "store": 5576,
+    "distributed": 3549,
+    "store": 5556,
     "labelling, students": 2956,
     "baselines": 500,
     "predictors": 2078,
@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 850,
     "targets": 1480,
-    "features, datasets": 4698,
+    "features, datasets": 4680,
     "ledger": 3461,
     "mechanisms": 3230,
     "neighbours": 3826,
@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_800,
-    "code of src": 35_187,
+    "lines of src": 55_730,
+    "code of src": 35_156,
     "lines of tests": 42_374,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,

@@ -4,7 +4,7 @@ import codecs
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,28 +100,60 @@ def load_table(
     ((2, 2), array(['no', 'yes'], dtype='<U3'), array([7, 8]))
     """
     path = _existing(path)
+    roles = _ColumnRoles(label, subject, columns, text, schema, tuple(targets))
     if path.name.endswith(".npz"):
         if schema or targets or not (label is subject is columns is text is None):
             raise InvalidInput("An npz file has keys, not columns: leave the column names out.")
         return array_npz(path)
     if text is not None and columns is not None:
         raise InvalidInput("Give either 'text' or 'columns', as features are one or the other.")
+    return roles.dataset(read_table(path, form, roles.holds_numbers))
 
-    def numeric(name: str) -> bool:
-        declared = schema.reads_numbers(name) if schema else name not in (label, subject, text)
-        return name in targets or declared
 
-    table = read_table(path, form, numeric)
-    carried = None if label is None else _labels(table, label)
-    if targets:
-        carried = _matrix(table, targets, [f"target column {name!r}" for name in targets])
-    subjects = None if subject is None else _subjects(table, subject)
-    others = {name for name in (label, subject, *targets) if name is not None}
-    if schema is not None:
-        return Dataset(table.drop_columns(sorted(others)), carried, subjects)
-    if text is not None:
-        return Dataset(_texts(table, text), carried, subjects)
-    return Dataset(_features(table, columns, others), carried, subjects)
+@dataclass(frozen=True, slots=True)
+class _ColumnRoles:
+    """What the columns of a table are, as :func:`load_table` is told."""
+
+    label: str | None
+    subject: str | None
+    columns: Sequence[str] | None
+    text: str | None
+    schema: TableSchema | None
+    targets: tuple[str, ...]
+
+    def holds_numbers(self, name: str) -> bool:
+        if self.schema is not None:
+            return name in self.targets or self.schema.reads_numbers(name)
+        return name in self.targets or name not in (self.label, self.subject, self.text)
+
+    def dataset(self, table: pa.Table) -> Dataset:
+        carried = None if self.label is None else _labels(table, self.label)
+        if self.targets:
+            which = [f"target column {name!r}" for name in self.targets]
+            carried = _matrix(table, self.targets, which)
+        subjects = None if self.subject is None else _subjects(table, self.subject)
+        return Dataset(self._features(table), carried, subjects)
+
+    def _features(self, table: pa.Table) -> Any:
+        named = (self.label, self.subject, *self.targets)
+        others = sorted({name for name in named if name is not None})
+        if self.schema is not None:
+            return table.drop_columns(others)
+        if self.text is not None:
+            return _texts(table, self.text)
+        if isinstance(self.columns, str):
+            raise InvalidInput(
+                "The 'columns' must be a list of names. Got one; put it into a list."
+            )
+        columns = self.columns
+        # Names that nobody declared may be a record: they stand for their places then.
+        which = [f"feature column {name!r}" for name in columns or ()]
+        if columns is None:
+            columns = [name for name in table.column_names if name not in others]
+            which = [f"column {table.column_names.index(name) + 1} of the file" for name in columns]
+        if not columns:
+            raise InvalidInput("The table must have at least one feature column.")
+        return _matrix(table, columns, which)
 
 
 def csv_form(
@@ -310,19 +342,6 @@ def _cells(values: list[Any]) -> pa.Array:
     if len(kinds) == 1 and not kinds & {dt.time, dt.timedelta}:
         return pa.array(values)
     return pa.array([None if value is None else plain_text(value) for value in values])
-
-
-def _features(table: pa.Table, columns: Sequence[str] | None, others: set[str]) -> Floats:
-    if isinstance(columns, str):
-        raise InvalidInput("The 'columns' must be a list of names. Got one; put it into a list.")
-    # Names that nobody declared may be a record: they stand for their places then.
-    which = [f"feature column {name!r}" for name in columns or ()]
-    if columns is None:
-        columns = [name for name in table.column_names if name not in others]
-        which = [f"column {table.column_names.index(name) + 1} of the file" for name in columns]
-    if not columns:
-        raise InvalidInput("The table must have at least one feature column.")
-    return _matrix(table, columns, which)
 
 
 def _texts(table: pa.Table, name: str) -> tuple[str, ...]:

@@ -11,14 +11,8 @@ from pathlib import Path
 
 from vicinal import _checks
 from vicinal import store as stores
+from vicinal.distributed import _folders as layout
 from vicinal.distributed import _membership as membership
-from vicinal.distributed._folders import (
-    COORDINATOR,
-    ClusterDescription,
-    ShardFolder,
-    shard_paths,
-    witness_of,
-)
 from vicinal.distributed._messages import ShardState
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._vote_charging import VoteJournal
@@ -36,13 +30,14 @@ def accept_cluster_loss(path: str | Path) -> None:
     """
     cluster = ready_cluster(Path(path), accept_loss=True)
     with ExitStack() as resources:
-        folder = ShardFolder.read(Path(path) / COORDINATOR)
+        folder = layout.ShardFolder.read(Path(path) / layout.COORDINATOR)
         members = partial(membership.ShardRecords.of, cluster=cluster)
         coordinator = resources.enter_context(
             stores.open_folder(folder.folder, accept_loss=True, check=members)
         )
         records = members(coordinator.database)
-        others = [ShardFolder.read(one) for one in shard_paths(Path(path), cluster.shards)]
+        paths = layout.shard_paths(Path(path), cluster.shards)
+        others = list(map(layout.ShardFolder.read, paths))
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.
             if (folder.cluster, folder.folder.identity) != (cluster.identity, record.identity):
@@ -103,16 +98,16 @@ def restore_cluster(backup: str | Path, path: str | Path, *, accept_loss: bool =
     >>> restore_cluster("backups/monday", "patients.cluster")  # doctest: +SKIP
     """
     source, target = Path(backup), Path(path)
-    cluster = ClusterDescription.read(source)
+    cluster = layout.ClusterDescription.read(source)
     accept = _checks.boolean("accept_loss", accept_loss)
     folders = []
     stores.new_folder(target)
-    for part in (source / COORDINATOR, *shard_paths(source, cluster.shards)):
-        witness = witness_of(target, part.name)
+    for part in (source / layout.COORDINATOR, *layout.shard_paths(source, cluster.shards)):
+        witness = layout.witness_of(target, part.name)
         stores.private_folder(witness.parent.resolve())
         place = target / part.name
         folders.append(stores.unpack(part, place, None, witness, accept_loss=accept))
-        ShardFolder(folders[-1], cluster.identity).save()
+        layout.ShardFolder(folders[-1], cluster.identity).save()
     cluster.save(target)
     try:
         for folder in folders:  # what it was restored from is an old copy from then on

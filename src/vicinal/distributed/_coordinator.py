@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import count
+from itertools import compress, count
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,7 +31,7 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock, twins
+from vicinal.ledger import Audience, ForkSafeLock, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 
@@ -293,11 +293,10 @@ class Coordinator(stores.BaseStore):
         ids = list(dict.fromkeys(subjects))
         for start in range(0, len(ids), changes.AT_ONCE):
             some = ids[start : start + changes.AT_ONCE]
-            standings = zip(some, self._standings(some), strict=True)
-            unknown = [one for one, standing in standings if not standing]
-            new += unknown
+            unknown = list(compress(some, np.equal(self._standings(some), 0)))
             with self._exclusive():
                 alike.update(*self._changes.on_all(tasks.AlikeSubjects(unknown)).values())
+            new += unknown
         return len(alike | twins(new))
 
     def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
@@ -314,7 +313,7 @@ class Coordinator(stores.BaseStore):
     def _refresh(self, state: stores.AudienceState) -> None:
         self._changes.on_all(tasks.Ping())
         with self._ledger.release(state.audience):
-            training.begin(self._parts.database, state.audience)
+            training.begin(self._ledger, state.audience)
         self._train()
 
     def _train(self) -> None:
@@ -398,15 +397,25 @@ class Coordinator(stores.BaseStore):
         self._shards[name] = self._remote(name)
         change = self._shared(audience)
         if stores.awaits_model(self._parts, audience):
-            training.begin(self._parts.database, audience)
+            training.begin(self._ledger, audience)
         return change
 
     def _shared(self, audience: Audience) -> changes.ClusterChange:
-        """Return the change that gives every shard an audience as it is here."""
-        fields = training.shared(self._parts, audience, self._lock)
-        if not stores.awaits_model(self._parts, audience):
-            self._audience_states[audience.name] = self._state(audience.name)
-        return changes.ClusterChange(changes.AUDIENCE, audience=fields)
+        """Plan what is open of an audience, inside a change that gives it to every shard.
+
+        Unless that follows from a model which is not trained yet.
+        """
+        parts, name = self._parts, audience.name
+        planned = not stores.awaits_model(parts, audience)
+        if planned:
+            stores.pin_plan(parts, audience, self._lock)
+        else:
+            audience.write(parts.database)
+        own = {"number": audience.number, "name": name, "plan": audience.plan}
+        model = read_parts(parts.database, audience.number)
+        if planned:
+            self._audience_states[name] = self._state(name)
+        return changes.ClusterChange(changes.AUDIENCE, audience={**own, "model": model})
 
     def _compare_states(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""

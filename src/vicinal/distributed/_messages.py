@@ -173,16 +173,18 @@ def _content(*arrays: AnyArray) -> Iterator[bytes]:
         yield array.tobytes()
 
 
+def joined_parts(parts: Iterable[bytes]) -> bytes:
+    """Return parts in one, from which each can be told."""
+    return b"".join(len(part).to_bytes(8) + part for part in parts)
+
+
 def _digest(parts: Iterable[bytes]) -> bytes:
-    return hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
+    return hashlib.sha256(joined_parts(parts)).digest()
 
 
 def block_name(*parts: bytes) -> bytes:
     """Return the name of a block that is made of these parts."""
-    digest = hashlib.blake2b(digest_size=_NAME_BYTES)
-    for part in parts:
-        digest.update(len(part).to_bytes(8) + part)
-    return digest.digest()
+    return hashlib.blake2b(joined_parts(parts), digest_size=_NAME_BYTES).digest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class ShardServer:
                 case tasks.VoteRequest() | tasks.TallyRequest() | tasks.GradientRequest():
                     return self._charge_once(task).sums
                 case tasks.SearchAhead():
-                    shard = charging.shard_of(self._audience_state(task.audience))
+                    shard = charging.shard_of(_known(task.audience, self._audience_states))
                     return self._ahead.search(shard, task, self._parts.ledger.version)
                 case tasks.DeleteVotes():
                     return self._delete_before(task.clock)
@@ -192,7 +192,7 @@ class ShardServer:
                 return self._charge(request)
 
     def _charge(self, request: tasks.VoteRequest) -> charging.ChargedVotes:
-        state, ledger = self._audience_state(request.audience), self._parts.ledger
+        state, ledger = _known(request.audience, self._audience_states), self._parts.ledger
         try:
             votes = charging.charge(state, request, self._journal, self._ahead, ledger.version)
         except BaseException:
@@ -207,7 +207,7 @@ class ShardServer:
         return votes
 
     def _tally(self, request: tasks.TallyRequest) -> charging.ChargedVotes:
-        state = self._audience_state(request.audience)
+        state = _known(request.audience, self._audience_states)
         with self._parts.ledger.release(state.audience):
             sums = charging.charge_tally(self._parts.ledger, state, request)
             self._journal.write(request, sums)
@@ -239,22 +239,21 @@ class ShardServer:
                 return self._erase(task)
             case tasks.SetAudience():
                 self._set_audience(task)
-            case tasks.Add():
-                self._staging.end()
-                self._add(
-                    stores.prepare_addition(self._parts, records_of(self._parts, task)), task.clock
-                )
-            case tasks.AddStaged():
-                prepared = self._staging.prepared(task.token)
-                if prepared is None:
-                    raise InvalidInput("The batch must be staged. Send its records.")
-                self._add(prepared, task.clock)
+            case _:
+                self._add(task)
         return 0
 
-    def _add(self, prepared: stores.PreparedAddition, clock: int) -> None:
+    def _add(self, task: tasks.Add | tasks.AddStaged) -> None:
+        if isinstance(task, tasks.AddStaged):
+            prepared = self._staging.prepared(task.token)
+            if prepared is None:
+                raise InvalidInput("The batch must be staged. Send its records.")
+        else:
+            self._staging.end()
+            prepared = stores.prepare_addition(self._parts, records_of(self._parts, task))
         with self._parts.ledger.change("add"):
             prepared.commit(self._parts)
-            self._write_clock(clock)
+            self._write_clock(task.clock)
         self._note_change()
 
     def _erase(self, task: tasks.Erase) -> int:
@@ -325,9 +324,6 @@ class ShardServer:
         except BaseException:
             self._failed = True
             raise
-
-    def _audience_state(self, name: str) -> stores.AudienceState:
-        return _known(name, self._audience_states)
 
     def _opened(self, audience: Audience) -> stores.AudienceState:
         return stores.open_audience_state(

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -97,8 +97,7 @@ class RemoteShards:
         named = release.scales.tobytes()
         request = self._request(queries, thresholds, release.scales, named, tasks.VOTES)
         shape = (len(queries), release.mechanism.n_classes)
-        every = set(range(len(self.shards)))
-        return self.gather(request, every, shape, self._search_ahead)[0]
+        return self.gather(request, shape, meanwhile=self._search_ahead)[0]
 
     def rounds(
         self, queries: IntegerMatrix, thresholds: Steps, *, together: bool
@@ -132,15 +131,15 @@ class RemoteShards:
     def gather(
         self,
         request: tasks.VoteRequest,
-        numbers: set[int],
         shape: tuple[int, ...],
+        numbers: Collection[int] | None = None,
         meanwhile: Callable[[], None] | None = None,
-    ) -> tuple[Steps, set[int]]:
-        """Have shards charge a block; return the sum, of a `shape`, and which answered. Private."""
-        shards = {number: self.shards[number] for number in sorted(numbers)}
+    ) -> tuple[Steps, Collection[int]]:
+        """Have shards, or all, charge a block; return the sum, of a `shape`, and who answered."""
+        shards = {n: one for n, one in enumerate(self.shards) if numbers is None or n in numbers}
         sums = gather(shards, request, self.policy, meanwhile=meanwhile)
-        self.ledger.absent.setdefault(self.audience, set()).update(numbers - sums.keys())
-        return summed_from(sums.values(), shape), set(sums)
+        self.ledger.absent.setdefault(self.audience, set()).update(shards.keys() - sums.keys())
+        return summed_from(sums.values(), shape), sums.keys()
 
     def _request(
         self, queries: IntegerMatrix, thresholds: Steps, scales: Steps, more: bytes, kind: str
@@ -162,26 +161,25 @@ class RemoteRounds:
     shards: RemoteShards
     queries: slice
     request: tasks.VoteRequest
-    _counted: set[int] = field(default_factory=set)
+    _counted: Collection[int] = ()
 
     def charge_counts(self, counter: NoisyCount) -> Steps:  # noqa: ARG002 (every shard has its own)
         """Have every shard charge and count its neighbours. Private."""
-        every = set(range(len(self.shards.shards)))
         shape = (len(self.request.queries),)
-        counts, self._counted = self.shards.gather(self.request, every, shape)
+        counts, self._counted = self.shards.gather(self.request, shape)
         return counts
 
     def charge_and_sum(self, release: BlockRelease) -> Steps:
         """Have every shard charge those who were counted, and sum their votes. Private."""
         request = dataclasses.replace(self.request, round=tasks.COUNTED, scales=release.scales)
         shape = (len(request.queries), release.mechanism.n_classes)
-        return self.shards.gather(request, self._counted, shape)[0]
+        return self.shards.gather(request, shape, self._counted)[0]
 
 
 def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
     if any(one.dtype != np.int64 or one.shape != shape for one in sums):
-        raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
+        raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
     return summed(sums)
 
 
@@ -251,7 +249,7 @@ def tally_on_shards(
     content = [repr((plan.sizes, plan.share)).encode(), counted.cells.astype("<i8").tobytes()]
     content += framed_all(counted.subjects)
     # Keyed, as the name lies on every shard, and a plain digest would confirm a guess.
-    private = ledger.keyed_digest(b"".join(len(part).to_bytes(8) + part for part in content))
+    private = ledger.keyed_digest(tasks.joined_parts(content))
     name = tasks.block_name(
         tasks.TALLY.encode(), ledger.clock.to_bytes(8), audience.name.encode(), private
     )

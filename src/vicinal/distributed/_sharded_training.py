@@ -10,8 +10,6 @@ nobody is charged twice; and noise is drawn anew only for sums that were never p
 follow from public rows and noisy sums: whoever opens the cluster goes on where it broke off.
 """
 
-from typing import Any
-
 import numpy as np
 
 from vicinal import store as stores
@@ -19,17 +17,7 @@ from vicinal._arrays import Floats
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._changes import ClusterChanges
 from vicinal.distributed._sharded_audiences import summed_from
-from vicinal.ledger import (
-    Audience,
-    Database,
-    ForkSafeLock,
-    Ledger,
-    Tables,
-    bytes_of,
-    read_parts,
-    text_of,
-    write_parts,
-)
+from vicinal.ledger import Audience, Ledger, Tables, bytes_of, read_parts, text_of, write_parts
 from vicinal.linear import PrivateModel, no_records, train
 from vicinal.mechanisms import GradientRelease
 
@@ -37,9 +25,9 @@ _BEGUN = "gradient 0"
 """The part of an audience's model that stands while it is trained; steps follow, from 1."""
 
 
-def begin(database: Database, audience: Audience) -> None:
+def begin(ledger: Ledger, audience: Audience) -> None:
     """Note, inside a transaction, that an audience's model is to be trained by all shards."""
-    write_parts(database, audience.number, {_BEGUN: ""})
+    write_parts(ledger.database, audience.number, {_BEGUN: ""})
 
 
 def begun(ledger: Ledger) -> Audience | None:
@@ -99,16 +87,3 @@ class ShardedGradients:
         if state is not None:
             stores.note_training(parts, state, model.used)
             state.close(parts.shard)
-
-
-def shared(parts: stores.OpenStore, audience: Audience, lock: ForkSafeLock) -> dict[str, Any]:
-    """Plan what is open of an audience, unless that follows from a model which is not trained yet.
-
-    Inside a change. Returns what every shard is to have of the audience.
-    """
-    if stores.awaits_model(parts, audience):
-        audience.write(parts.database)
-    else:
-        stores.pin_plan(parts, audience, lock)
-    model = read_parts(parts.database, audience.number)
-    return {"number": audience.number, "name": audience.name, "plan": audience.plan, "model": model}

@@ -92,38 +92,48 @@ class FixedFeatures(TransformerMixin, BaseEstimator):
         return tags
 
 
-class FixedImageFeatures(FixedFeatures, ABC):
-    """An extractor of images."""
+class FixedRowFeatures(FixedFeatures, ABC):
+    """An extractor that works through rows part by part, and can say how far it is."""
 
-    def transform(self, images: AnyImages, progress: Step | None = None) -> Vectors:
-        """Return the features of `images`.
+    def transform(self, rows: Any, progress: Step | None = None) -> Vectors:
+        """Return the features of rows.
 
         Parameters
         ----------
-        images
-            Grey (n, h, w) or colour (n, h, w, 3), integers or finite floats. A network also takes a
-            list of images (h, w) or (h, w, 3) of any sizes.
+        rows
+            As the class takes them: n texts, each a str; finite numbers (n, ...), shaped as an ONNX
+            network's input; or images, grey (n, h, w) or colour (n, h, w, 3), integers or finite
+            floats, for :class:`ImageFeatures` also a list of images of any sizes.
         progress
-            Called with the number of images just finished, several times in a run.
+            Called with the number of rows just finished, several times in a run.
 
         Returns
         -------
         array (n, d) of float32
-            In the order of the images; all finite.
+            In the order of the rows; those of images are finite.
 
         Raises
         ------
         InvalidInput
-            If there is no image, or one is anything else, too small, or holds other pixels than the
-            class takes; if a parameter is not usable.
+            If there is no row, or one is anything else, or too small; if a parameter, or the model
+            that it names, is not usable.
         MissingExtra
-            If the class needs an extra that is not installed.
+            If the class needs an extra, or a package of weights, that is not installed.
         """
-        return in_order(self._parts(images), progress, images)
+        checked = self._checked(rows)
+        return in_order(self._parts(checked), progress, checked)
+
+    def _checked(self, rows: Any) -> Any:
+        """Return rows that can be counted, or refuse them."""
+        return rows
 
     @abstractmethod
-    def _parts(self, images: AnyImages) -> Iterable[Vectors]:
-        """Yield the features of consecutive images."""
+    def _parts(self, rows: Any) -> Iterable[Vectors]:
+        """Yield the features of consecutive rows."""
+
+
+class FixedImageFeatures(FixedRowFeatures):
+    """An extractor of images."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

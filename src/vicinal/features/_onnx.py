@@ -1,6 +1,6 @@
 """Networks that onnxruntime runs on one thread a record."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
 from vicinal.errors import InvalidInput
-from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
+from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors, one_by_one
 from vicinal.neighbours import THREADS
 
 Row = TypeVar("Row")
@@ -58,7 +58,7 @@ class _LoadedSession(NamedTuple):
     shape: tuple[int | None, ...]
 
 
-class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
+class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedRowFeatures):
     """The first output of a fixed, public ONNX network, for every record by itself.
 
     Parameters
@@ -99,34 +99,11 @@ class OnnxFeatures(LoadedOnce["_LoadedSession"], FixedFeatures):
         """
         return self._network().shape
 
-    def transform(
-        self, rows: npt.ArrayLike, progress: Callable[[int], None] | None = None
-    ) -> Vectors:
-        """Return the network's output for every row.
+    def _checked(self, rows: npt.ArrayLike) -> AnyArray:
+        return _checked(rows, self._network())
 
-        Parameters
-        ----------
-        rows
-            Finite numbers (n, ...), shaped as the network's input.
-        progress
-            Called with the number of rows just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the rows.
-
-        Raises
-        ------
-        InvalidInput
-            If the rows are anything else, or the file is not such a network.
-        MissingExtra
-            If the extra `onnx` is not installed.
-        """
-        loaded = self._network()
-        checked = _checked(rows, loaded)
-        parts = one_by_one(checked, partial(_computed, loaded), _PART)
-        return in_order(parts, progress, checked)
+    def _parts(self, rows: AnyArray) -> Iterable[Vectors]:
+        return one_by_one(rows, partial(_computed, self._network()), _PART)
 
     def _network(self) -> _LoadedSession:
         return self._loaded_once(self.model, lambda: _load(Path(self.model)))

@@ -14,9 +14,8 @@ import numpy as np
 
 from vicinal._arrays import AnyArray
 from vicinal._lazy import of_extra
-from vicinal._progress import Step
 from vicinal.errors import InvalidInput, MissingExtra
-from vicinal.features._fixed import FixedFeatures, LoadedOnce, Vectors, in_order, one_by_one
+from vicinal.features._fixed import FixedRowFeatures, LoadedOnce, Vectors, one_by_one
 from vicinal.ledger import read_json
 from vicinal.neighbours import THREADS
 
@@ -43,7 +42,7 @@ class _Network(Protocol):
     ) -> AnyArray: ...
 
 
-class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
+class SentenceFeatures(LoadedOnce["_Network"], FixedRowFeatures):
     """Embedding of every text by a fixed, public sentence-transformers model.
 
     Nothing is downloaded: the weights come from an installed package or from a folder.
@@ -79,36 +78,14 @@ class SentenceFeatures(LoadedOnce["_Network"], FixedFeatures):
         self.model = model
         self.device = device
 
-    def transform(self, texts: Iterable[str], progress: Step | None = None) -> Vectors:
-        """Return the embeddings of `texts`.
+    def _checked(self, rows: Any) -> list[str]:
+        return _listed_texts(rows)
 
-        Parameters
-        ----------
-        texts
-            The n texts, each a str.
-        progress
-            Called with the number of texts just finished, several times in a run.
-
-        Returns
-        -------
-        array (n, d) of float32
-            In the order of the texts.
-
-        Raises
-        ------
-        InvalidInput
-            If `texts` is a single str, is empty or holds anything but str; if the model is not one
-            that the class takes.
-        MissingExtra
-            If the class needs an extra, or a package of weights, that is not installed.
-        """
-        listed = _listed_texts(texts)
+    def _parts(self, rows: list[str]) -> Iterable[Vectors]:
         network = self._network()
         if self.device == "cpu":
-            parts = _side_by_side(network, listed)
-        else:
-            parts = one_by_one(listed, partial(_embedded, network), _PART)
-        return in_order(parts, progress, listed)
+            return _side_by_side(network, rows)
+        return one_by_one(rows, partial(_embedded, network), _PART)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
