@@ -291,7 +291,7 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
     assert settings_of(bounds=(500, 300_000)).subject_use == 1
 
 
-@pytest.mark.parametrize("ends", [(0, 1e-3), (2.9, 3)])
+@pytest.mark.parametrize("ends", [(0, 1e-3), (2.95, 3)])
 def test_a_typical_range_that_no_plan_can_count_on_is_refused(ends):
     """A public point could not pay for one answer, and planning failed after the training."""
     model = IndKNNRegressor((-3, 3), typical_range=ends)

@@ -104,10 +104,10 @@ def init(
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
         with naming(data):
+            rows = dataset.features, dataset.labels, dataset.subjects
             new = stores.NewStore.checked(
-                store, dataset.features, dataset.labels, dataset.subjects, public=points,
-                extractor=extractor, ledger=ledger, witness=witness, epsilon_total=epsilon_total,
-                ids_differ=ids_differ, accept_weak_plan=yes, **plan,
+                (store, ledger, witness), rows, points, extractor, plan, ids_differ=ids_differ,
+                epsilon_total=epsilon_total, accept_weak_plan=yes,
             )  # fmt: skip
             if dry_run:
                 show_outlook(new.plan, points, labels, json=json)

@@ -164,9 +164,9 @@ class Store(BaseStore):
             Before anything is written.
         """
         return NewStore.checked(
-            path, X, y, subjects, public=public, extractor=extractor, ids_differ=ids_differ,
-            ledger=ledger, witness=witness, epsilon_total=epsilon_total,
-            accept_weak_plan=accept_weak_plan, classes=classes, **plan,
+            (path, ledger, witness), (X, y, subjects), public, extractor,
+            {CLASSES: classes, **plan}, ids_differ=ids_differ, epsilon_total=epsilon_total,
+            accept_weak_plan=accept_weak_plan,
         ).made()  # fmt: skip
 
     @classmethod
@@ -389,23 +389,17 @@ class NewStore:
 
     @classmethod
     def checked(
-        cls,
-        path: str | Path,
-        X: Any,
-        y: npt.ArrayLike,
-        subjects: npt.ArrayLike | None = None,
-        *,
-        public: npt.ArrayLike | None = None,
-        extractor: StoreExtractor | None = None,
-        ids_differ: bool = False,
-        ledger: str | None = None,
-        witness: str | Path | None = None,
-        epsilon_total: float | None = None,
-        accept_weak_plan: bool = False,
-        **plan: Any,
-    ) -> Self:
-        """Check everything that :meth:`Store.init` takes, with its errors."""
-        place = Path(path), ledger, None if witness is None else Path(witness)
+        cls, place: tuple[str | Path, str | None, str | Path | None],
+        data: tuple[Any, npt.ArrayLike, npt.ArrayLike | None],
+        public: npt.ArrayLike | None, extractor: StoreExtractor | None, plan: dict[str, Any], *,
+        ids_differ: bool, epsilon_total: float | None, accept_weak_plan: bool,
+    ) -> Self:  # fmt: skip
+        """Check everything that :meth:`Store.init` takes, with its errors.
+
+        `place`: path, ledger and witness. `data`: records, what they carry, and subjects.
+        """
+        (path, ledger, witness), (X, y, subjects) = place, data
+        where = Path(path), ledger, None if witness is None else Path(witness)
         schema, X = new_schema(X, public, extractor or StoreExtractor(), plan)
         records = StoredRecords.of(schema, X, y, subjects)
         refuse_alike(
@@ -417,8 +411,8 @@ class NewStore:
         total = None
         if epsilon_total is not None:
             total = checked_total(schema, own, epsilon_total, accept_weak=accept_weak_plan)
-        free_witness(place[0], place[2])
-        return cls(place, schema, records, written, total)
+        free_witness(where[0], where[2])
+        return cls(where, schema, records, written, total)
 
     @property
     def plan(self) -> IndKNNPlan:
