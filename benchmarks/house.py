@@ -69,10 +69,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 56_000,
-    "code of src": 35_300,
-    "lines of tests": 42_650,
-    "lines of experiments and benchmarks": 9_806,
+    "lines of src": 55_872,
+    "code of src": 35_266,
+    "lines of tests": 42_560,
+    "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
