@@ -33,7 +33,7 @@ from vicinal.labelling import (
 )
 from vicinal.ledger import read_json
 from vicinal.serving import KeyFile
-from vicinal.store import SigningKey, Store, check_receipt, guarantee_receipt
+from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt
 
 Reading = dict[str, Any]
 
@@ -131,12 +131,12 @@ def read_answers(here: Path) -> Reading:
 
 
 def keep_receipt(place: Path) -> None:
-    """A receipt of a guarantee, and the public key of who signed it."""
+    """A receipt of an erasure, and the public key of who signed it."""
     place.joinpath("closed").mkdir(parents=True)
     key = SigningKey.create(place / "signing")
     with tools.make(place / "store") as store:
-        stated = store.guarantee().to_dict()
-        receipt = guarantee_receipt(store._parts, "default", stated, key)
+        store.erase(tools.PEOPLE[:1])
+        receipt = erasure_receipt(store._parts, tools.PEOPLE[:1], key)
     (place / "closed/receipt.json").write_text(json.dumps(receipt, indent=2))
     (place / "closed/public").write_text(key.public)
     shutil.rmtree(place / "store")

@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3579,
-    "serving": 2478,
+    "cli": 3570,
+    "serving": 2480,
     "reports": 1498,
     "audit": 2631,
     "distributed": 3549,
-    "store": 5570,
+    "store": 5556,
     "labelling, students": 2956,
     "baselines": 500,
     "predictors": 2078,
@@ -45,7 +45,7 @@ ROOMS = {
     "ledger": 3461,
     "mechanisms": 3230,
     "neighbours": 3826,
-    "smoothed": 3360,
+    "smoothed": 3529,
     "accounting": 4050,
     "noise, testing, ground": 2440,
 }
@@ -69,9 +69,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_800,
-    "code of src": 35_187,
-    "lines of tests": 42_374,
+    "lines of src": 55_842,
+    "code of src": 35_244,
+    "lines of tests": 42_415,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
     "words of decisions": 30_000,

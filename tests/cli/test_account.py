@@ -33,7 +33,7 @@ def test_nonsense_ends_with_a_sentence_and_exit_code_2(tmp_path):
     assert "cannot be read" in run("account", tmp_path / "none.json", code=2)
     bad = tmp_path / "bad.json"
     for text, named in (
-        ("{", "no sound JSON"),
+        ("{", "not valid JSON"),
         ("[]", "'plan'"),
         ('{"delta": 1e-5, "releases": [{"kind": "gaussian", "sigma": NaN}]}', "releases[0].sigma"),
     ):

@@ -62,7 +62,7 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
 
     def refused(path):
         for command, *options in reading:
-            assert "only reads finishes nothing" in run(command, path, *options, code=3)
+            assert "only read cannot finish it" in run(command, path, *options, code=3)
 
     with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
         distributed.split(tmp_path / "store", tmp_path / "cluster", 2)

@@ -242,9 +242,9 @@ def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, mon
         else:
             (tmp_path / "place").mkdir()
             monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        with pytest.raises(InvalidInput, match="yours and no link"):
+        with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
             cluster.backup(tmp_path / "place")
-    with pytest.raises(InvalidInput, match="yours and no link"):
+    with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
         restore_cluster(tmp_path / "backup", tmp_path / "place", accept_loss=True)
     assert not list((tmp_path / "place").iterdir())
 
@@ -404,7 +404,7 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
     if broken in (None, votes_left):
         reading(path)
     else:
-        with pytest.raises(PrivacyRefused, match="only reads finishes nothing"):
+        with pytest.raises(PrivacyRefused, match="only read cannot finish it"):
             reading(path)
     assert tools.contents(path.parent) == before
     if broken is not erasing_shards:  # which no coordinator ordered

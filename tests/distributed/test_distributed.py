@@ -181,10 +181,10 @@ def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
         raise ValueError("record 7 of person-3")
 
     kind, words = run_quietly(fault)
-    assert (kind, words) == ("unreachable", "A shard met with a fault (ValueError).")
+    assert (kind, words) == ("unreachable", "A shard failed (ValueError).")
     actor = ShardActor(str(folder))
     for task in ("no task at all", Facts(), DeleteVotes(3)):  # it needs a message
-        assert actor.handle(task) == ("unreachable", "A shard met with a fault (AttributeError).")
+        assert actor.handle(task) == ("unreachable", "A shard failed (AttributeError).")
     actor.close()
 
 

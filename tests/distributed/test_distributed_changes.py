@@ -275,7 +275,7 @@ def test_what_is_no_sum_is_not_added_up(path, monkeypatch):
 
     with shard_tools.local(path) as cluster:
         monkeypatch.setattr(ShardServer, "do", votes)
-        with pytest.raises(StorageFailed, match="something else than sums"):
+        with pytest.raises(StorageFailed, match="something other than sums"):
             cluster.predict(tools.Q[:3])
 
 

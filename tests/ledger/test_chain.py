@@ -139,7 +139,7 @@ def test_a_loss_that_was_accepted_half_way_is_good_for_one_witness(place, monkey
     with broken_off(monkeypatch, "vicinal.ledger.RollbackGuard.begin"):
         Store.open(place / "store", accept_loss=True)
     copied(place / "store", place / "half")
-    with pytest.raises(PrivacyRefused, match="only reads"):
+    with pytest.raises(PrivacyRefused, match="only read cannot finish"):
         Store.open(place / "store", reading=True)
     with Store.open(place / "store") as store:  # the loss is accepted: it goes on
         assert not any(remaining_budgets(store).values())

@@ -128,7 +128,7 @@ def test_a_database_that_cannot_hold_every_id_is_refused(postgres_url):
     ({"host": "/no/such/folder"}, "connection refused"),
     ({"user": "walled"}, "no password is here"),
     ({"user": "walled", "password": "wrong"}, "authentication failed"),
-    ({"user": "barred"}, "lets this user or machine not in"),
+    ({"user": "barred"}, "does not admit this user or machine"),
 ])  # fmt: skip
 def test_a_server_that_does_not_open_says_the_cause_and_no_secret(
     postgres_url, monkeypatch, tmp_path, change, cause

@@ -240,7 +240,7 @@ def test_a_file_that_is_no_audit_is_refused(tmp_path, other):
 def test_the_command_refuses_a_file_that_is_no_audit(folder, tmp_path):
     (tmp_path / "audit.json").write_text("{}")
     found = run("certificate", folder, "-o", tmp_path, "--audit", tmp_path / "audit.json", code=2)
-    assert "is no report of" in found.stderr
+    assert "was not written by" in found.stderr
     assert found.stderr.count("\n") == 1
 
 
@@ -284,7 +284,8 @@ def test_an_erasure_is_proved_and_seen_to_be_undone(folder, key, tmp_path):
 def test_a_receipt_is_of_one_store_and_of_its_history(folder, key, tmp_path):
     path, public = key
     receipt = tmp_path / "receipt.json"
-    run("receipt", "guarantee", folder, "--key", path, "-o", receipt)
+    run("erase", folder, "--subject", "sanna-3", "--yes")
+    run("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3", "-o", receipt)
     other = tmp_path / "other"
     Store.init(other, X, Y, classes=range(2), public=R, n_records=40).close()
     check = ("receipt", "verify", receipt, "--public-key", public, "--store")
@@ -321,7 +322,8 @@ def test_a_key_that_is_none_is_refused(folder, key, fault):
     else:
         path.write_bytes(b"short")
     words = {"missing": "There is no key", "readable": "read by others", "short": "32 bytes"}
-    assert words[fault] in run("receipt", "guarantee", folder, "--key", path, code=2).stderr
+    erasure = ("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3")
+    assert words[fault] in run(*erasure, code=2).stderr
 
 
 def test_a_key_under_which_anybody_can_sign_is_refused():

@@ -73,7 +73,7 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
     facts = json.loads(run("inspect", folder, "--json"))
     assert facts["audiences"]["default"]["queries"]["used"] == 3
     assert "private" not in facts
-    assert "3 of 5000 answers given" in run("inspect", folder)
+    assert "3 of 5000 planned answers given" in run("inspect", folder)
     assert json.loads(run("inspect", folder, "--curator", "--json"))["private"]["records"] == 300
     assert "All is well" in run("verify", folder)
     assert process.call("DELETE", "/v1/subjects/person-3", key="curator").status == 200
@@ -152,7 +152,7 @@ def test_a_failure_of_what_is_asked_ends_no_service(served, tmp_path, monkeypatc
         run("backup", folder, tmp_path / "another")
     folder.rename(tmp_path / "old")
     run("restore", tmp_path / "another", folder)
-    assert "4 of 60 answers given" in run("inspect", folder)
+    assert "4 of 60 planned answers given" in run("inspect", folder)
 
 
 def test_the_socket_is_its_owners_alone(service, monkeypatch):
@@ -243,7 +243,7 @@ def test_a_socket_that_a_killed_service_left_is_in_nobodys_way(tmp_path):
         assert not (folder / SOCKET).exists()
     with socket.socket(socket.AF_UNIX) as another:
         another.bind(str(folder / "other"))
-    with pytest.raises(InvalidInput, match="no plain file"):
+    with pytest.raises(InvalidInput, match="not a regular file"):
         Store.open(folder)
 
 

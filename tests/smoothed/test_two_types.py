@@ -1,5 +1,6 @@
 """Two types in log space: large n, deep tails, sandwiches, and the laws beneath them."""
 
+import itertools
 import math
 
 import mpmath
@@ -13,6 +14,7 @@ from vicinal.smoothed import (
     Poisson,
     RadiusVotes,
     Vertices,
+    WithReplacement,
     _expectation,
     _intervals,
     _smooth,
@@ -22,6 +24,7 @@ from vicinal.smoothed import (
     smoothed_delta,
 )
 from vicinal.smoothed._edges import edge_loss
+from vicinal.smoothed._several_types import typed_mean
 
 DC = 18586 / 335909
 
@@ -150,12 +153,48 @@ def test_sandwiches_of_many_types_enclose_algorithm_1(mechanism):
         assert exact.log_lower <= above
 
 
-def test_pair_sums_bite_where_records_are_many():
-    population = Vertices([[0.3, 0.3, 0.4]])
-    found = smoothed_delta(Histogram(FixedSize(70)), population, 140, 1.0)
-    assert found.method == "sandwich"
-    assert found.log_upper < math.log(0.5) - 5
-    assert found.log_lower > found.log_upper - 4
+@pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.5])
+@pytest.mark.parametrize("sampler", [FixedSize(9), FixedSize(15), Poisson(0.6), WithReplacement(8)])
+def test_means_over_several_types_enclose_algorithm_1(sampler, epsilon):
+    """All databases are listed; fails if ties, absent types or tails are weighed wrongly."""
+    for chances in (
+        [1 / 3, 1 / 3, 1 / 3], [0.05, 0.15, 0.8], [0.0, 0.3, 0.7], [0.45, 0.45, 0.1],
+        [0.25, 0.25, 0.25, 0.25], [0.02, 0.08, 0.3, 0.6],
+    ):  # fmt: skip
+        exact = smoothed_delta(Histogram(sampler), Vertices([chances]), 16, epsilon)
+        assert exact.method == "exact"
+        found = typed_mean(sampler, np.array(chances), 16, epsilon)
+        assert found.low <= exact.log_upper
+        assert exact.log_lower <= found.high
+        if len(chances) == 3:
+            assert found.high - found.low < 0.02
+
+
+def test_worlds_that_mix_are_below_the_mean_of_the_least_chances():
+    """Every multiset of worlds is listed; fails if a mixture is worse than what encloses it."""
+    for vertices in ([[0.1, 0.2, 0.7], [0.3, 0.1, 0.6]], [[0.2, 0.4, 0.4], [0.4, 0.4, 0.2]]):
+        population = Vertices(vertices)
+        for sampler in (FixedSize(10), Poisson(0.5)):
+            exact = smoothed_delta(Histogram(sampler), population, 14, 0.7)
+            assert exact.method == "exact"
+            assert exact.log_lower <= typed_mean(sampler, population.least, 14, 0.7).high
+
+
+@pytest.mark.parametrize("vertices", [[[0.3, 0.3, 0.4]], [[0.3, 0.3, 0.4], [0.2, 0.3, 0.5]]])
+def test_three_types_are_known_within_five_percent(vertices):
+    for n, size, epsilon in ((140, 70, 1.0), (1500, 1400, 0.5)):
+        found = smoothed_delta(Histogram(FixedSize(size)), Vertices(vertices), n, epsilon)
+        assert found.method == "sandwich"
+        assert found.log_upper - found.log_lower < math.log(1.05)
+
+
+def test_every_loss_falls_when_a_count_grows():
+    """What steps between corners rest on: a third type is relabelled after the fact."""
+    for sampler in (FixedSize(7), Poisson(0.3), WithReplacement(6)):
+        for a, b in itertools.product(range(6), repeat=2):
+            here = sampler.pair(a, b, 14, 0.4).low
+            for more in ((a + 1, b), (a, b + 1)):
+                assert sampler.pair(*more, 14, 0.4).low <= here + 1e-9
 
 
 def test_radius_votes_are_enclosed():

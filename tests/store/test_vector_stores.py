@@ -254,7 +254,7 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     assert json.loads(run("inspect", store, "--json"))["target"]["kind"] in ("bounds", "labels")
     rows = (store, "--data", tmp_path / "train.parquet", "--subject", "who")
     told = run("evaluate", *rows, "--accept-noise")
-    assert "too few people for the noise" in told, "nobody's features were asked"
+    assert "too large for so few subjects" in told, "nobody's features were asked"
     attacks = ["audit", store, "--only", "vectors-return", "--minutes", "0.001", "--json"]
     (claim,) = json.loads(CliRunner().invoke(app, [str(a) for a in attacks]).stdout)["claims"]
     assert claim["lower"] <= claim["claim"]

@@ -285,7 +285,7 @@ def _has(value: Any, fields: Mapping[str, type]) -> TypeGuard[dict[str, Any]]:
     )
 
 
-receipt = group_of("Sign and verify receipts for erasures and guarantees.")
+receipt = group_of("Sign and verify receipts for erasures.")
 
 KeyFile = Annotated[Path, Option(help="Key file of this installation, with mode 0600.")]
 Out = Annotated[Path | None, Option("--out", "-o", help="Write the receipt to this file.")]
@@ -310,15 +310,6 @@ def erasure(
     with _opened(store) as opened:
         ids, kept = listed_ids(subject, subjects), opened.models_stay
         _give(stores.erasure_receipt(opened._parts, ids, signer, models_kept=kept), out)
-
-
-@receipt.command()
-def guarantee(store: StorePath, key: KeyFile, audience: str = "default", out: Out = None) -> None:
-    """Sign the guarantee of an audience's answers."""
-    signer = stores.SigningKey(key)
-    with _opened(store) as opened:
-        stated = opened.guarantee(audience).to_dict()
-        _give(stores.guarantee_receipt(opened._parts, audience, stated, signer), out)
 
 
 @receipt.command()

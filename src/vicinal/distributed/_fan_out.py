@@ -139,7 +139,7 @@ def _refusal(
         for number in sorted(missing)
     )
     if any(isinstance(error, StoreDamaged) for error in missing.values()):
-        return ShardDamaged(f"{why} Nothing is answered until that is mended.")
+        return ShardDamaged(f"{why} Nothing is answered until that is repaired.")
     return ShardMissing(
         f"{len(missing)} of {shards} shards did not come back within {policy.deadline:g} seconds, "
         f"so nothing is answered. Ask again once they are there. {why}"

@@ -88,7 +88,7 @@ def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
     except errors.VicinalError as error:
         return UNREACHABLE, str(error)
     except Exception as error:  # noqa: BLE001 (its message and its traceback could quote records)
-        return UNREACHABLE, f"A shard met with a fault ({type(error).__name__})."
+        return UNREACHABLE, f"A shard failed ({type(error).__name__})."
 
 
 @dataclass(slots=True, eq=False)

@@ -179,7 +179,7 @@ class RemoteRounds:
 def summed_from(sums: Collection[Steps], shape: tuple[int, ...]) -> Steps:
     """Sum what shards sent, or raise StorageFailed if it is not of this shape."""
     if any(one.dtype != np.int64 or one.shape != shape for one in sums):
-        raise StorageFailed("A shard sent something else than sums. Is it of the same version?")
+        raise StorageFailed("A shard sent something other than sums. Does it run the same version?")
     return summed(sums)
 
 

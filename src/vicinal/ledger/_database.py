@@ -161,7 +161,7 @@ class Database(ABC):
             return int(text or 0)
         except (ValueError, TypeError):
             raise StoreDamaged(
-                "The ledger is not what was written: a number is none. Restore a backup."
+                "The ledger is not what was written: a value is not a number. Restore a backup."
             ) from None
 
     def put(self, name: str, value: str) -> None:

@@ -21,7 +21,7 @@ def guarded(path: Path) -> Iterator[None]:
         if isinstance(error, StorageFailed):
             raise
         raise StorageFailed(
-            f"{path} cannot be read or written ({error.strerror}). Nothing was answered. See to "
+            f"{path} cannot be read or written ({error.strerror}). Nothing was answered. Check "
             "the disk, then open it again."
         ) from None
 

@@ -121,8 +121,8 @@ class Ledger:
         """Raise StorageFailed if memory and disk may differ."""
         if not self.is_consistent:
             raise StorageFailed(
-                "The store met with a failure, so it answers nothing. Open it again: what was "
-                "durable counts."
+                "The store failed, so it answers nothing. Open it again: it then reads what "
+                "became durable."
             )
 
     @contextmanager

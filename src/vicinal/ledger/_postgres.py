@@ -34,16 +34,16 @@ _LIBPQ = 160000  # knows require_auth
 _CAUSES = {
     "resolve host|translate host": "no such host",
     "Connection refused|No such file": "connection refused, as no server listens there",
-    "timeout expired|timed out|No route|unreachable": "no answer; see to its network and firewall",
+    "timeout expired|timed out|No route|unreachable": "no answer; check its network and firewall",
     "no password supplied": "no password is here; give it through PGPASSWORD or ~/.pgpass",
     "method requirement": "it wants a password in another way than scram-sha-256, or none",
     "authentication failed|role .* does not exist|is not permitted to log in": (
         "authentication failed; check the URL's user, and PGPASSWORD or ~/.pgpass"
     ),
-    "pg_hba.conf": "its pg_hba.conf lets this user or machine not in",
+    "pg_hba.conf": "its pg_hba.conf does not admit this user or machine",
     "database .* does not exist": "it has no such database; make it with createdb",
     "too many|connection slots": "it has no connection left",
-    "starting up|shutting down|recovery mode": "it is starting or ending; try again",
+    "starting up|shutting down|recovery mode": "it is starting or stopping; try again",
     "certificate|SSL": "TLS fails; check sslmode and sslrootcert in the URL",
 }
 """Words of libpq or of a server, and the sentence of ours for them: a stranger may have chosen
@@ -92,7 +92,7 @@ class PostgresDatabase(Database):
             )
         except self._driver.Error as error:
             causes = (ours for words, ours in _CAUSES.items() if re.search(words, str(error)))
-            cause = next(causes, "it cannot be reached, or lets this user not in")
+            cause = next(causes, "it cannot be reached, or does not admit this user")
             raise StorageFailed(f"The ledger's server does not open: {cause}.") from None
         try:
             with self._guarded():
@@ -179,7 +179,7 @@ class PostgresDatabase(Database):
             if self._connection.closed:
                 code = "the connection is lost"
             raise StorageFailed(
-                f"The ledger's database does not take this ({code}). Nothing was answered. See to "
+                f"The ledger's database refused a write ({code}). Nothing was answered. Check "
                 "the server, then open the store again."
             ) from None
 

@@ -87,7 +87,7 @@ class WitnessState:
         state = cls(identity, epoch, clock, last).holding(entries)
         if not known or len(entries) != count * _ENTRY.size or state.of_entries != of_entries:
             raise DamagedWitness(
-                f"{path} is damaged. Bring it back; or accept the loss, which spends every budget "
+                f"{path} is damaged. Bring it back, or accept the loss, which spends every budget "
                 "for good."
             )
         return state
@@ -150,8 +150,8 @@ def check_witness_place(path: Path) -> None:
                     begins = file.read(len(_NAME))
         if begins not in (_NAME, b""):
             raise InvalidInput(
-                f"{one} is no witness, so it is not replaced. Move it away if the store is yours, "
-                "and leave the store closed if a stranger made it."
+                f"{one} is not a witness, so it is not replaced. Move it away if the store is "
+                "yours, and leave the store closed if a stranger made it."
             )
 
 
@@ -226,8 +226,8 @@ class RollbackGuard:
             present = os.pread(self._descriptor, _EPOCH, 32)
         if present != self.state.epoch:
             raise StorageFailed(
-                f"The store was opened elsewhere since, with the same witness {self._path}. This "
-                "one answers no more."
+                f"The store has been opened elsewhere with the same witness {self._path}. This "
+                "copy answers nothing more."
             )
         if (clock, head) != (self.state.clock, self.state.head):
             self._write(replace(self.state, clock=clock, head=head))
@@ -268,8 +268,8 @@ class RollbackGuard:
             held, named = os.fstat(self._descriptor), self._path.stat()
             if (held.st_dev, held.st_ino, 1) != (named.st_dev, named.st_ino, named.st_nlink):
                 raise StorageFailed(
-                    f"{self._path} is another file than when the store was opened, or has a second "
-                    "name. This one answers no more. Remove the other name, then open it again."
+                    f"{self._path} was replaced while the store was open, or has a second name. "
+                    "The store answers nothing more. Remove the other name, then open it again."
                 )
             write_whole(self._descriptor, state.header())
         self.state = state

@@ -40,7 +40,7 @@ def parse_json(
         reason = str(fault)
     else:
         return found
-    raise error(f"{place} is no sound JSON: {reason}.")
+    raise error(f"{place} is not valid JSON: {reason}.")
 
 
 def read_json(path: Path, noun: str) -> Any:
@@ -134,7 +134,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) != len(pairs):
-        raise ValueError("a key stands there twice")
+        raise ValueError("a key appears twice")
     return fields
 
 

@@ -179,6 +179,6 @@ class SQLiteDatabase(Database):
                     f"The ledger's database is damaged ({name}). Restore a backup."
                 ) from None
             raise StorageFailed(
-                f"The ledger's database does not take this ({name}). Nothing was answered. See to "
+                f"The ledger's database refused a write ({name}). Nothing was answered. Check "
                 "the disk, then open the store again."
             ) from None

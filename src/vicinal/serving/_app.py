@@ -150,7 +150,7 @@ async def add_records(state: AppState, key: ApiKey, request: Request) -> Respons
     subjects = None if body.subjects is None else checked_ids(body.subjects)
     carried = _carried(body, state.store)
     if len(carried) != size or (subjects is not None and len(subjects) != size):
-        raise Problem(422, "unusable", "Rows, labels and subjects must be equally many.")
+        raise Problem(422, "unusable", "There must be as many labels and subjects as rows.")
     work = partial(
         state.store.add, ids_differ=body.ids_differ, curator=key.name, idempotency_key=name
     )
@@ -165,7 +165,7 @@ def _carried(body: models.RecordsRequest, store: BaseStore) -> np.ndarray:
         ("labels", body.labels, body.targets) if classes else ("targets", body.targets, body.labels)
     )
     if value is None or other is not None:
-        raise Problem(422, "unusable", f"Records of this store need '{form}', and nothing else.")
+        raise Problem(422, "unusable", f"Records of this store need '{form}', and no other form.")
     try:
         array = np.array(value, dtype=object if classes else np.float64)
         return array.ravel() if array.shape[1:] == (1,) else array  # one target has no columns
@@ -203,7 +203,9 @@ def checked_ids(subjects: Sequence[int | str]) -> list[SubjectId]:
     for subject in subjects:
         fault = _checks.id_fault(subject) or _path_fault(str(subject))
         if fault is not None:
-            raise Problem(422, "unusable", f"A subject must be an id. It is, or holds, {fault}.")
+            raise Problem(
+                422, "unusable", f"A subject must be an id. This one is, or holds, {fault}."
+            )
     return _checks.subject_ids("subjects", subjects)
 
 
@@ -303,12 +305,12 @@ _OPERATIONS = (
         parameters=(_IDEMPOTENCY,), body=models.PredictRequest, npy=True,
     ),
     _Operation(
-        "GET", "/v1/guarantee", guarantee, "The guarantee of your audience, whole",
+        "GET", "/v1/guarantee", guarantee, "The full guarantee of your audience",
         models.GuaranteeResponse,
     ),
     _Operation("GET", "/v1/quota", quota, "Answers planned, used and left", models.QuotaResponse),
     _Operation(
-        "GET", "/v1/status", status, "What the store takes, and how the process does",
+        "GET", "/v1/status", status, "What the store accepts, and how the process is doing",
         models.StatusResponse,
     ),
     _Operation(
@@ -322,10 +324,10 @@ _OPERATIONS = (
     # `path`: an id may hold slashes.
     _Operation(
         "DELETE", "/v1/subjects/{subject:path}", erase_subject,
-        "Erase a person for good (curators)", models.ErasedResponse, CURATOR, (_SUBJECT, _OUTCOME),
+        "Erase a subject for good (curators)", models.ErasedResponse, CURATOR, (_SUBJECT, _OUTCOME),
     ),
     _Operation(
-        "GET", "/healthz", health, "Can the service answer?", models.HealthResponse, role=None
+        "GET", "/healthz", health, "Whether it can answer", models.HealthResponse, role=None
     ),
     _Operation("GET", "/metrics", metrics, "Prometheus metrics (monitors)", None, MONITOR),
 )  # fmt: skip

@@ -86,7 +86,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         )
         return Problem(503, "shard-missing", detail, {"Retry-After": "5"})
     if isinstance(error, StorageFailed | StoreOutdated):
-        detail = "The store has failed and answers nothing until its operator opens it again."
+        detail = "The store has failed. It answers nothing until its operator opens it again."
         return Problem(503, "storage-failed", detail)
     if isinstance(error, IdsAlike):
         detail = (
@@ -122,7 +122,7 @@ def of_error(error: VicinalError, *, adding: bool = False) -> Problem:
         detail = f"{error.located} GET /v1/status says which columns this store takes."
         return Problem(422, "unusable", detail)
     noun = "records, labels or subjects" if adding else "queries"
-    detail = f"The {noun} are not what this store takes. GET /v1/status says what it takes."
+    detail = f"The {noun} do not fit this store. GET /v1/status says what it accepts."
     return Problem(422, "unusable", detail)
 
 
@@ -166,7 +166,7 @@ class BodyLimits:
         """Raise a problem for JSON that would keep the parser busy too long: 413, or 422."""
         commas, lists = content.count(b","), content.count(b"[")
         if lists > _DEEPEST * (commas + 1):
-            raise Problem(422, "unusable", "The body holds lists in lists in lists.")
+            raise Problem(422, "unusable", "The body nests lists too deeply.")
         if commas + _BRACKET * lists > self.values:
             detail = "The body holds too many values. Send fewer rows, or vectors as a .npy file."
             raise Problem(413, "too-large", detail)
@@ -217,7 +217,7 @@ class BodyReader:
         except TimeoutError:
             raise Problem(408, "too-slow", "The body took too long to arrive.") from None
         except ClientDisconnect:
-            detail = "The client left before the body was there."
+            detail = "The client left before the body arrived."
             raise Problem(400, "disconnected", detail) from None
 
     def _too_large(self) -> Problem:

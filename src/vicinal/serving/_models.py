@@ -318,7 +318,7 @@ def parse_body(model: type[AnyBody], content: bytes) -> AnyBody:
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise Problem(400, "repeated-key", "An object in the body has a key twice.")
+        raise Problem(400, "repeated-key", "An object in the body has the same key twice.")
 
 
 def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
@@ -329,7 +329,7 @@ def decode_rows(body: RowsBody, store: BaseStore, most: int) -> tuple[Any, int]:
     form = store.schema.extractor.takes
     rows = getattr(body, form)
     if rows is None:
-        raise Problem(422, "unusable", f"This store takes '{form}', and nothing else.")
+        raise Problem(422, "unusable", f"This store takes '{form}', and no other form.")
     if len(rows) > most:
         raise Problem(413, "too-many", f"A request must have at most {most} rows.")
     if form in ("texts", "rows"):

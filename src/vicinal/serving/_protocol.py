@@ -118,7 +118,7 @@ def _place(error: BaseException) -> str:
 
 _SLICE = 8 << 10
 """Bytes that the parser gets at once, so that it stops soon after a bound is passed."""
-_MALFORMED = Problem(400, "bad-request", "This is no HTTP/1.1 request.")
+_MALFORMED = Problem(400, "bad-request", "This is not an HTTP/1.1 request.")
 _PIPELINED = 8
 """Requests that a connection may send before it has read the answer to the first."""
 
@@ -202,7 +202,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         # RFC 9112, 3.2: without it, or with two, a proxy may have taken another host than we.
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts != 1 and self.parser.get_http_version() == "1.1":
-            detail = "A request of HTTP/1.1 must have one header Host."
+            detail = "An HTTP/1.1 request must have exactly one Host header."
             raise self._refused_by(Problem(400, "bad-request", detail))
         super().on_headers_complete()
         self._stop_waiting()
@@ -272,4 +272,4 @@ class BoundedHttpProtocol(HttpToolsProtocol):
 
 def _large_head() -> Problem:
     # A new one each time: one that is raised again would keep every traceback, and connection.
-    return Problem(431, "head-too-large", "The request's line and headers are too long.")
+    return Problem(431, "head-too-large", "The request line and headers are too long.")

@@ -97,7 +97,7 @@ def serve(
             with _no_signal_after_the_end():
                 server.run()
         except SystemExit:
-            raise InvalidInput(f"The service cannot listen at {host}:{port}.") from None
+            raise InvalidInput(f"The service cannot listen on {host}:{port}.") from None
 
 
 def server_of(
@@ -193,4 +193,4 @@ def warm_up(store: BaseStore) -> None:
                 with Store.init(folder, private, labels, **facts, **{**plan, **_SMALL}) as made_up:
                     made_up.predict_many([Query(queries[:_QUERIES])])
             except VicinalError as error:
-                _LOG.warning("The first query will wait for compiled code: %s", error)
+                _LOG.warning("The first query will wait while code is compiled: %s", error)

@@ -61,16 +61,16 @@ class AppState:
         try:
             key = self._keys.find(token) if scheme.lower() == "bearer" else None
         except StorageFailed:
-            raise Problem(503, "keys", "The keys cannot be read. Nobody is let in.") from None
+            raise Problem(503, "keys", "The keys cannot be read, so nobody is admitted.") from None
         if key is None:
             detail = "Send a valid key as: Authorization: Bearer KEY"
             raise Problem(401, "key", detail, {"WWW-Authenticate": "Bearer"})
         # Before its role: refused requests count against the rate, too.
         self._rate.consume(key.id)
         if key.role not in (role, CURATOR):
-            raise Problem(403, "role", f"Only a key of the role {role} may do this.")
+            raise Problem(403, "role", f"Only a key with the role {role} may do this.")
         if key.audience not in self.store.audiences:
-            raise Problem(403, "audience", "The store has no such audience as this key's.")
+            raise Problem(403, "audience", "The store does not have the audience of this key.")
         return key
 
     async def decode_json(self, model: type[AnyBody], content: bytes) -> tuple[AnyBody, Any, int]:
@@ -405,15 +405,15 @@ class Metrics:
         }
         dropped = {f'{{reason="{why}"}}': count for why, count in sorted(self.dropped.items())}
         families: tuple[tuple[str, str, str, Mapping[str, float]], ...] = (
-            ("requests_total", "HTTP requests by path, method and status.", "counter", requests),
-            ("waiting_queries", "Queries before the worker.", "gauge", {"": self.waiting}),
-            ("shard_missing_total", "Blocks refused as a shard was away.", "counter",
+            ("requests_total", "HTTP requests, by path, method and status.", "counter", requests),
+            ("waiting_queries", "Queries that wait for the worker.", "gauge", {"": self.waiting}),
+            ("shard_missing_total", "Blocks refused because a shard was missing.", "counter",
              {"": self.missing}),
             ("connections", "Open connections.", "gauge", {"": self.connections}),
             ("connections_dropped_total",
-             "Connections that were ended before a request, by reason.", "counter", dropped),
-            ("answers_left", "Answers of the plan that are left.", "gauge", left),
-            ("budget_used", "Mean share of a budget used, by public points.", "gauge", used),
+             "Connections closed before a request, by reason.", "counter", dropped),
+            ("answers_left", "Planned answers left.", "gauge", left),
+            ("budget_used", "Mean share of a budget used, estimated.", "gauge", used),
             ("up", "0 once the store has failed.", "gauge", {"": int(self.up)}),
         )  # fmt: skip
         lines = self.seconds.lines("vicinal_predict_seconds", "Time to answer a prediction.")

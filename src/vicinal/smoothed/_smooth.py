@@ -12,7 +12,6 @@ from vicinal._arrays import Counts, Floats
 from vicinal.errors import InvalidInput
 from vicinal.smoothed._databases import check_mechanism, log_delta, worst_case_delta
 from vicinal.smoothed._expectation import (
-    MOST_WORK,
     Column,
     TypedWorld,
     column_of,
@@ -20,8 +19,6 @@ from vicinal.smoothed._expectation import (
     lower_mean,
     majorant_mean,
     mean_delta,
-    pair_sum,
-    pair_work,
     rest_bound,
     worlds_of,
 )
@@ -40,6 +37,7 @@ from vicinal.smoothed._intervals import (
 from vicinal.smoothed._knn import KNNVotes, RadiusVotes, radius_listable, radius_mean
 from vicinal.smoothed._mechanism import CountMechanism, FixedSize, Histogram, Mechanism
 from vicinal.smoothed._populations import Heterogeneous, Population, bounds
+from vicinal.smoothed._several_types import typed_mean
 
 # Algorithm 1 of LWX23, for databases small enough to list: the exact maximum over all worlds
 
@@ -319,10 +317,15 @@ def _many_types(
     if isinstance(sampler, FixedSize):
         known = bounds(population, n, sampler.size, epsilon)
         lower, upper = max(lower, known.log_floor), known.log_upper
-    if pair_work(sampler, population.least, n) <= MOST_WORK:
-        summed = pair_sum(sampler, population.least, n, epsilon)
-        upper, method = min(upper, summed), SANDWICH
-    return Delta(lower, upper, method, "one type against the rest, below")
+    # Worlds of one distribution have a lower end, too; mixtures are enclosed by the least chances.
+    single = not isinstance(population, Heterogeneous)
+    worlds = [typed_mean(sampler, row, n, epsilon) for row in population.vertices if single]
+    lower = max([lower, *(world.low for world in worlds if world)])
+    summed = worlds[0] if len(worlds) == 1 else typed_mean(sampler, population.least, n, epsilon)
+    if summed and summed.high < upper:
+        upper, method = summed.high, SANDWICH
+    note = "mixtures of worlds enclosed" if len(population.vertices) > 1 else ""
+    return Delta(lower, upper, method, note)
 
 
 def _by_draws(

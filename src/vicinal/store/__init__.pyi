@@ -52,7 +52,6 @@ from vicinal.store._receipts import SigningKey as SigningKey
 from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt
 from vicinal.store._receipts import faults_of_receipt as faults_of_receipt
-from vicinal.store._receipts import guarantee_receipt as guarantee_receipt
 from vicinal.store._record_files import StagingEndedError as StagingEndedError
 from vicinal.store._record_files import note_files as note_files
 from vicinal.store._record_files import write_digests as write_digests

@@ -106,10 +106,10 @@ class NoisyFigures(ABC):
         """Raise PrivacyRefused if all of these figures, which are expected, are noise."""
         if all(map(self.is_noise, self.figures)):
             raise PrivacyRefused(
-                f"All figures would be noise: it is {self.noise:.1f} people in every count, and if "
-                f"each answer given were for a person evaluated, they would be {self.people:.0f}. "
+                f"All figures would be noise: each count has noise of {self.noise:.1f} subjects, "
+                f"and the answers given allow for at most {self.people:.0f}. Nobody was charged. "
                 "Evaluate after more answers or with a larger 'share', or set the 'accept_noise' "
-                "parameter if it is meant. Nobody was charged."
+                "parameter if you want the figures."
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -526,8 +526,8 @@ def _name(state: AudienceState) -> str:
 def _ids(parts: OpenStore, subjects: Any, size: int) -> list[SubjectId]:
     if subjects is None:
         raise InvalidInput(
-            "The 'subject' parameter must say whose each row is: people pay for being evaluated, "
-            "and pay from one budget wherever they appear."
+            "The 'subject' parameter must say whose each row is, because subjects pay for being "
+            "evaluated from the one budget that they have."
         )
     ids: list[Any] = checked_subjects(subjects, size)
     framed_all(ids)  # raises InvalidInput for one that is too long

@@ -134,9 +134,9 @@ def check_new(path: Path) -> None:
         yours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
         if not yours or any(path.iterdir()):
             raise InvalidInput(
-                f"{path} must be a new folder, or an empty one that is yours and no link. If a "
-                "command was broken off there, it holds no store.json and no cluster.json: then "
-                "delete it."
+                f"{path} must be a new folder, or an empty one that belongs to you and is not a "
+                "link. If an interrupted command left it, it holds no store.json and no "
+                "cluster.json, and you can delete it."
             )
 
 
@@ -175,8 +175,8 @@ def refuse_links(folder: Path) -> None:
                 plain = one.is_file() or one.is_dir() or not one.exists()
                 if one.is_symlink() or not (plain or listens):
                     raise InvalidInput(
-                        f"{one} is a link, or no plain file. All that a store has lies in its "
-                        "folder. If the store is yours, put what it leads to there, or name that."
+                        f"{one} is a link, or not a regular file. A store keeps everything in its "
+                        "folder. If it is yours, put what the link leads to there, or name that."
                     )
 
 

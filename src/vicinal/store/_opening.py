@@ -256,15 +256,15 @@ def _is_known(database: Database, state: WitnessState, *, accept_loss: bool) -> 
 
 def unfinished() -> PrivacyRefused:
     return PrivacyRefused(
-        "A command was broken off here, and what only reads finishes nothing. Repeat that command; "
-        "or make a backup, which finishes it, too."
+        "A command was interrupted here, and commands that only read cannot finish it. Repeat that "
+        "command, or run vicinal backup, which finishes it too."
     )
 
 
 def _outdated(reason: str) -> StoreOutdated:
     return StoreOutdated(
-        f"The store cannot tell what has been charged. {reason} Bring back what belongs to it; or "
-        "accept the loss, which spends every budget that is not known, for good."
+        f"The store cannot tell what has been charged. {reason} Bring back what belongs to it, or "
+        "accept the loss, which spends every unknown budget for good."
     )
 
 

@@ -1,4 +1,4 @@
-"""Signed receipts: that somebody was erased, or what is guaranteed, at one link of the chain.
+"""Signed receipts: that somebody was erased, at one link of the chain.
 
 A receipt names no person: it holds the keyed digest of an id, which only the store's key can make
 from the id. It holds the clock and the head of the chain, so a store that goes on from there can be
@@ -22,8 +22,6 @@ from vicinal.store._opening import OpenStore
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-ERASURE, GUARANTEE = "erasure", "guarantee"
 
 _FORMAT = 1
 _DOMAIN = b"vicinal receipt\x01"
@@ -95,28 +93,17 @@ def erasure_receipt(
         raise InvalidInput("The 'subject' option must be given: at least one id.")
     if not all(ledger.standing(subject) == Standing.ERASED for subject in subjects):
         raise PrivacyRefused("Not all of these ids were erased from this store. Nothing is signed.")
-    digests = sorted({ledger.hash(subject).hex() for subject in subjects})
-    models = {"models": "kept"} if models_kept else {}
-    return key.signed({**_head_of(parts, ERASURE), "digests": digests, **models})
-
-
-def guarantee_receipt(
-    parts: OpenStore, audience: str, guarantee: Mapping[str, Any], key: SigningKey
-) -> dict[str, Any]:
-    stated = {"audience": audience, "guarantee": dict(guarantee)}
-    return key.signed({**_head_of(parts, GUARANTEE), **stated})
-
-
-def _head_of(parts: OpenStore, kind: str) -> dict[str, Any]:
-    clock, head = parts.ledger.last_commit
-    return {
+    clock, head = ledger.last_commit
+    return key.signed({
         "format": _FORMAT,
-        "kind": kind,
+        "kind": "erasure",
         "store": parts.folder.identity,
         "clock": clock,
         "chain": head.hex(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+        "digests": sorted({ledger.hash(subject).hex() for subject in subjects}),
+        **({"models": "kept"} if models_kept else {}),
+    })  # fmt: skip
 
 
 def check_receipt(receipt: Any, public_key: str) -> dict[str, Any]:
@@ -159,7 +146,7 @@ def faults_of_receipt(
         return ["The receipt belongs to another store."]
     faults = []
     if not descends(parts.database, receipt["clock"], bytes.fromhex(receipt["chain"])):
-        faults.append("The store does not go on from where the receipt was written.")
+        faults.append("The store does not continue the one that the receipt was written for.")
     digests = set(receipt.get("digests", ()))
     if digests and any(
         ledger.hash(subject).hex() in digests for subject, _ in ledger.slot_table.entries()

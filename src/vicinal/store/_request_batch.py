@@ -263,8 +263,8 @@ class RequestBatch:
             fresh = self._fresh.get(other.name)
             if (before and before.used) or (fresh and fresh.queries_of.get(analyst)):
                 raise PrivacyRefused(
-                    f"The analyst has had answers of the audience {other.name!r}. Whoever sees the "
-                    "answers to two audiences breaks the assumption that both guarantees rest on."
+                    f"The analyst already has answers of the audience {other.name!r}. Both "
+                    "guarantees assume that nobody sees the answers of two audiences."
                 )
 
     def _repeated(self, state: AudienceState, name: bytes, body: bytes) -> _PlacedRequest | None:
