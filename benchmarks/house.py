@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2480,
     "reports": 1498,
     "audit": 2631,
-    "distributed": 3549,
+    "distributed": 3546,
     "store": 5556,
     "labelling, students": 2956,
     "baselines": 500,
