@@ -10,7 +10,6 @@ import typer
 from experiments.commands.options import Runs
 from vicinal.errors import InvalidInput
 
-MARK = "<!-- Printed by `python -m experiments report-set`. -->"
 CELLS = Path("docs/reference/report-set.csv")
 
 
@@ -27,10 +26,9 @@ def report_set(
     ),
     epsilon: Annotated[str, typer.Option(help="Epsilons, by commas.")] = ".5,1,2,4",
     public: Annotated[int, typer.Option(help="Public rows.", min=2)] = 300,
-    page: Annotated[Path | None, typer.Option(help="A page to write it into, too.")] = None,
     cells: Annotated[Path, typer.Option(help="File of the cells measured so far.")] = CELLS,
 ) -> None:
-    """Print the page of the report set, where the default is behind first."""
+    """Print the tables of the report set, where the default is behind first."""
     from experiments.report_set.data import GROUPS
     from experiments.report_set.methods import MADE_UP, METHODS, absent
     from experiments.report_set.page import Run, as_text, read
@@ -49,8 +47,4 @@ def report_set(
             typer.echo(f"Left out: {name}, whose package cannot be imported here.", err=True)
         methods = tuple(name for name in methods if name not in missing)
         Run(group, methods, runs, public, sizes, epsilons).measure(cells, anew=anew)
-    text = as_text(read(cells), group, public)
-    if page is not None:
-        above = page.read_text(encoding="utf-8").partition(MARK)[0]
-        page.write_text(f"{above}{MARK}\n\n{text}\n", encoding="utf-8")
-    typer.echo(text)
+    typer.echo(as_text(read(cells), group, public))

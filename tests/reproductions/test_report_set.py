@@ -1,6 +1,7 @@
-"""The report set: its groups, its splits, its rivals, and the page of the cells that are kept."""
+"""The report set: its groups, its splits, its rivals, and the page with means of its cells."""
 
 import sys
+from itertools import takewhile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.commands.report_set import MARK
 from experiments.report_set import page
 from experiments.report_set.data import MOST_RECORDS, Question, Split, questions
 from experiments.report_set.methods import CEILING, LINEAR, METHODS, OURS, Plan
@@ -113,14 +113,39 @@ def test_what_the_default_loses_stands_first():
     assert "| 7% |" in text  # of the gap, .02 of .3
 
 
-def test_the_command_prints_the_page_of_the_cells_that_are_kept():
+def rows_of(text, first):
+    """Return the rows of the first table whose header begins with a word, as texts."""
+    lines = iter(text.partition(f"| {first}")[2].splitlines()[2:])
+    return [line.strip("| ").split(" | ") for line in takewhile(lambda line: line, lines)]
+
+
+def means_over_tables(printed):
+    """Return the mean AUC of five methods by records and epsilon, over tables of both kinds."""
+    sums = {}
+    for size, epsilon, tables, *row in rows_of(printed, "records | epsilon"):
+        weight, figures = int(tables.split()[0]), [float(x) if x else None for x in row[:5]]
+        sums.setdefault((size, float(epsilon)), []).append((weight, figures))
+    return {plan: [_mean(parts, i) for i in range(5)] for plan, parts in sums.items()}
+
+
+def _mean(parts, i):
+    known = [(weight, row[i]) for weight, row in parts if row[i] is not None]
+    return sum(w * figure for w, figure in known) / sum(w for w, _ in known)
+
+
+def test_the_page_shows_means_of_the_cells_that_are_kept():
     result = CliRunner().invoke(experiments, ["report-set", "--cells", str(KEPT)])
     assert result.exit_code == 0
     names = {one.name for one in questions("report")}
     cells = [cell for cell in read(KEPT) if cell.table in names]
     assert {cell.table for cell in cells} == names
     assert all(f"| {name} |" in result.stdout for name in names)
-    assert KEPT.with_suffix(".md").read_text().endswith(f"{MARK}\n\n{result.stdout}")
+    figures = means_over_tables(result.stdout)
+    shown = rows_of(KEPT.with_suffix(".md").read_text(), "records")
+    assert len(shown) == 7
+    for size, epsilon, *row in shown:
+        found = figures[size, float(epsilon)]
+        assert [float(text.strip("*")) for text in row] == pytest.approx(found, abs=0.0011)
 
 
 @pytest.mark.parametrize("option", ["group", "method"])

@@ -176,7 +176,7 @@ class PanelCommand(TyperCommand):
         panels: dict[str, list[Any]] = {name: [] for name in ("Arguments", OPTIONS, *_PANELS)}
         for each, record in params:
             few = len(params) <= _SHORT
-            heading = OPTIONS if few else _PANEL_OF.get(each.name, OPTIONS)
+            heading = OPTIONS if few else _PANEL_OF.get(each.name or "", OPTIONS)
             panels["Arguments" if each.param_type_name == "argument" else heading].append(record)
         for heading, records in panels.items():
             if records:
