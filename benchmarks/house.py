@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1580,
     "linear": 1_065,
     "targets": 1_290,
-    "features, datasets": 4680,
+    "features, datasets": 4687,
     "ledger": 3_464,
     "mechanisms": 3262,
     "neighbours": 3826,
@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_872,
-    "code of src": 35_266,
+    "lines of src": 55_885,
+    "code of src": 35_279,
     "lines of tests": 42_560,
     "lines of experiments and benchmarks": 9_800,
     "words of pages": 45_000,
