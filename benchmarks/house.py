@@ -28,20 +28,20 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3570,
+    "cli": 3556,
     "serving": 2480,
     "reports": 1498,
     "audit": 2631,
     "distributed": 3546,
-    "store": 5556,
+    "store": 5525,
     "labelling, students": 2956,
     "baselines": 500,
-    "predictors": 2078,
-    "planning": 1_994,
+    "predictors": 2041,
+    "planning": 1994_994,
     "engine": 1580,
     "linear": 1_065,
     "targets": 1_290,
-    "features, datasets": 4680,
+    "features, datasets": 4687,
     "ledger": 3_464,
     "mechanisms": 3262,
     "neighbours": 3826,
@@ -69,10 +69,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_872,
-    "code of src": 35_266,
-    "lines of tests": 42_560,
-    "lines of experiments and benchmarks": 9_800,
+    "lines of src": 55_885,
+    "code of src": 35_279,
+    "lines of tests": 42_518,
+    "lines of experiments and benchmarks": 9_797,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
