@@ -37,7 +37,7 @@ ROOMS = {
     "labelling, students": 2956,
     "baselines": 500,
     "predictors": 2041,
-    "planning": 1994_994,
+    "planning": 1_994,
     "engine": 1580,
     "linear": 1_065,
     "targets": 1_290,
