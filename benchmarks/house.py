@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_556,
+    "cli": 3560,
     "serving": 2480,
     "reports": 1_498,
     "audit": 2_631,
@@ -69,9 +69,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_885,
-    "code of src": 35_279,
-    "lines of tests": 42_518,
+    "lines of src": 55_889,
+    "code of src": 35_280,
+    "lines of tests": 42_533,
     "lines of experiments and benchmarks": 9_797,
     "words of pages": 45_000,
     "words of decisions": 30_000,
