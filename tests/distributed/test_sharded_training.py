@@ -210,7 +210,7 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     owner, name, done, call, path, opened_alone, monkeypatch
 ):
     broken_off(path, monkeypatch, call, owner, name, done=done)
-    with pytest.raises(PrivacyRefused, match="broken off"):
+    with pytest.raises(PrivacyRefused, match="interrupted"):
         Coordinator.open(path, local_transports, reading=True)
     with tools.local(path) as again:
         if "second" not in again.audiences:  # it was never decided

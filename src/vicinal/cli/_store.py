@@ -131,7 +131,7 @@ def predict(
         opened_at(store, ray, policy, accept_loss=accept_loss, reading=dry_run) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
-        with naming(path):
+        with naming(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         if dry_run:
             query = stores.Query(rows, audience, analyst, key)
