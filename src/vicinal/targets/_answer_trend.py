@@ -154,7 +154,7 @@ def check_enough(answers: int) -> None:
     if answers < LEAST_ANSWERS:
         raise InvalidInput(
             f"The 'trend' parameter needs at least {LEAST_ANSWERS} queries in one call: a trend is "
-            "fitted to their answers. Ask more at a time."
+            "fitted to their answers. Ask for more at a time."
         )
 
 
