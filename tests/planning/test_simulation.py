@@ -213,7 +213,7 @@ def test_without_public_points_nothing_is_simulated():
     printed = plan()
     assert printed.exit_code == 0
     assert "model 40 gradients with noise" in " ".join(printed.stdout.split())  # as with public rows
-    assert "for want of public points" in " ".join(printed.stdout.split())
+    assert "because there are no public rows" in " ".join(printed.stdout.split())
     assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
 
 
