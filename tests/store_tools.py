@@ -53,6 +53,11 @@ def units(store, person, audience="default"):
     return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
 
 
+def remaining(store):
+    """Return what everybody has left, in the order of slots."""
+    return store._parts.ledger.audiences["default"].account.remaining.copy()
+
+
 def framed_ids(database):
     """Return the framed id at every slot that somebody has."""
     rows = [row for part in database.scan("subject_pages") for row in part]

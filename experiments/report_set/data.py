@@ -15,7 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from vicinal.features import PublicMap, TableFeatures, TableSchema, draft_schema, rows_from_schema
+from vicinal.features import (
+    TableFeatures,
+    TableSchema,
+    draft_schema,
+    rows_from_schema,
+)
 
 Matrix = npt.NDArray[Any]
 
@@ -23,9 +28,6 @@ GROUPS = ("report", "tuning", "known")
 MOST_RECORDS, MOST_QUERIES = 20_000, 2000
 _SHARE_ASKED = 0.3
 """Of those who are not public rows, at most; for small tables."""
-
-_COMPONENTS = 100
-_ROWS_PER_FEATURE = 5
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Split:
         return first, public, queries
 
     def features(self, *, made_up: bool = False) -> tuple[Matrix, Matrix, Matrix]:
-        """Return features of the same rows, mapped as `vicinal init` does.
+        """Return features of the same rows as `vicinal init` makes them.
 
         `made_up`: the public rows are drawn from the schema.
         """
@@ -154,10 +156,7 @@ class Split:
         if made_up:
             drawn = rows_from_schema(self.schema, len(public), 0)
             public = TableFeatures(self.schema).transform(drawn)
-        if len(public) < _ROWS_PER_FEATURE * public.shape[1]:
-            return private, public, queries
-        learnt = PublicMap(min(_COMPONENTS, public.shape[1])).fit(public)
-        return learnt.transform(private), learnt.transform(public), learnt.transform(queries)
+        return private, public, queries
 
     @property
     def bounds(self) -> tuple[float, float]:

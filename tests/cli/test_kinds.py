@@ -110,26 +110,19 @@ def reuse(kind, _path):
     assert planned(kind, reuse_predictions="gate").gated
 
 
-def trend(kind, path):
-    with made(path / "store", kind) as opened:
-        assert len(opened.predict(ASKED, trend=True).labels) == len(ASKED)
-
-
 PLACES = {
     place.__name__: place
     for place in (
         estimator, store, cluster, service, evaluation, audit, command_line, labelling,
-        private_model, labels_alone, reuse, trend,
+        private_model, labels_alone, reuse,
     )
 }  # fmt: skip
 
 AVERAGED = ("bounds", "labels")
 HOLES = {
     "labelling": (AVERAGED, "a student learns classes: soft labels are probabilities of classes"),
-    "private_model": (AVERAGED, "the model is a softmax over classes; averages have no scores"),
     "labels_alone": (AVERAGED, "the price of a label alone is that of the largest of noisy votes"),
     "reuse": (AVERAGED, "the gate asks how sure a class is; averages state an error instead"),
-    "trend": (("classes",), "votes are counts of classes: there are no averages to fit it to"),
 }
 """By place: the kinds that cannot be used there, and why that was decided."""
 

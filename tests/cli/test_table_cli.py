@@ -70,6 +70,21 @@ def test_columns_go_by_name_and_answers_keep_their_ids(folder, store):
     assert predicted(store, folder / "turned.csv", "--id", "visit")["left"] == left
 
 
+def test_rows_that_do_not_fit_are_named_for_queries_and_not_for_records(folder, store):
+    for name, command, named in (
+        ("queries", ("predict", store), True),
+        ("private", ("add", store, "--label", "y", "--subject", "who"), False),
+    ):  # fmt: skip
+        table = parquet.read_table(folder / f"{name}.parquet").slice(0, 5)
+        at = table.column_names.index("age")
+        wrong = table.set_column(at, "age", pa.array(["1", "2", "secret", "4", "5"]))
+        parquet.write_table(wrong, folder / "wrong.parquet")
+        said = run(*command, "--data", folder / "wrong.parquet", code=2).stderr
+        assert "The column 'age' holds" in said
+        assert (" in row 3." in said) == named
+        assert "secret" not in said
+
+
 def test_answers_in_every_format(folder, store):
     asked = ("predict", store, "--data", folder / "queries.parquet", "--id", "visit")
     text = run(*asked).stdout

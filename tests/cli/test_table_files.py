@@ -307,6 +307,39 @@ def test_free_text_is_told_from_categories(people, tmp_path):
     assert kinds["town"] == "category"
 
 
+@pytest.mark.parametrize("form", ["{:,.2f}", "{:.1f} %", "€ {:.2f}"])
+def test_numbers_for_readers_are_no_categories_and_the_way_on_is_said(form, people, tmp_path):
+    rows = [{**row, "crp": form.format(1000 * row["crp"])} for row in people[0]]
+    *_, schema, said = draft(tmp_path, "commas", rows, rows)
+    assert json.loads(schema.read_text())["columns"]["crp"]["kind"] == "ignored"
+    assert "'crp' is ignored: its numbers have separators" in said
+    assert "1234.5" in said
+
+
+@pytest.mark.parametrize("name", ["commas", "Parquet"])
+def test_blanks_around_names_are_no_part_of_them(name, people, tmp_path):
+    """Fails if a label or an id becomes a feature, as its name is not told."""
+    padded = [
+        [{f" {key} ": value for key, value in row.items()} for row in part] for part in people
+    ]
+    _, private, schema, _ = draft(tmp_path, name, *padded)
+    assert not {"dead", "case", " dead ", " case "} & set(TableSchema.load(schema).names)
+    found = TableFeatures(schema).codes(read(private, schema).features)
+    plain = pa.Table.from_pylist(people[1]).drop_columns(["dead", "case"])
+    np.testing.assert_array_equal(found, TableFeatures(schema).codes(plain))
+
+
+def test_a_line_for_excel_and_two_columns_of_a_name_have_a_way_on(tmp_path):
+    for content, way in (
+        ("sep=;\na;b\n1;2\n", "Delete that line"),
+        ("\ufeffsep=,\na,b,c\n1,2,3\n", "Delete that line"),
+        ("a, a\n1,2\n", "Rename one, or drop it"),
+    ):  # fmt: skip
+        path = tmp_path / "public.csv"
+        path.write_text(content, encoding="utf-8")
+        assert way in CliRunner().invoke(app, ["schema", str(path)]).stderr
+
+
 def test_what_was_found_can_be_overridden(people, tmp_path):
     path = tmp_path / "public.csv"
     write_csv(path, people[0], CsvForm(";", ",", "cp1250"))

@@ -30,10 +30,16 @@ KINDS = {
         LABELS,
     ),
     "hashing": (lambda: IndKNNClassifier(range(3), model_share=0, index="lsh", **PLAN), LABELS),
-    "several labels": (lambda: IndKNNMultiLabelClassifier(range(40), **PLAN), SETS),
-    "several labels, tau": (lambda: IndKNNMultiLabelClassifier(range(40), tau=4, **PLAN), SETS),
-    "numbers": (lambda: IndKNNRegressor(TARGETS, **PLAN), NUMBERS),
-    "thresholds": (lambda: IndKNNRegressor(TARGETS, n_thresholds=9, **PLAN), NUMBERS),
+    "several labels": (lambda: IndKNNMultiLabelClassifier(range(40), model_share=0, **PLAN), SETS),
+    "several labels, tau": (
+        lambda: IndKNNMultiLabelClassifier(range(40), tau=4, model_share=0, **PLAN),
+        SETS,
+    ),
+    "numbers": (lambda: IndKNNRegressor(TARGETS, model_share=0, **PLAN), NUMBERS),
+    "thresholds": (
+        lambda: IndKNNRegressor(TARGETS, n_thresholds=9, model_share=0, **PLAN),
+        NUMBERS,
+    ),
 }
 
 

@@ -143,18 +143,8 @@ def test_a_store_that_charged_twice_would_be_found_out(tmp_path):
         for number in range(3):
             reply = cluster.predict(request(number), idempotency_key=f"request {number}")
             asked.append([vote.hex() for vote in reply.votes.ravel().tolist()])
-        cluster._shards["default"].charge_and_sum(*charge(cluster, request(9)))
+        shard_tools.charge_only(cluster, request(9))
     notes = [{"number": number, "votes": votes} for number, votes in enumerate(asked)]
     with tools.make(tmp_path / "twin", **PLAN) as store, pytest.raises(AssertionError):
         check(path, store, notes)
     shutil.rmtree(path)
-
-
-def charge(cluster, queries):
-    """Return what makes shards charge for queries that nobody answers."""
-    engine = cluster._audience_states["default"].engine
-    block = engine.votes.kernel.encode(queries)
-    release = engine.votes.release(
-        engine.schedule.multiplier * np.sqrt(engine.radius.expected(block))
-    )
-    return release, block, engine.radius.thresholds(block)

@@ -270,7 +270,7 @@ def repeated(at, case):
             (at.place / "store.witness").unlink()
         elif "delete that folder" in way:
             shutil.rmtree(at.place / "cluster.witnesses")
-        elif "Delete this cluster" in way or ("then delete it" in way and half):
+        elif "Delete this cluster" in way or ("you can delete it" in way and half):
             shutil.rmtree(target)
         else:
             return way

@@ -42,6 +42,6 @@ def test_a_shard_runs_where_its_name_is_offered():
 def test_what_goes_wrong_quotes_nothing(ray_engine):
     with pytest.raises(InvalidInput, match="image"):
         ray_engine.map(partial(_features, StoreExtractor("hog")), [np.full((2, 12, 12), np.nan)])
-    with pytest.raises(StorageFailed, match="met with a fault") as caught:
+    with pytest.raises(StorageFailed, match="A shard failed") as caught:
         ray_engine.map(partial(_features, "no extractor"), [PICTURES[:2]])
     assert "no extractor" not in str(caught.value)

@@ -6,6 +6,7 @@ import signal
 import threading
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -49,6 +50,7 @@ def facts_of(store):
     model, audience = state.private_model, state.audience
     return (
         model.model.model.weights.tobytes(), model.model.used.tobytes(), model.trained,
+        model.model.doubt,
         audience.slack, state.budget_usage.tobytes(), state.plan(),
     )  # fmt: skip
 
@@ -140,7 +142,7 @@ def test_shards_train_the_model_of_one_store_bit_for_bit(shards, alone, tmp_path
         assert cluster.verify()
     assert tools.budgets(path, "second") == alone[1]
     with tools.local(path) as again:
-        assert facts_of(again)[:3] == alone[0][2][:3]
+        assert facts_of(again)[:4] == alone[0][2][:4]
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +210,7 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     owner, name, done, call, path, opened_alone, monkeypatch
 ):
     broken_off(path, monkeypatch, call, owner, name, done=done)
-    with pytest.raises(PrivacyRefused, match="broken off"):
+    with pytest.raises(PrivacyRefused, match="interrupted"):
         Coordinator.open(path, local_transports, reading=True)
     with tools.local(path) as again:
         if "second" not in again.audiences:  # it was never decided
@@ -584,6 +586,22 @@ def test_audiences_of_every_kind_have_their_model(parameters, tmp_path):
         assert cluster.verify()
     with tools.local(path) as again:
         assert again.predict(Q, audience="second").charged == 0
+
+
+@pytest.mark.parametrize("target", ["numbers", "labels"])
+def test_vectors_are_trained_alike_on_shards(target, tmp_path):
+    """By default, too: whatever records carry, a cluster has the model that a store has."""
+    plan = {name: value for name, value in PLAN.items() if name != "model_share"}
+    path = tools.clustered(tmp_path, 3, make=partial(make, target=target))
+    with make(tmp_path / "one", target=target) as store, tools.local(path) as cluster:
+        asked = []
+        for each in (store, cluster):
+            each.open_audience("second", **plan)
+            each.refresh_model("second")
+            asked.append(each.predict(Q[:20], audience="second"))
+        assert facts_of(store) == facts_of(cluster)
+    np.testing.assert_array_equal(asked[0].sums, asked[1].sums)
+    np.testing.assert_array_equal(asked[0].errors, asked[1].errors)
 
 
 def test_components_are_trained_alike_on_shards(tmp_path, monkeypatch):

@@ -13,12 +13,10 @@ from sklearn.pipeline import make_pipeline
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
 from vicinal.features import (
-    PublicMap,
     TableFeatures,
     TableSchema,
     check_table,
     draft_schema,
-    map_components,
 )
 from vicinal.features._table_columns import MOST_DEVIATIONS
 
@@ -329,8 +327,7 @@ def test_fit_goes_the_whole_way_of_a_table():
         model.add(*people(5))
         assert model.predict_proba(queries).shape == (20, 2)
     table = TableFeatures(declared)
-    learnt = PublicMap(map_components(table.transform(public))).fit(table.transform(public))
-    mapped = [learnt.transform(table.transform(part)) for part in (rows, public, queries)]
+    mapped = [table.transform(part) for part in (rows, public, queries)]
     same = clone(model).fit(mapped[0], y, public=mapped[1])
     whole = clone(model).fit(rows, y, public=public, schema=declared)
     np.testing.assert_array_equal(whole.query(queries).votes, same.query(mapped[2]).votes)

@@ -100,13 +100,11 @@ def test_three_hundred_refusals_are_decided_by_the_plan(tmp_path):
     """Fails if a store answers, or refuses and refunds, by the noisy count."""
     with tools.make(tmp_path / "store", neighbor_count="private", n_neighbors=40) as store:
         tight(store._audience_states["default"].engine, 5)
-        charged = store._parts.ledger.audiences["default"].account.remaining.copy()
+        charged = tools.remaining(store)
         for start in range(300):
             with pytest.raises(PrivacyRefused, match="grid"):
                 store.predict(Q[:6] + 1e-3 * start)
-        np.testing.assert_array_equal(
-            store._parts.ledger.audiences["default"].account.remaining, charged
-        )
+        np.testing.assert_array_equal(tools.remaining(store), charged)
         assert len(store.predict(Q[:5]).labels) == 5
 
 
@@ -135,8 +133,7 @@ def test_what_was_charged_for_a_block_that_broke_off_is_durable(tmp_path, monkey
     store.close()
     with tools.Store.open(tmp_path / "store") as again:
         assert again.verify()
-        found = again._parts.ledger.audiences["default"].account.remaining
-        np.testing.assert_array_equal(found, left)
+        np.testing.assert_array_equal(tools.remaining(again), left)
         assert len(again.predict(Q[:3]).labels) == 3
 
 

@@ -99,6 +99,15 @@ def run(world, folder, plan=None, asker=None, learner=None):
         )
 
 
+ONE_ROUND = LabellingPlan((Round(300, 1.0, 1.0, components=None),))
+
+
+def labelled(world, folder, asker):
+    job = LabellingTask(world[0], world[2], Raw())
+    with FileJournal(folder) as journal:
+        return labelling.label(job, asker, ONE_ROUND, journal, silent)
+
+
 def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):
     outcome = run(world, tmp_path)
     truth = world[3]
@@ -129,15 +138,12 @@ def test_a_student_learns_from_what_was_kept_and_later_answers_win(world, tmp_pa
     learner = Learner()
     outcome = run(world, tmp_path, rounds(choose="unsure"), learner=learner)
     (first_rows, first_labels), (rows, labels) = learner.lessons
-    first, second = outcome.rounds
-    kept = outcome.selected[0]
-    assert dict(zip(first_rows, first_labels, strict=True)) == dict(
-        zip(first.questions[kept], first.labels[kept], strict=True)
+    first, second = (
+        dict(zip(asked.questions[kept], asked.labels[kept], strict=True))
+        for asked, kept in zip(outcome.rounds, outcome.selected, strict=True)
     )
-    expected = dict(zip(first.questions[kept], first.labels[kept], strict=True))
-    kept = outcome.selected[1]
-    expected |= dict(zip(second.questions[kept], second.labels[kept], strict=True))
-    assert dict(zip(rows, labels, strict=True)) == expected
+    assert dict(zip(first_rows, first_labels, strict=True)) == first
+    assert dict(zip(rows, labels, strict=True)) == first | second
 
 
 def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
@@ -147,10 +153,7 @@ def test_the_second_round_spends_from_what_the_first_left(world, tmp_path):
     assert (left >= 0).all()
     assert (left < 2**48).all()
     alone = labeller(world)
-    part = Round(300, 1.0, components=None)
-    with FileJournal(tmp_path / "alone") as journal:
-        job = LabellingTask(world[0], world[2], Raw())
-        labelling.label(job, alone, LabellingPlan((part,)), journal, silent)
+    labelled(world, tmp_path / "alone", alone)
     assert int(asker.state()["answers"]) == 600
     assert int(alone.state()["answers"]) == 300
 
@@ -285,21 +288,6 @@ def test_the_journal_returns_what_it_was_given(tmp_path):
     assert float(read.state["slack"]) == 1e-9
 
 
-def test_the_journal_is_for_its_owner_only(tmp_path):
-    with FileJournal(tmp_path) as journal:
-        journal.commit(JournalEntry("run", (), {"remaining": np.arange(4)}))
-    assert (tmp_path / "journal.npz").stat().st_mode & 0o077 == 0
-
-
-def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
-    with FileJournal(tmp_path) as journal:
-        journal.commit(JournalEntry("run", (), {"remaining": np.arange(4)}))
-        path = tmp_path / "journal.npz"
-        path.write_bytes(path.read_bytes()[:-40])
-        with pytest.raises(InvalidInput, match="not a sound journal"):
-            journal.read()
-
-
 def entry(size):
     return JournalEntry("run", (), {"remaining": np.arange(size)})
 
@@ -313,6 +301,18 @@ def committed(folder, *sizes):
             journal.commit(entry(size))
             contents.append((folder / "journal.npz").read_bytes())
     return contents
+
+
+def test_the_journal_is_for_its_owner_only(tmp_path):
+    committed(tmp_path, 4)
+    assert (tmp_path / "journal.npz").stat().st_mode & 0o077 == 0
+
+
+def test_a_damaged_journal_is_refused_and_not_taken_for_none(tmp_path):
+    (content,) = committed(tmp_path, 4)
+    (tmp_path / "journal.npz").write_bytes(content[:-40])
+    with FileJournal(tmp_path) as journal, pytest.raises(InvalidInput, match="not a sound journal"):
+        journal.read()
 
 
 @pytest.mark.parametrize(("lost", "message"), [("journal", "is gone"), ("witness", "its witness")])
@@ -455,14 +455,6 @@ def test_a_disk_that_fails_stops_the_run_before_answers_are_used(world, tmp_path
 
 
 # ---------------------------------------------------------------- a private model beside the votes
-
-ONE_ROUND = LabellingPlan((Round(300, 1.0, 1.0, components=None),))
-
-
-def labelled(world, folder, asker):
-    job = LabellingTask(world[0], world[2], Raw())
-    with FileJournal(folder) as journal:
-        return labelling.label(job, asker, ONE_ROUND, journal, silent)
 
 
 def test_a_model_labels_and_is_stated(world, tmp_path):

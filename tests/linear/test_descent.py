@@ -13,6 +13,7 @@ from vicinal.linear._descent import (
     clip_of,
     step_noise,
 )
+from vicinal.linear._losses import ClassLoss, VectorLoss
 from vicinal.linear._model_features import softmax
 from vicinal.linear._private_model import TrainingBudget
 
@@ -22,8 +23,12 @@ UNIT = 1000.0
 ROWS = np.rint(UNIT * np.hstack([RNG.normal(size=(M, D)) * 0.3, np.full((M, 1), 0.3)]))
 
 
+def classes(count):
+    return ClassLoss(np.full(count, 1 / count))
+
+
 def descended(gradient_at, n_records=1e9, noise=1e-9):
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, n_records, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(2), n_records, 2.0, noise)
     for _ in range(STEPS):
         descent.step(gradient_at(descent.weights))
     return descent.weights
@@ -40,11 +45,21 @@ def test_without_noise_it_arrives():
     np.testing.assert_allclose(ROWS / UNIT @ found, ROWS / UNIT @ target, atol=0.02)
 
 
+def test_without_noise_it_arrives_at_least_squares():
+    """In few steps: the loss is the parabola that a gradient is read by."""
+    values = RNG.uniform(-0.7, 0.7, (M, 2))
+    descent = Descent(ROWS.astype(np.float32), UNIT, 0.5, VectorLoss(2, 0.5, 0.5), 1e9, 2.0, 1e-9)
+    for _ in range(3):
+        descent.step(ROWS.T @ (ROWS / UNIT @ descent.weights - values) / UNIT / M)
+    best = np.linalg.lstsq(ROWS / UNIT, values, rcond=None)[0]
+    np.testing.assert_allclose(descent.weights, best, atol=1e-2)
+
+
 def test_under_noise_it_is_the_mean_given_all_gradients():
     """An independent solution: one Gaussian regression on all noisy gradients."""
     rng = np.random.default_rng(5)
     target, noise = 0.1 * RNG.normal(size=(D + 1, 2)), 0.02
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 2, 1e12, 2.0, noise)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(2), 1e12, 2.0, noise)
     rows = ROWS / UNIT
     spread = np.full(D + 1, SPREAD / np.sqrt(np.square(rows[:, :-1]).sum(axis=1).mean()))
     spread[-1] = 20.0
@@ -84,19 +99,20 @@ def test_noise_of_all_steps_together_fits_the_share():
 
 def test_the_clip_follows_from_the_noise():
     """Noise of the mean of all steps is a part of the scatter, 1 / n, unless a bound says more."""
-    share, n, width, classes = 0.03, 2000, 20, 2
-    clip = clip_of(share, n, width, classes)
+    share, n, width, loss = 0.03, 2000, 20, classes(2)
+    clip = clip_of(share, n, width, loss)
     assert LEAST_CLIP < clip < MOST_CLIP
     noise = (clip * step_noise(share) / n) ** 2 / STEPS
-    assert width * classes * noise == pytest.approx(1 / (SCATTER * n))
-    assert clip_of(share, 100, width, classes) == LEAST_CLIP
-    assert clip_of(share, 10**9, width, classes) == MOST_CLIP
+    assert width * 2 * noise == pytest.approx(1 / (SCATTER * n))
+    assert clip_of(share, 100, width, loss) == LEAST_CLIP
+    assert clip_of(share, 10**9, width, loss) == MOST_CLIP
+    assert clip_of(share, n, width, VectorLoss(2, 0.5, 0.5)) == clip / 2, "vectors differ by half"
 
 
 @pytest.mark.parametrize("clip", [0.1, 0.25, 1.0])
 def test_the_curvature_is_that_of_cut_gradients(clip):
     """Row by row and label by label, as often as the model expects it."""
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 3, 100, clip, 0.1)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(3), 100, clip, 0.1)
     descent.weights = RNG.normal(size=(D + 1, 3))
     curved = []
     for row in ROWS / UNIT:
@@ -109,7 +125,7 @@ def test_the_curvature_is_that_of_cut_gradients(clip):
 
 def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
     """With ten classes the curvature at the start is a fifth of its bound."""
-    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, 10, 1e12, 9.0, 1e-9)
+    descent = Descent(ROWS.astype(np.float32), UNIT, SPREAD, classes(10), 1e12, 9.0, 1e-9)
     gradient = RNG.normal(size=(D + 1, 10))
     longest = 2 / descent._lengths[:, None] * (descent._from_directions.T @ gradient)
     descent.step(gradient)
@@ -117,6 +133,7 @@ def test_no_step_is_longer_than_the_bound_of_the_curvature_allows():
 
 
 def test_trainings_that_share_a_budget_share_the_clip_s_noise():
-    budget = TrainingBudget(2000, 0.06, 0.5, 3, np.ones(2) / 2, 1.0)
+    budget = TrainingBudget(2000, 0.06, 0.5, 3, classes(2), 1.0)
+    assert budget.step_noise == step_noise(0.01)
     assert LEAST_CLIP < budget.clip(20) < MOST_CLIP
-    assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, 2))
+    assert budget.clip(20) == pytest.approx(clip_of(0.01, 2000, 20, classes(2)))

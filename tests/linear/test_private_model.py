@@ -7,7 +7,7 @@ from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.linear import ModelFeatures, _private_model
+from vicinal.linear import ModelFeatures, _losses, _private_model
 from vicinal.planning import IndKNNPlan, kernel_for
 
 N, D, CLASSES = 500, 5, 3
@@ -37,7 +37,7 @@ def both():
 def test_it_asks_about_what_the_model_is_unsure_of(both):
     classifier, answers = both
     assert 0 < answers.asked.mean() < 0.5
-    margins = _private_model.margins_of(np.log(classifier.model_probabilities(Q)))
+    margins = _losses.margins_of(np.log(classifier.model_probabilities(Q)))
     # As many as votes were planned for; after these the model answers alone.
     before = np.arange(len(Q)) < np.flatnonzero(answers.asked).max()
     assert margins[answers.asked].max() <= margins[~answers.asked & before].min()
@@ -169,10 +169,9 @@ def test_there_is_no_number_of_records_below_which_nothing_is_trained(n, epsilon
 
 
 def test_two_witnesses_count_by_their_precision():
-    shares = np.array([[0.5, 0.5], [0.99, 0.01]])
+    shares, loss = np.array([[0.5, 0.5], [0.99, 0.01]]), _losses.ClassLoss(np.ones(2) / 2)
     quiet, loud = (
-        _private_model.model_votes(shares, noise, np.array([100.0, 100.0]))
-        for noise in (1.0, 100.0)
+        loss.votes(shares, noise, np.array([100.0, 100.0]), 0.0) for noise in (1.0, 100.0)
     )
     assert (loud > 50 * quiet).all(), "votes that are noise leave the model's word"
     assert (quiet[1].sum() > 5 * quiet[0].sum()).all(), "and so does a model that is sure"
@@ -182,7 +181,8 @@ def test_two_witnesses_count_by_their_precision():
 
 
 def test_a_model_that_is_sure_of_all_stands_for_ten_thousand_noise_scales():
-    votes = _private_model.model_votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]))
+    loss = _losses.ClassLoss(np.ones(2) / 2)
+    votes = loss.votes(np.array([[1.0, 0.0]]), np.array([3.0]), np.array([100.0]), 0.0)
     assert votes.sum() == pytest.approx(1e4 * 3.0)
 
 
@@ -198,7 +198,7 @@ def test_scores_are_a_quarter_as_long_as_features_in_the_metric(both):
 @pytest.mark.parametrize("known", [1e-6, 1e6])
 def test_what_a_model_is_worth_decides_who_is_right(known, monkeypatch):
     """Without a word of the model's neighbours decide; with all of it they change nothing."""
-    monkeypatch.setattr(_private_model, "_KNOWN", known)
+    monkeypatch.setattr(_losses, "_KNOWN", known)
     monkeypatch.setattr(_private_model, "ASKED", 0.5)
     monkeypatch.setattr("vicinal.planning._plan.ASKED", 0.5)
     classifier = fitted(epsilon=50.0)

@@ -13,12 +13,13 @@ import pytest
 
 from made_up import clouds, components_for_few
 from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
-from vicinal import IndKNNClassifier
+from vicinal import IndKNNClassifier, IndKNNRegressor
 from vicinal.accounting import UNITS
 from vicinal.engine import LocalShardBase
-from vicinal.linear import _descent, _private_model
+from vicinal.linear import _descent, _losses, _private_model
 from vicinal.linear._descent import Descent
 from vicinal.linear._kernel_map import KernelMap
+from vicinal.linear._losses import ClassLoss
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
 from vicinal.mechanisms import (
@@ -30,7 +31,7 @@ from vicinal.mechanisms import (
     charge_rows,
     randomness,
 )
-from vicinal.neighbours import Cosine
+from vicinal.neighbours import Cosine, int8_precision
 
 pytestmark = pytest.mark.statistical
 
@@ -43,9 +44,16 @@ R, _ = clouds(1, 150, D)
 Q, _ = clouds(2, 400, D)
 
 
-def classifier(**parameters):
+SIDES = 2.0 * np.eye(CLASSES)[Y] - 1
+"""Numbers that records carry in place of classes."""
+
+
+def classifier(*, numbers=False, **parameters):
     given = {"epsilon": 4.0, "n_queries": 400, "n_records": N, "model_share": SHARE}
-    return IndKNNClassifier(range(CLASSES), simulation_seed=7, **{**given, **parameters})
+    given |= {"simulation_seed": 7, **parameters}
+    if numbers:
+        return IndKNNRegressor(dict.fromkeys("abc", (-1, 1)), **given)
+    return IndKNNClassifier(range(CLASSES), **given)
 
 
 @dataclass
@@ -68,7 +76,8 @@ def trained(subjects, monkeypatch, **parameters):
 
     with monkeypatch.context() as patch:
         patch.setattr(GradientRelease, "collect", watched)
-        fitted = classifier(**parameters).fit(X, Y, subjects, public=R)
+        made = classifier(**parameters)
+        fitted = made.fit(X, SIDES if parameters.get("numbers") else Y, subjects, public=R)
     return fitted, steps
 
 
@@ -77,7 +86,7 @@ def with_components(patch):
     components_for_few(patch)
 
 
-def without(subjects, victim, step, model):
+def without(subjects, victim, step, model, targets, encoder):
     """Return the sums of the step in the world without the victim.
 
     Others have the same left in both worlds: what they paid follows from public weights.
@@ -85,8 +94,8 @@ def without(subjects, victim, step, model):
     stay = subjects != victim
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
-    rows = model.features.rows(ENCODER.encode(X[stay]).astype(np.float32))
-    people = SubjectRows(rows, Y[stay].astype(np.int32), slots, slots.max() + 1)
+    rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
+    people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
     twin = IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
         randomness(0), DeltaSlackAccountant(1e-5, needed=False),
@@ -99,11 +108,14 @@ def without(subjects, victim, step, model):
 def loss_and_price(subjects, victim, monkeypatch, **parameters):
     """Return the zCDP that the training loses about the victim, and what the victim paid."""
     fitted, steps = trained(subjects, monkeypatch, **parameters)
-    model = fitted._model.model
+    model, carried = fitted._model.model, fitted._shard.subject_table.targets
+    targets = fitted._model.loss.targets(carried)
     assert len(steps) == _descent.STEPS
     loss = 0.0
     for step in steps:
-        difference = (step.sums - without(subjects, victim, step, model)).astype(float)
+        difference = (
+            step.sums - without(subjects, victim, step, model, targets, fitted._encoder)
+        ).astype(float)
         loss += np.square(difference).sum() / (2 * step.release.scale**2)
     ledger = fitted._shard.ledger
     slot = ledger.slots([victim])[0]
@@ -111,17 +123,17 @@ def loss_and_price(subjects, victim, monkeypatch, **parameters):
     return loss, paid / UNITS * steps[0].release.mechanism._budget
 
 
-ENCODER = Cosine.fitting(R)
+ENCODER, OF_MANY = Cosine.fitting(R), Cosine(int8_precision(R))
 SINGLE = np.arange(N)
 SEVERAL = np.concatenate([np.arange(N - 4), np.full(4, N - 4)])
 
 
 @pytest.mark.parametrize("clip", [0.4, 1.0])
-@pytest.mark.parametrize("release", ["votes", "label"])
+@pytest.mark.parametrize("kind", [{"release": "votes"}, {"release": "label"}, {"numbers": True}])
 @pytest.mark.parametrize(("subjects", "victim"), [(SINGLE, 0), (SINGLE, 17), (SEVERAL, N - 4)])
-def test_training_loses_what_the_victim_paid(subjects, victim, release, clip, monkeypatch):
+def test_training_loses_what_the_victim_paid(subjects, victim, kind, clip, monkeypatch):
     monkeypatch.setattr(_descent, "MOST_CLIP", clip)
-    loss, paid = loss_and_price(subjects, victim, monkeypatch, release=release)
+    loss, paid = loss_and_price(subjects, victim, monkeypatch, **kind)
     assert 0 < loss <= paid * (1 + 1e-9)
     assert paid <= loss * (1 + 1e-3)
 
@@ -139,7 +151,7 @@ def of_private_landmarks(patch):
     honest = ModelFeatures.planned
 
     def broken(_, n_records, **facts):
-        return honest(ENCODER.encode(X).astype(np.float32), n_records, **facts)
+        return honest(OF_MANY.encode(X).astype(np.float32), n_records, **facts)
 
     patch.setattr(ModelFeatures, "planned", broken)
 
@@ -150,7 +162,7 @@ def test_landmarks_are_public_rows(control, monkeypatch):
     with_components(monkeypatch)
     if control is not None:
         control(monkeypatch)
-    given = KernelMap.of(ENCODER.encode(R).astype(np.float32)).arrays()
+    given = KernelMap.of(OF_MANY.encode(R).astype(np.float32)).arrays()
     made = classifier().fit(X[:400] + 1e-3, Y[:400], public=R)._model.model.features.kernel.arrays()
     same = all(np.array_equal(given[name], made[name]) for name in given)
     assert same == (control is None)
@@ -169,11 +181,11 @@ def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
     honest = charge_rows
 
-    def broken(scores, sums, squares, labels, slots, remaining, step, factor, bound, *rest):
+    def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
-        total = honest(scores, sums.copy(), *facts, remaining, step, factor, bound, *rest)
+        total = honest(scores, sums.copy(), *facts, remaining, step, kind, factor, bound, *rest)
         full = np.full_like(remaining, UNITS)
-        honest(scores, sums, *facts, full, step, factor, 50 * bound, *rest)
+        honest(scores, sums, *facts, full, step, kind, factor, 50 * bound, *rest)
         return total
 
     patch.setattr("vicinal.mechanisms._linear_model.charge_rows", broken)
@@ -186,17 +198,18 @@ def most_wrong(monkeypatch):
     return int(chances[np.arange(N), Y].argmin())
 
 
+@pytest.mark.parametrize("numbers", [False, True])
 @pytest.mark.parametrize("components", [False, True])
 @pytest.mark.parametrize("control", [uncharged, unclipped])
-def test_broken_trainings_are_caught(control, components, monkeypatch):
+def test_broken_trainings_are_caught(control, components, numbers, monkeypatch):
     monkeypatch.setattr(_descent, "MOST_CLIP", _descent.LEAST_CLIP)  # so that gradients are cut
     if components:
         with_components(monkeypatch)
     victim = most_wrong(monkeypatch)
-    loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
+    loss, paid = loss_and_price(SINGLE, victim, monkeypatch, numbers=numbers)
     assert loss <= paid * (1 + 1e-9)
     control(monkeypatch)
-    loss, paid = loss_and_price(SINGLE, victim, monkeypatch)
+    loss, paid = loss_and_price(SINGLE, victim, monkeypatch, numbers=numbers)
     assert loss > 1.2 * paid
 
 
@@ -207,7 +220,7 @@ WEIGHTS = np.rint(np.random.default_rng(3).normal(size=(D + 1, CLASSES)) * 2**18
 
 def metric(public):
     model = LinearModel(WEIGHTS, ModelFeatures.of(R, lifted=False))
-    return PrivateModel(model, public, np.zeros(len(public)))
+    return PrivateModel(model, public, np.zeros(len(public)), ClassLoss(np.ones(CLASSES) / CLASSES))
 
 
 def test_a_record_in_the_metric_does_not_depend_on_other_records():
@@ -216,7 +229,7 @@ def test_a_record_in_the_metric_does_not_depend_on_other_records():
     for _ in range(5):
         present = rng.permutation(N)[: rng.integers(1, N)]
         assert (model.features(X[present]) == everybody[present]).all()
-        assert (model.shares(X[present]) == model.shares(X)[present]).all()
+        assert (model.predicted(X[present]) == model.predicted(X)[present]).all()
 
 
 def test_a_private_mean_in_the_metric_is_caught():
@@ -290,11 +303,11 @@ def model():
 
 def unsure_of(model, turn):
     """Return a subject near the border of the model's classes: one that is asked about."""
-    return int(np.argsort(_private_model.margins_of(np.log(shares_of(model))))[turn])
+    return int(np.argsort(_losses.margins_of(np.log(shares_of(model))))[turn])
 
 
 def shares_of(model):
-    return model.shares(ENCODER.encode(X).astype(np.float32))
+    return model.predicted(ENCODER.encode(X).astype(np.float32))
 
 
 @pytest.mark.parametrize("turn", [0, 5, 40])
@@ -313,7 +326,7 @@ def test_a_gate_that_saw_labels_without_noise_is_caught(model, monkeypatch):
 
     def seen(self, features, labels, *rest, **named):
         rows = ENCODER.encode(np.asarray(features)).astype(np.float32)
-        records["shares"], records["labels"] = model.shares(rows), labels
+        records["shares"], records["labels"] = model.predicted(rows), labels
         return fit(self, features, labels, *rest, **named)
 
     def peeking(self, shares):  # noqa: ARG001 (a method)
@@ -362,7 +375,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
     """The model's votes are public: who pays how much stays the same."""
     left = []
     for known in (100.0, 1e-9):
-        monkeypatch.setattr(_private_model, "_KNOWN", known)
+        monkeypatch.setattr(_losses, "_KNOWN", known)
         fitted = classifier(release="label").fit(X, Y, public=R)
         fitted.query(Q)
         left.append(fitted._shard.ledger.remaining.copy())
@@ -378,7 +391,7 @@ def what_descends(world, monkeypatch, **parameters):
     begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
 
     def begun(self, *args):
-        facts.append(args)
+        facts.append((*args[:3], repr(args[3]), *args[4:]))
         begin(self, *args)
 
     def stepped(self, gradient):
@@ -398,14 +411,18 @@ def what_descends(world, monkeypatch, **parameters):
             "vicinal.planning._engine_factory.metric_kernel",
             lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
         )
-        fitted = classifier(**parameters).fit(X[world], Y[world], world, public=R)
+        carried = SIDES if parameters.get("numbers") else Y
+        fitted = classifier(**parameters).fit(X[world], carried[world], world, public=R)
     return fitted, facts, steps, published, metrics
 
 
-def test_a_descent_is_given_public_facts_and_what_was_published(monkeypatch):
-    """Fails if the number of records, their classes or un-noised sums find a way in."""
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_descent_is_given_public_facts_and_what_was_published(numbers, monkeypatch):
+    """Fails if the number of records, what they carry or un-noised sums find a way in."""
     worlds = np.arange(N), np.flatnonzero(Y == 0)
-    told = [what_descends(world, monkeypatch) for world in worlds]
+    told = [what_descends(world, monkeypatch, numbers=numbers) for world in worlds]
+    if numbers:
+        assert told[0][0]._model.doubt == told[1][0]._model.doubt > 0
     for here, there in zip(told[0][1][0], told[1][1][0], strict=True):
         np.testing.assert_array_equal(here, there)
     for fitted, facts, steps, published, metrics in told:
@@ -436,6 +453,6 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
     shares = fitted.model_probabilities(Q[answers.asked])
     expected = fitted._engine.radius.expected(integers)
     grid = fitted._engine.votes.grid.steps
-    votes = _private_model.model_votes(shares, answers.noise[answers.asked], expected)
+    votes = fitted._model.votes(shares, answers.noise[answers.asked], expected)
     found = np.concatenate([total - own for (_, total), own in zip(joined, sums, strict=True)])
     np.testing.assert_allclose(found / grid, votes, rtol=1e-6, atol=1 / grid)

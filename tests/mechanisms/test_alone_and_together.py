@@ -189,11 +189,13 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
     np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
 
 
-def test_gradients_together_are_the_sum_of_gradients_alone(threads):
+@pytest.mark.parametrize("vectors", [False, True])
+def test_gradients_together_are_the_sum_of_gradients_alone(threads, vectors):
     del threads
     rng = np.random.default_rng(4)
     rows = np.rint(rng.normal(size=(N, D)) * 900).astype(np.float32)
     labels = rng.integers(0, 3, N).astype(np.int32)
+    labels = rng.integers(-(2**30), 2**30, (N, 3)).astype(np.int32) if vectors else labels
     slots = np.concatenate([np.arange(SUBJECTS), rng.integers(0, SUBJECTS // 2, N - SUBJECTS)])
     remaining = rng.integers(0, UNITS, SUBJECTS)
     weights = rng.normal(size=(D, 3))
@@ -218,7 +220,8 @@ def test_gradients_together_are_the_sum_of_gradients_alone(threads):
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, monkeypatch):
+@pytest.mark.parametrize("vectors", [False, True])
+def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vectors, monkeypatch):
     """More one-record subjects than a chunk, more others than a group of several: all count once.
 
     Rows of very different lengths and budgets of any size tell apart whose charge is whose.
@@ -233,6 +236,7 @@ def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, monk
     rows = np.rint(np.clip(rows, -4000, 4000)).astype(np.float32)
     rows[:, 0] += rows[:, 0] == 0
     labels = rng.integers(0, 3, len(slots)).astype(np.int32)
+    labels = rng.integers(-(2**30), 2**30, (len(slots), 3)).astype(np.int32) if vectors else labels
     remaining = UNITS - (rng.integers(0, UNITS, 1111) >> rng.integers(0, 30, 1111))
     weights = rng.normal(size=(3, 3))
     slack = DeltaSlackAccountant(1e-5, needed=False)

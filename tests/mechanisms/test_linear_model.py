@@ -18,6 +18,7 @@ from vicinal.neighbours import FLOAT32, unit_vectors
 BUDGET = 0.05
 CLASSES = 3
 FEATURES = 4
+UNIT_VECTOR = 1 << 30  # a number of 1 in a record's vector
 UNIT = FLOAT32.scale(FEATURES)
 SLOTS = np.array([0, 1, 1, 2, 3, 3, 3, 4], dtype=np.int32)
 
@@ -97,16 +98,20 @@ def test_every_subject_pays_for_exactly_what_it_added_and_touches_nobody_else():
 
 @pytest.mark.parametrize("clip", [100.00001610867727, 0.3])
 @pytest.mark.parametrize("left", [UNITS, UNITS // 10**6])
-def test_the_order_of_a_subjects_records_changes_nothing(clip, left):
+@pytest.mark.parametrize("vectors", [False, True])
+def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
     """Other subjects' erasures move records: a contribution may not follow from their places."""
     rng = np.random.default_rng(1)
     rows = rng.integers(-4000, 4000, (3, 2)).astype(np.float32)
     labels = rng.integers(0, 3, 3).astype(np.int32)
     weights = rng.normal(size=(2, 3))
+    carried = (
+        rng.integers(-UNIT_VECTOR, UNIT_VECTOR, (3, 3)).astype(np.int32) if vectors else labels
+    )
     found = set()
     for order in permutations(range(3)):
         some = list(order)
-        records = SubjectRows(rows[some], labels[some], np.zeros(3, np.int32), 1)
+        records = SubjectRows(rows[some], carried[some], np.zeros(3, np.int32), 1)
         meter = DeltaSlackAccountant(1e-5, needed=False)
         made = IndividualGradient(records, 3, 4000.0, clip, 20.0, 1.0, BUDGET, NoNoise(), meter)
         remaining = np.array([left])
@@ -161,6 +166,8 @@ def extremes(seed):
     weights = rng.choice([0, 1e-30, -1, 3.7, 1e4, -1e150, 1e300], (d, c))
     left = rng.choice([0, 1, 10**4, 10**9, UNITS // 10**5, UNITS], n)
     labels = rng.integers(0, c, n).astype(np.int32)
+    if seed % 2:  # vectors, of entries that reach 1
+        labels = rng.choice([-UNIT_VECTOR, -3, 0, 10**6, UNIT_VECTOR], (n, c)).astype(np.int32)
     return rows.astype(np.float32), labels, weights, rng.choice([0.01, 0.7, 50]), left
 
 
@@ -235,26 +242,31 @@ class GivenNoise(NoiseSource):
         return np.rint(self.left.pop(0) * scale).astype(np.int64).reshape(size)
 
 
-def test_a_training_follows_gradients_in_floats_under_the_same_noise():
+@pytest.mark.parametrize("vectors", [False, True])
+def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     """What all whole numbers together take from weights is a thousandth of their largest."""
     rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
     labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
     rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
     meter = DeltaSlackAccountant(1e-5, needed=False)
+    sides = np.eye(CLASSES)[labels] * 0.75
+    carried = (sides * UNIT_VECTOR).astype(np.int32) if vectors else labels
     made = IndividualGradient(
-        SubjectRows(rows, labels, slots, n), CLASSES, UNIT, 0.5, 8.0, 1.0, 10.0, noise, meter
+        SubjectRows(rows, carried, slots, n), CLASSES, UNIT, 0.5, 8.0, 1.0, 10.0, noise, meter
     )
     release, remaining = made.release(8.0), np.full(n, UNITS, dtype=np.int64)
     weights, floats = np.zeros((2, FEATURES, CLASSES))
     for drawn in noise.drawn:
         sums, _ = release.collect(weights, remaining)
         weights = weights - rate * release.publish(sums) * (made.clip / n)
-        grown = np.exp(rows / UNIT @ floats)
+        scores = rows / UNIT @ floats
+        grown = np.exp(scores)
         residuals = grown / grown.sum(axis=1, keepdims=True) - np.eye(CLASSES)[labels]
+        residuals = np.clip(scores - sides, -1, 1) if vectors else residuals
         lengths = np.linalg.norm(residuals, axis=1) * np.linalg.norm(rows, axis=1) / UNIT
         residuals *= np.minimum(1, made.clip / lengths)[:, None]
         floats = floats - rate / n * (rows.T @ residuals / UNIT + drawn * release.noise * made.clip)
-    assert np.abs(weights).max() > 1
+    assert np.abs(weights).max() > 0.5
     np.testing.assert_allclose(weights, floats, atol=1e-3 * np.abs(floats).max())
 
 
@@ -338,13 +350,31 @@ def test_a_sum_of_squares_that_is_rounded_down_makes_nobody_longer():
         assert (residuals == entry - 1).all()
 
 
-def test_the_order_of_thousands_of_records_changes_no_bit():
+@pytest.mark.parametrize("largest", [1.0, 0.1])
+def test_the_order_of_thousands_of_records_changes_no_bit(largest):
     """Derivatives are in coarser steps then, so that sums of more of them stay exact."""
     rng = np.random.default_rng(2)
-    rows = rng.integers(-4000, 4000, (3000, 3)).astype(np.int16)
-    labels, scores = rng.integers(0, 3, 3000).astype(np.int32), rng.normal(size=(3000, 3))
+    rows = rng.integers(4000, 8000, (3000, 3)).astype(np.int16)
+    residuals = rng.uniform(0.9 * largest, largest, (3000, 3))
     sums = [
-        summed_gradient(scores[order], rows[order], labels[order], 1.0)
+        summed_gradient(residuals[order], rows[order])
         for order in (np.arange(3000), rng.permutation(3000))
     ]
     np.testing.assert_array_equal(*sums)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_scores_far_off_a_vector_count_as_one_that_is_off_by_one(several):
+    """Sums over a subject's records are exact for derivatives up to 1, as those of softmax are."""
+    rows, slots = np.array([[900, 7], [900, 7]], np.float32), np.zeros(2, np.int32)
+    count = 1 + several
+    near, far = (
+        IndividualGradient(
+            SubjectRows(rows[:count], np.full((count, 1), target, np.int32), slots[:count], 1),
+            1, 1000.0, 5.0, 20.0, 1.0, BUDGET, NoNoise(), DeltaSlackAccountant(1e-5, needed=False),
+        ).release(20.0).collect(np.array([[weight], [0.0]]), np.array([UNITS]))
+        for target, weight in ((-UNIT_VECTOR, 0.0), (UNIT_VECTOR, 1e6))
+    )  # fmt: skip
+    assert (near[0] == far[0]).all()
+    assert near[0].any()
+    assert near[1] == far[1]

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import clouds, components_for_few
+from made_up import clouds
 from vicinal import IndKNNClassifier
 from vicinal.cli import app
 from vicinal.linear import SHARE
-from vicinal.neighbours import Cosine
-from vicinal.planning import IndKNNPlan, PlanChoice, _plan_simulation
+from vicinal.planning import IndKNNPlan, PlanChoice, _plan_simulation, kernel_for
 from vicinal.planning._plan_simulation import SimulationSetup, played_model, simulate
 
 
@@ -26,10 +25,10 @@ WISH = plan_of(CLASSES, N, 200, 4.0, release="label", model_share=0.7)
 R, LABELS = clouds(1, 400, D)
 
 
-def stage():
-    points = R.astype(np.float32)
-    kernel = Cosine.fitting(points)
-    return SimulationSetup.of(kernel, kernel.encode(points), CLASSES, LABELS)
+def stage(rows=R, labels=LABELS):
+    points = rows.astype(np.float32)
+    kernel = kernel_for(WISH, points)
+    return SimulationSetup.of(kernel, kernel.encode(points), CLASSES, labels)
 
 
 def shown():
@@ -99,10 +98,11 @@ def test_the_command_plays_it_where_labels_are_real(tmp_path):
     assert least < real["noise_multiplier"] <= blind["noise_multiplier"]
 
 
-def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
-    """With many features: components of a kernel."""
-    components_for_few(monkeypatch)
-    setup = stage()
+@pytest.mark.parametrize("width", [40, 64])
+def test_a_plan_has_the_rule_that_fit_has(width):
+    """With many features components of a kernel, of which a plan promises less than fit finds."""
+    public, labels = clouds(1, 400, width)
+    setup = stage(public, labels)
     known = WISH.changed(n_public=len(R))
     share = known.replanned(model_share=0).model_by_rule
     assert share == SHARE
@@ -111,14 +111,19 @@ def test_a_plan_has_the_rule_that_fit_has(monkeypatch):
     fitted = IndKNNClassifier(
         range(CLASSES), wish.epsilon, n_queries=wish.n_queries, release="label", n_records=N,
         model_share="auto", simulation_seed=0,
-    ).fit(*clouds(0, N, D), public=R)  # fmt: skip
+    ).fit(*clouds(0, N, width), public=public)  # fmt: skip
     assert fitted.model_share_ == share
-    assert fitted._model.model.features.kernel is not None
+    many = fitted._model.model.features.kernel is not None
+    assert many == (width == 64)
     choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
     assert choice.plan.n_asked == fitted._engine.model_gate._planned == 20
     assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
-    assert beside.model.budget_share == pytest.approx(1 - fitted._model.typical_use, abs=0.15)
-    same = beside.model.shares.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
+    found = 1 - fitted._model.typical_use
+    assert beside.model.budget_share <= found + 0.03
+    if many:
+        return
+    assert beside.model.budget_share == pytest.approx(found, abs=0.03)
+    same = beside.model.shares.argmax(axis=1) == fitted.model_probabilities(public).argmax(axis=1)
     assert same.mean() > 0.95
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.4)
 

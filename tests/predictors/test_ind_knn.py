@@ -1,7 +1,7 @@
 """The estimator at its edges: bad inputs, empty data, spent budgets, strange queries."""
 
-import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -279,11 +279,8 @@ def test_answers_stop_before_the_grid_uses_up_its_share_of_delta():
 
 def test_threads_do_not_lose_charges():
     classifier = fitted(n_queries=10_000)
-    threads = [threading.Thread(target=classifier.query, args=(Q,)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(classifier.query, 8 * [Q]))
     ledger = classifier._engine.shard.ledger
     assert int((UNITS - ledger.remaining).sum()) == sum(ledger.journal)
     assert classifier.n_answers_ == 320

@@ -292,14 +292,18 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
 # ---------------------------------------------------------------- screening
 
 
+def screening(threshold, sigma, *scale):
+    """Return a screening of two queries."""
+    quota = ReleaseCounter(2, "screenings")
+    return NoisyThreshold(threshold, sigma, quota, randomness(), SystemBernoulli(), *scale)
+
+
 def passing(threshold, sigma, votes, scale):
     """Return the exact probability that so many votes pass, by the law of the noise."""
     reach = np.arange(-60 * scale, 60 * scale + 1)
     weights = np.exp(-(reach**2) / (2.0 * scale**2))
     weights /= weights.sum()
-    whole, part = NoisyThreshold(
-        threshold, sigma, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli(), scale
-    ).noise_limit(votes)
+    whole, part = screening(threshold, sigma, scale).noise_limit(votes)
     return float(weights[reach > whole].sum() + (1 - part) * weights[reach == whole].sum())
 
 
@@ -326,23 +330,14 @@ def test_a_bar_without_the_half_step_is_caught():
 
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
-    screening = NoisyThreshold(
-        0.1, 0.3, ReleaseCounter(1, "screenings"), randomness(), SystemBernoulli()
-    )
-    whole, part = screening.noise_limit(7)
+    whole, part = screening(0.1, 0.3).noise_limit(7)
     exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
 def test_a_threshold_out_of_reach():
-    screening = NoisyThreshold(
-        1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
-    )
-    assert not screening.publish(np.array([0, 300])).any()
-    screening = NoisyThreshold(
-        -1e7, 1e-2, ReleaseCounter(2, "screenings"), randomness(), SystemBernoulli()
-    )
-    assert screening.publish(np.array([0, 300])).all()
+    assert not screening(1e7, 1e-2).publish(np.array([0, 300])).any()
+    assert screening(-1e7, 1e-2).publish(np.array([0, 300])).all()
 
 
 def test_a_tie_is_decided_by_a_coin():
@@ -353,10 +348,10 @@ def test_a_tie_is_decided_by_a_coin():
             return np.full(size, limit)
 
     quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
-    screening = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
-    limit, part = screening.noise_limit(8)
+    tied = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
+    limit, part = tied.noise_limit(8)
     assert 0.1 < part < 0.9
-    assert screening.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
+    assert tied.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
     assert quota.remaining == 0
 
 

@@ -277,7 +277,7 @@ def test_one_fit_with_real_noise_passes(name):
     "more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}, {"reuse_predictions": "gate"}]
 )
 def test_the_very_same_rows_are_paid_for_once_and_answered_alike(more):
-    model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=150, **more)
+    model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=200, **more)
     model.fit(X, y, public=public)
     labels, paid = model.predict(X[:40]), remaining_budgets(model)
     if "reuse_predictions" not in more:
@@ -291,7 +291,26 @@ def test_the_very_same_rows_are_paid_for_once_and_answered_alike(more):
     assert model.n_answers_ == 79
     model.erase([0])
     model.predict(X[:40])  # other records
-    assert model.n_answers_ == 119
+    model.add(X[:1] + 7, y[:1])
+    model.predict(X[:40])
+    assert model.n_answers_ == 159
+
+
+def test_nobody_changes_what_is_said_again():
+    model, X, y, public = trial(simulation_seed=5)
+    answers = model.fit(X, y, public=public).query(X[:4])
+    with pytest.raises(ValueError, match="read-only"):
+        answers.votes[:] = 0
+    np.testing.assert_array_equal(model.predict(X[:4]), model.classes_[answers.labels])
+
+
+@pytest.mark.parametrize("largest", [1e308, 1.7e308])
+def test_no_warning_tells_of_a_record_out_of_all_bounds(largest, recwarn):
+    rng = np.random.default_rng(0)
+    X, y, public = rng.normal(size=(60, 80)), np.arange(60) % 2, rng.normal(size=(60, 80))
+    X[0] = largest * (-1.0) ** np.arange(80)
+    IndKNNClassifier(range(2), n_queries=50, n_records=60, model_share=0).fit(X, y, public=public)
+    assert not [each for each in recwarn if issubclass(each.category, RuntimeWarning)]
 
 
 def test_two_classes_have_one_score():

@@ -291,6 +291,14 @@ def test_numbers_at_the_ends_of_a_typical_range_are_as_long_as_planned_and_the_l
     assert settings_of(bounds=(500, 300_000)).subject_use == 1
 
 
+@pytest.mark.parametrize("ends", [(0, 1e-3), (2.95, 3)])
+def test_a_typical_range_that_no_plan_can_count_on_is_refused(ends):
+    """A public point could not pay for one answer, and planning failed after the training."""
+    model = IndKNNRegressor((-3, 3), typical_range=ends)
+    with pytest.raises(InvalidInput, match="a fiftieth of the 'bounds'"):
+        model.fit(np.zeros((4, 1)), np.zeros(4), public=np.ones((20, 1)))
+
+
 def test_numbers_of_a_typical_range_are_read_back_as_they_were():
     settings = settings_of(**TYPICAL)
     y = np.array([700.0, 5_000.0, 21_000.0, 250_000.0])

@@ -16,7 +16,7 @@ from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import read_parts
 from vicinal.mechanisms import GradientRelease
-from vicinal.store import Store, _private_models
+from vicinal.store import Query, Store, _private_models
 from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.store._receipts import SigningKey, check_receipt, erasure_receipt
 
@@ -61,6 +61,13 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
     assert (opened.predict(Q[30:]).labels == YQ[30:]).mean() > 0.9
     assert before < state.n_asked <= 15
     assert opened.verify()
+
+
+def test_asking_what_it_would_cost_leaves_what_may_be_asked(opened):
+    state = opened._audience_states["default"]
+    before = state.n_asked
+    assert opened.query_cost(Query(Q[30:])).asked > 0
+    assert state.n_asked == before
 
 
 def test_training_is_charged_in_the_ledger(tmp_path):
@@ -358,7 +365,7 @@ def test_a_refreshed_model_is_of_the_people_of_now(refreshable):
     new = model_of(refreshable)
     assert (new.model.weights != old).any()
     queries = refreshable.schema.kernel_of(None).encode(Q).astype(np.float32)
-    wrong = (new.shares(queries).argmax(axis=1) != YQ).mean()
+    wrong = (new.predicted(queries).argmax(axis=1) != YQ).mean()
     assert wrong > 0.3  # most labels were flipped
 
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import store_tools as tools
-from store_tools import PLAN, Q, make, points
+from store_tools import PEOPLE, PLAN, Q, make, points
 from vicinal.accounting import UNITS, gdp_delta
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger import TotalFilter
 from vicinal.mechanisms import SLACK_SHARE
+from vicinal.noise import NoiseSource
 from vicinal.planning import total_budget
 from vicinal.store import Query, Store
 
@@ -183,6 +184,37 @@ def test_answers_total_and_cuts_are_one_commit_and_the_clock_tells_of_no_cut(tmp
             cut.add(before > book.audiences["two"].account.remaining.sum())
         assert cut == {True, False}
         assert len(ticks) == 1
+
+
+@pytest.mark.parametrize("total", [{}, {"epsilon_total": 6.0}])
+def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
+    total, tmp_path, monkeypatch
+):
+    """Fails if a receipt can tell that somebody was near a query that nobody has an answer to."""
+
+    def moves(row):
+        links, clock = book.database.chain.last.number, book.clock
+        with monkeypatch.context() as patch:
+            patch.setattr(NoiseSource, "add_to", raise_memory_error)
+            with pytest.raises(MemoryError):
+                store.predict(row[None])
+        store.predict(row[None] + 1e-3)
+        return book.database.chain.last.number - links, book.clock - clock
+
+    with make(tmp_path / "store", **total, **SMALL) as store:
+        store.open_audience("two", **SMALL)
+        book = store._parts.ledger
+        before = book.audiences["default"].account.remaining.sum()
+        somebody = moves(Q[0])
+        assert book.audiences["default"].account.remaining.sum() < before
+        store.erase(PEOPLE)
+        before = book.audiences["default"].account.remaining.sum()
+        assert moves(Q[1]) == somebody
+        assert book.audiences["default"].account.remaining.sum() == before
+
+
+def raise_memory_error(*_):
+    raise MemoryError
 
 
 # ---------------------------------------------------------------- verified, restored, refused

@@ -8,16 +8,17 @@ import pytest
 from pyarrow import csv, parquet
 from typer.testing import CliRunner
 
-import store_tools
 from serving_tools import running
 from vicinal import IndKNNMultiLabelClassifier, IndKNNRegressor
 from vicinal.accounting import UNITS
 from vicinal.cli import app
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged
+from vicinal.ledger import write_parts
 from vicinal.mechanisms import UNIT, RecordVectors
 from vicinal.planning import IndKNNPlan
 from vicinal.serving import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store
+from vicinal.store._private_models import _OTHER_DRAWS
 from vicinal.targets import declared_target
 
 N, D = 600, 3
@@ -58,8 +59,9 @@ def twin(kind, **plan):
 def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
     """Fails if a vector is rounded on its way to the disk, or an answer is read another way."""
     several = "labels" in KINDS[kind][1]
-    like = twin(kind, simulation_seed=3)
-    with made(tmp_path / "store", kind, simulation_seed=3) as store:
+    plan = {"simulation_seed": 3, "model_share": 0}  # a training of a store has noise of its own
+    like = twin(kind, **plan)
+    with made(tmp_path / "store", kind, **plan) as store:
         reply = store.predict(Q)
         mine = store._audience_states["default"].audience.account.remaining
     assert type(reply) is (LabelSetReply if several else NumberReply)
@@ -69,32 +71,59 @@ def test_a_store_answers_and_charges_as_the_estimator(tmp_path, kind):
     assert (mine < UNITS).any()
 
 
-@pytest.mark.parametrize("kind", ["numbers", "log", "labels"])
-def test_answers_by_a_trend_are_those_of_the_estimator_and_are_not_stored(tmp_path, kind):
-    """Fails if a store fits another trend, or replays it to whoever asks for plain answers."""
-    asked, like = R[:40] + 0.01, twin(kind, simulation_seed=3)
-    with made(tmp_path / "store", kind, simulation_seed=3) as store:
-        reply = store.predict(asked, trend=True)
-        plain, again = store.predict(asked), store.predict(asked, trend=True)
-        with pytest.raises(InvalidInput, match="at least 30 queries"):
-            store.predict(asked[:29] + 1, trend=True)
-        assert reply.left == again.left == 20
-    shape = reply.labels.shape
-    # The noise is known to the grid's steps there, and here as it was planned.
-    found = like.predict(asked, trend=True).reshape(shape)
-    np.testing.assert_allclose(reply.labels, found, rtol=1e-6)
+@every_kind
+def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
+    """Fails if it trains on other vectors, charges otherwise, or forgets the model."""
+    with made(tmp_path / "store", kind, simulation_seed=5) as store:
+        first = store._audience_states["default"].private_model.model.model.weights
+        mine = store._audience_states["default"].audience.account.remaining
+        like = twin(kind, simulation_seed=5 + _OTHER_DRAWS)
+        np.testing.assert_array_equal(first, like._model.model.weights)
+        np.testing.assert_array_equal(mine, like._shard.ledger.remaining)
+        assert (mine < UNITS).all()
+        reply = store.predict(Q)
+    with Store.open(tmp_path / "store") as store:
+        state = store._audience_states["default"]
+        np.testing.assert_array_equal(state.private_model.model.model.weights, first)
+        assert state.private_model.model.doubt == like._model.doubt > 0
+        again = store.predict(Q)
+        noise = np.full(len(Q), state.noise_scale)
+        told = state.settings.target.answers(reply.sums, noise)
+    assert again.charged == 0
     np.testing.assert_array_equal(again.labels, reply.labels)
-    raw = twin(kind, simulation_seed=3).predict(asked).reshape(shape)
-    np.testing.assert_allclose(plain.labels, raw, rtol=1e-6)
-    assert (plain.charged, again.charged) == (0, 0)
-    assert (reply.errors != plain.errors).all()
+    np.testing.assert_array_equal(again.errors, told.errors)
 
 
-def test_classes_have_no_trend(tmp_path):
-    made_of = store_tools.make(tmp_path / "store")
-    with made_of as store, pytest.raises(InvalidInput, match="'trend' parameter is for numbers"):
-        store.predict(store_tools.Q[:40], trend=True)
-    assert made_of._audience_states["default"].remaining == 60
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *[("doubt", each) for each in ("nan", "1e200", "-0.05", "x")],
+        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#")], ("used", "AA=="), ("put", "-5"),
+        ("trained", "x"),
+    ],
+)  # fmt: skip
+def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
+    """Too few weights would have compiled products read what lies behind them in memory."""
+    with made(tmp_path / "store", "number") as store:
+        ledger = store._parts.ledger
+        with ledger.change("test"):
+            write_parts(ledger.database, ledger.audiences["default"].number, {part: value})
+        store._changed()
+    with pytest.raises(StoreDamaged, match="Restore a backup"):
+        Store.open(tmp_path / "store")
+
+
+def test_a_model_of_numbers_takes_most_of_the_noise_away(tmp_path):
+    truth = 50 + 20 * np.tanh(Q[:, 0])
+    y = 50 + 20 * np.tanh(X[:, 0])
+    plan = {**PLAN, "epsilon": 1.0, "bounds": (0, 110), "simulation_seed": 3}
+    off = []
+    for share in (0, "auto"):
+        with Store.init(tmp_path / f"{share}", X, y, PEOPLE, model_share=share, **plan) as store:
+            reply = store.predict(Q)
+        off.append(np.abs(reply.labels[:, 0] - truth).mean())
+        assert np.isfinite(reply.errors).all()
+    assert off[1] < 0.5 * off[0]
 
 
 @every_kind
@@ -162,7 +191,7 @@ REFUSED = {
     "bounds": {"bounds": (3, 1)},
     "private counts": {"neighbor_count": "private"},
     "fixed radius": {"min_similarity": 0.5},
-    "model": {"model_share": 0.2},
+    "kernel": {"model_share": 0.2, "kernel": "rbf"},
     "reuse": {"reuse_predictions": "gate"},
     "label": {"release": "label"},
 }
@@ -244,8 +273,6 @@ def test_from_a_table_of_targets_to_answers_and_back_out(tmp_path, kind):
     head, *rows = run("predict", store, "--data", queries, "-q").splitlines()
     assert [name for name in head.split(",") if name in names] == names
     assert len(rows) == len(Q)
-    refused = run("predict", store, "--data", queries, "--trend", code=2, stream="output")
-    assert "The --trend option needs at least 30 queries" in refused
     run("add", store, "--data", tmp_path / "train.parquet", "--subject", "who")
     run("erase", "--yes", store, "--subject", PEOPLE[0])
     run("verify", store, "--erased", PEOPLE[0])

@@ -139,7 +139,7 @@ _PANELS = {
     "Classes": ("release", "class_prior", "cost", "reuse_predictions"),
     "Numbers and several labels": (
         *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-        *("trend", "largest_error"),
+        "largest_error",
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (
@@ -176,7 +176,7 @@ class PanelCommand(TyperCommand):
         panels: dict[str, list[Any]] = {name: [] for name in ("Arguments", OPTIONS, *_PANELS)}
         for each, record in params:
             few = len(params) <= _SHORT
-            heading = OPTIONS if few else _PANEL_OF.get(each.name, OPTIONS)
+            heading = OPTIONS if few else _PANEL_OF.get(each.name or "", OPTIONS)
             panels["Arguments" if each.param_type_name == "argument" else heading].append(record)
         for heading, records in panels.items():
             if records:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from vicinal import datasets, distributed, features, serving, targets
 from vicinal import store as stores
-from vicinal.errors import InvalidInput, StoreInUse
+from vicinal.errors import InvalidInput, StoreInUse, UnusableRows
 
 if TYPE_CHECKING:
     from vicinal._arrays import AnyArray
@@ -128,15 +128,19 @@ def local_file(data: str) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path, more: str = "") -> Iterator[None]:
-    """Put the file's name in front of what is wrong with it, and `more` behind."""
+def naming(path: Path, more: str = "", *, public: bool = False) -> Iterator[None]:
+    """Put the file's name in front of what is wrong with it, and `more` behind.
+
+    Of a `public` file the rows that do not fit are told, too.
+    """
     try:
         yield
     except InvalidInput as error:
         named = str(path) in str(error)
         if named and not more:
             raise
-        raise InvalidInput(f"{'' if named else f'{path}: '}{error}{more}") from None
+        told = error.located if public and isinstance(error, UnusableRows) else error
+        raise InvalidInput(f"{'' if named else f'{path}: '}{told}{more}") from None
 
 
 def read_records(

@@ -48,8 +48,7 @@ class FeatureOptions:
     components: Annotated[
         int | None,
         Option(
-            help="Reduce vectors to this size by a map learnt from public rows; 0 for no map. "
-            "Default: 100 for tables, else no map."
+            help="Reduce vectors to this size by a map learnt from public rows. None by default."
         ),
     ] = None
     power: Annotated[float, Option(help="How far that map evens out its components, 0 to 1.")] = 0.5
@@ -79,10 +78,7 @@ class FeatureOptions:
     def reference_points(
         self, rows: Any, extractor: stores.StoreExtractor
     ) -> tuple[stores.StoreExtractor, AnyArray | None]:
-        """Return the extractor, with a map learnt from public rows if wanted, and their features.
-
-        Unless told, table features go through one if there are enough public rows to learn it.
-        """
+        """Return the extractor, with a map of public rows if one is wanted, and their features."""
         components = self.components
         if rows is None:
             if components:
@@ -90,11 +86,6 @@ class FeatureOptions:
                     "The 'components' option needs public rows to learn the map from."
                 )
             return extractor, None
-        if components is None:
-            points = extractor.transform(rows)
-            components = features.map_components(points) if extractor.kind == "table" else 0
-            if not components:
-                return extractor, points
         if not components:
             return extractor, extractor.transform(rows)
         return extractor.fitted(rows, components, self.power)

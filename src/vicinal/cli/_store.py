@@ -108,9 +108,6 @@ def predict(
     audience: Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
-    trend: Annotated[
-        bool, Option("--trend", help="Numbers and labels: fit a trend through these answers.")
-    ] = False,
     out: Annotated[
         str | None, Option(help="Output file: .csv, .parquet, .npy, or - for stdout.")
     ] = None,
@@ -134,15 +131,13 @@ def predict(
         opened_at(store, ray, policy, accept_loss=accept_loss, reading=dry_run) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
-        with naming(path):
+        with naming(path, public=True):
             rows, keys = opened.extracted(dataset.features)
         if dry_run:
             query = stores.Query(rows, audience, analyst, key)
             _show_plan(opened, audience, _cost_lines(opened.query_cost(query)), json=json)
             return
-        reply = opened.predict(
-            rows, audience=audience, analyst=analyst, idempotency_key=key, trend=trend
-        )
+        reply = opened.predict(rows, audience=audience, analyst=analyst, idempotency_key=key)
     if out is not None or not json:
         table = pa.table({**first, **reply.columns(opened.schema.target.names)})
         _write_answers(table, out)

@@ -4,6 +4,7 @@ import codecs
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -230,15 +231,17 @@ def read_table(
     """Return the whole table of a file; from CSV all columns are strings.
 
     `form`: of a CSV file; None finds it, which is for public ones. `numeric`: tells of a name
-    whether numbers stand there, which get decimal points. No message quotes anything from the file.
+    whether numbers stand there, which get decimal points. Names lose blanks around them. No message
+    quotes anything from the file.
     """
     path = _existing(path)
     form = form or csv_form(path)
     table = _parsed(path, form)
     if table.num_rows == 0:
         raise InvalidInput(f"{path} holds no records.")
+    table = table.rename_columns([name.strip() for name in table.column_names])
     if len(set(table.column_names)) != table.num_columns:
-        raise InvalidInput(f"{path} has two columns of one name.")
+        raise InvalidInput(f"{path} has two columns of one name. Rename one, or drop it.")
     if form.decimal == "," and _reader(path) is _read_csv:
         for place, name in enumerate(table.column_names):
             if numeric(name):
@@ -269,6 +272,9 @@ def _parsed(path: Path, form: CsvForm) -> pa.Table:
 
 
 def _damaged(path: Path) -> InvalidInput:
+    with suppress(OSError, ValueError), pa.input_stream(str(path)) as stream:
+        if stream.read(8).replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe").startswith(b"sep="):
+            return InvalidInput(f"{path} begins with a line for Excel, sep=. Delete that line.")
     return InvalidInput(
         f"{path} is damaged, or is not what its name says. (A CSV file needs a header, and as many "
         "fields in every row.)"
@@ -307,6 +313,8 @@ def _read_csv(path: Path, form: CsvForm) -> pa.Table:
 
     with csv.open_csv(path, *_options(form)) as peek:
         names = peek.schema.names
+    if names[0] == "sep=":
+        raise ValueError
     types = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
     return csv.read_csv(path, *_options(form), types)
 

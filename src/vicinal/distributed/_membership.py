@@ -12,6 +12,7 @@ that a shard knows is a copy, and another coordinator has asked the shard since.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Self
 
@@ -63,20 +64,18 @@ def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] 
     return tuple(links[1:])
 
 
+@dataclass(slots=True, eq=False)
 class ShardRecord:
     """What the coordinator knows of one shard, used by any thread: its place and id.
 
     `state`: how far it was when it last answered. `epochs`: the coordinator's since then.
     """
 
-    def __init__(
-        self, number: int, identity: str, state: ShardState, epochs: tuple[bytes, ...] = ()
-    ) -> None:
-        self.number = number
-        self.identity = identity
-        self.state = state
-        self.epochs = epochs
-        self._lock = Lock()
+    number: int
+    identity: str
+    state: ShardState
+    epochs: tuple[bytes, ...] = ()
+    _lock: Lock = field(default_factory=Lock)
 
     def accept(self, known: ShardState, links: Sequence[ChainLink]) -> None:
         """Take note of an answer: of the links of the shard's chain after the state `known`.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import RLock
@@ -84,14 +85,11 @@ class ReopeningShard:
             server.close()
 
 
+@dataclass(slots=True, eq=False)
 class LocalTransport:
-    """Carries messages to a shard in this process: a task is done when it is sent.
+    """Carries messages to a shard in this process: a task is done when it is sent."""
 
-    `shard`: the shard.
-    """
-
-    def __init__(self, shard: ReopeningShard) -> None:
-        self.shard = shard
+    shard: ReopeningShard
 
     def send(self, message: Message) -> Reply:
         reply: Future[ShardAnswer] = Future()

@@ -222,7 +222,7 @@ def step_of(
     coordinator's noise is not what subjects would pay for here.
     """
     mechanism = gradients.mechanism
-    if request.weights.shape != (mechanism.n_features, mechanism.n_classes):
+    if request.weights.shape != (mechanism.n_features, mechanism.n_scores):
         raise InvalidInput("The weights of a step must be those of the audience's model.")
     if not np.isfinite(request.weights).all():
         raise InvalidInput("The weights of a step must be finite.")

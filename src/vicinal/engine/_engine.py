@@ -13,7 +13,7 @@ from vicinal.engine._noise_schedule import NoiseSchedule
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
 from vicinal.ledger import ForkSafeLock
-from vicinal.linear import ModelGate, model_votes
+from vicinal.linear import ModelGate
 from vicinal.mechanisms import (
     BlockRelease,
     DeltaSlackAccountant,
@@ -27,8 +27,6 @@ from vicinal.targets import ClassDecision
 BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
 block before its first vote, and lose accuracy once budgets run out."""
-
-_LEAST_TOLD = 0.01  # of a model's votes, which noise does not take away
 
 Progress = Callable[[int], None]
 Released = tuple[AnyArray, Floats]
@@ -56,6 +54,12 @@ class QueryAnswers:
     asked: Bools
     noise: Floats
     probabilities: Floats | None = None
+
+    def __post_init__(self) -> None:
+        # They are said again at no cost, and must be the same then, whatever somebody does to them.
+        for each in (self.labels, self.votes, self.asked, self.noise, self.probabilities):
+            if each is not None:
+                each.setflags(write=False)
 
     @classmethod
     def joined(cls, parts: Sequence[QueryAnswers]) -> QueryAnswers:
@@ -193,11 +197,11 @@ class QueryEngine:
         queries: IntegerMatrix,
         *,
         progress: Progress | None = None,
-        shares: Floats | None = None,
+        predicted: Floats | None = None,
     ) -> QueryAnswers:
         """Answer all queries, a block at a time; earlier answers are learnt between blocks.
 
-        `shares`, float64 (q, c), are what the model of :attr:`model_gate` says of the queries.
+        `predicted`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
 
         Raises PrivacyRefused before anything is charged or drawn, if the grid's cost of all answers
         does not fit. It is taken at the smallest count, so that no noisy count decides whether it
@@ -214,10 +218,10 @@ class QueryEngine:
             # Radii that were worked out while the last block was searched are not worked out again.
             thresholds, coming = coming.thresholds, NextSearch(self, later)
             self.shard.expect(coming if len(later) else None)
-            if shares is None:
+            if predicted is None:
                 parts.append(self._answer_block(block, thresholds))
             else:
-                part = shares[start : start + self.reuse.block]
+                part = predicted[start : start + self.reuse.block]
                 parts.append(self._answer_with_model(block, part))
             if progress is not None:
                 progress(len(block))
@@ -250,26 +254,24 @@ class QueryEngine:
         scales[queried] = noise
         return QueryAnswers(labels, everything, queried, scales)
 
-    def _answer_with_model(self, block: IntegerMatrix, shares: Floats) -> QueryAnswers:
+    def _answer_with_model(self, block: IntegerMatrix, predicted: Floats) -> QueryAnswers:
         """Ask where the model is unsure; its votes join those of records, or stand alone."""
-        assert self.model_gate is not None  # noqa: S101 (narrows the type: there are shares)
+        assert self.model_gate is not None  # noqa: S101 (narrows the type)
+        model = self.model_gate.model
         # The model is public, so which queries it leaves to private records is public as well.
-        queried = self.model_gate.to_ask(shares)
+        queried = self.model_gate.to_ask(predicted)
         expected = self.radius.expected(block)
         noise = self.schedule.multiplier * np.sqrt(expected)
-        votes = model_votes(shares, noise, expected)
-        labels = self.decision.chosen(shares)
+        votes = model.votes(predicted, noise, expected)
         released, noise[queried] = self._ask(block[queried], beside=votes[queried])
         if self.votes.label_only:
+            labels = self.decision.chosen(predicted)
             labels[queried] = released
             return QueryAnswers(labels, None, queried, noise)
-        # Noise can outvote both; then the order of classes is the model's.
-        told, chances = np.maximum(released, votes[queried] * _LEAST_TOLD), shares.copy()
-        chances[queried] = told / told.sum(axis=1, keepdims=True)
-        labels[queried] = self.decision.chosen(chances[queried])
-        # What as many neighbours would say as are expected: the model's own votes weigh more the
-        # louder the noise is, so that leads of two queries could not be compared.
-        return QueryAnswers(labels, chances * expected[:, None], queried, noise, chances)
+        joined, chances = model.loss.joined(predicted, votes, released, queried, expected)
+        labels = joined.argmax(axis=1) if chances is None else self.decision.chosen(chances)
+        noise = model.noise_left(noise, expected)
+        return QueryAnswers(labels, joined, queried, noise, chances)
 
     def _ask(
         self, block: IntegerMatrix, thresholds: Places | None = None, beside: Floats | None = None

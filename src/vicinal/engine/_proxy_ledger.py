@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal._arrays import Floats, Ints, Places, Shares
+from vicinal._arrays import Floats, Places, Shares
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import BlockRelease, SubjectTable
-from vicinal.neighbours import ExactIndex, IntegerMatrix, Kernel, Radius, Reference
-from vicinal.targets import PublicSurroundings
+from vicinal.neighbours import ExactIndex, IntegerMatrix, Radius, Reference
 
 WHOLE = (1 << 16) - 1
 """A budget in :data:`Shares`."""
@@ -106,19 +105,6 @@ class ProxyLedger:
         used = used[:: -(-len(used) // len(self))]
         taken = np.ceil(used * self._full).astype(np.int64)
         self._subjects.remaining[:] = np.maximum(self._subjects.remaining - taken, 0)
-
-    def surroundings(
-        self, queries: IntegerMatrix, kernel: Kernel, weights: Ints
-    ) -> PublicSurroundings:
-        """Return where the points inside each query's radius lie, by a kernel's weights."""
-        near = self._index.search(queries, self._radius.thresholds(queries))
-        return PublicSurroundings.of(
-            queries.astype(np.float64),
-            self._points.astype(np.float64),
-            near.starts,
-            near.rows,
-            weights[kernel.levels(near.similarities)].astype(np.float64),
-        )
 
     def charge(self, release: BlockRelease, queries: IntegerMatrix, thresholds: Places) -> None:
         """Charge the points for a release as it charges records; their votes are dropped."""

@@ -14,7 +14,6 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.features._csv_form import with_points as with_points
 from vicinal.features._image import packaged_weights as packaged_weights
-from vicinal.features._public_map import map_components as map_components
 from vicinal.features._table_columns import ids as ids
 from vicinal.features._table_columns import numbers as numbers
 from vicinal.features._table_columns import plain_text as plain_text

@@ -24,16 +24,8 @@ _FLAT = 1e-6
 _CHUNK = 256
 """Rows mapped at a time, which stay in a cache; the result is the same for any number."""
 
-_MAPPED, _ROWS_PER_FEATURE = 100, 5
-
 _PARAMETERS = ("n_components", "power", "center")
 _LEARNT = ("mean", "components", "scale")
-
-
-def map_components(points: AnyArray) -> int:
-    """Return how many components of table features a map keeps; 0 where rows (m, d) are too few."""
-    enough = len(points) >= _ROWS_PER_FEATURE * points.shape[1] and len(points) > 0
-    return min(_MAPPED, points.shape[1]) if enough and points.std(axis=0).any() else 0
 
 
 class PublicMap(TransformerMixin, BaseEstimator):

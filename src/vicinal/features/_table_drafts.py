@@ -55,6 +55,9 @@ _DATE_FORMS = (
 )  # fmt: skip
 """How dates are written, None: 2026-01-31; of two that fit equally well the first is drafted."""
 
+_DRESSED = re.compile(r"[€$£]?\s?-?\d+([.,'\u2019\s]\d{3})*([.,]\d+)?\s?[%€$£]?")
+"""A number as people read it; a plain one, too."""
+
 Draft = tuple[TableColumn | str, str]
 """A column, or a kind without features; and a note for the person who edits it, or nothing."""
 
@@ -243,6 +246,11 @@ def _textual(name: str, column: pa.ChunkedArray, order: list[str] | None, file: 
         return IGNORED, "it has no values, or only one"
     if order is None and (draft := _read_as(name, column, distinct, file)):
         return draft
+    if len(distinct) > _COUNTED and all(map(_DRESSED.fullmatch, distinct)):
+        return IGNORED, (
+            "its numbers have separators of thousands, a % or a currency, which are not read; "
+            "write them as 1234.5"
+        )
     common = [text for text, _ in sorted(counts.items(), key=lambda of: -of[1])][:MOST_CATEGORIES]
     others = 1 - sum(counts[text] for text in common) / len(texts)
     words = sum(len(text.split()) for text in texts) / len(texts)

@@ -264,15 +264,18 @@ class Ledger:
         """Make durable, in one commit, what was charged for answers that nobody will see.
 
         Noise may have been drawn for them, and may have decided that they were broken off: who was
-        charged stays charged.
+        charged stays charged. Clock and chain, which receipts tell, move whether anybody was.
         """
         for each in self.accounts:  # the total and others too: broken off between charge and note
             each.account.recount()
-        charged = [one for one in audiences if one.account.is_charged]
-        if self.is_consistent and charged:
+        asked = list(audiences)
+        if self.is_consistent and asked:
             with self._all_or_nothing():
-                for audience in charged:
-                    self.write_charges(audience, 0)
+                for audience in asked:
+                    self.share_charges(audience)
+                    self.clock += 1
+                    if audience.account.is_charged:
+                        audience.write_charges(self.database, self.clock, 0)
                     audience.write(self.database)
                 self.database.put("clock", str(self.clock))
 

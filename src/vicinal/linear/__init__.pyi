@@ -4,8 +4,11 @@ from vicinal.linear._descent import STEPS as STEPS
 from vicinal.linear._kernel_map import BITS as BITS
 from vicinal.linear._kernel_map import KERNEL_ARRAYS as KERNEL_ARRAYS
 from vicinal.linear._kernel_map import KernelMap as KernelMap
-from vicinal.linear._model_features import LEAST_MANY as LEAST_MANY
+from vicinal.linear._losses import ClassLoss as ClassLoss
+from vicinal.linear._losses import TrainingLoss as TrainingLoss
+from vicinal.linear._losses import VectorLoss as VectorLoss
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures
+from vicinal.linear._model_features import are_columns as are_columns
 from vicinal.linear._model_features import softmax as softmax
 from vicinal.linear._private_model import ASKED as ASKED
 from vicinal.linear._private_model import LEAST_PUBLIC as LEAST_PUBLIC
@@ -17,6 +20,5 @@ from vicinal.linear._private_model import PrivateModel as PrivateModel
 from vicinal.linear._private_model import TrainingBudget as TrainingBudget
 from vicinal.linear._private_model import follow as follow
 from vicinal.linear._private_model import metric_kernel as metric_kernel
-from vicinal.linear._private_model import model_votes as model_votes
 from vicinal.linear._private_model import no_records as no_records
 from vicinal.linear._private_model import train as train

@@ -20,15 +20,17 @@ import math
 import numpy as np
 
 from vicinal._arrays import Floats
-from vicinal.linear._model_features import IntegerRows, scores_of, softmax
+from vicinal.linear._losses import TrainingLoss
+from vicinal.linear._model_features import IntegerRows, scores_of
 from vicinal.mechanisms import whole_weights
 
 STEPS = 40
 """Gradients of a training."""
 
 LEAST_CLIP, MOST_CLIP = 0.25, 1.0
-"""Norms that a subject's gradient is cut to; features have length 1, a gradient at most 1.5. At the
-lowest nearly all are cut, so noise falls no further against what they say."""
+"""Norms that a subject's gradient is cut to, over that of a typical one; features have length 1, a
+gradient of classes at most 1.5. At the lowest nearly all are cut, so noise falls no further against
+what they say."""
 
 SCATTER = 8.0
 """Noise is to have so small a part of the variance that records have by themselves."""
@@ -51,14 +53,14 @@ def step_noise(share: float) -> float:
     return math.sqrt(STEPS / (2 * share))
 
 
-def clip_of(share: float, n_records: float, width: int, n_classes: int) -> float:
+def clip_of(share: float, n_records: float, width: int, loss: TrainingLoss) -> float:
     """Return the norm that gradients are cut to; `share`, in zCDP, of `width` features.
 
     Cut to C, the mean of all steps has noise of variance C^2 / (2 share n^2) on each of width *
-    n_classes entries; the scatter of n records has about 1 / n over all entries.
+    n_scores entries; the scatter of n records has about residual^2 / n over all entries.
     """
-    even = math.sqrt(2 * share * n_records / (width * n_classes))
-    return min(max(even / math.sqrt(SCATTER), LEAST_CLIP), MOST_CLIP)
+    even = math.sqrt(2 * share * n_records / (width * loss.n_scores))
+    return loss.residual * min(max(even / math.sqrt(SCATTER), LEAST_CLIP), MOST_CLIP)
 
 
 class Descent:
@@ -67,8 +69,8 @@ class Descent:
     - `rows`, float32 (m, D): public integer rows of the model's features.
     - `unit`: a feature of 1 is so many integer steps.
     - `spread`: standard deviation of scores over public rows before anything is known.
-    - `n_classes`: c. All have equal shares at first, whatever is declared: what is learnt would not
-      rank rows alike.
+    - `loss`: what the model is for. Classes have equal shares at first, whatever is declared: what
+      is learnt would not rank rows alike.
     - `n_records`: which means are taken by.
     - `clip`: the norm that gradients are cut to.
     - `noise`: standard deviation of the noise on each entry of a mean gradient.
@@ -77,10 +79,11 @@ class Descent:
     """
 
     def __init__(
-        self, rows: IntegerRows, unit: float, spread: float, n_classes: int, n_records: float,
+        self, rows: IntegerRows, unit: float, spread: float, loss: TrainingLoss, n_records: float,
         clip: float, noise: float,
     ) -> None:  # fmt: skip
         self._rows, self._unit, self._n_records = rows.astype(np.float64), unit, n_records
+        self._loss = loss
         features = self._rows / unit
         self._in_clips = np.sqrt(np.square(features).sum(axis=1, keepdims=True)) / clip
         squares = np.square(features[:, :-1]).sum(axis=1).mean()
@@ -97,7 +100,7 @@ class Descent:
         # Noise is alike on all weights; along a direction it is as loud as that is scaled.
         self._noise = np.square(self._from_directions).sum(axis=0) * noise**2
         self._known = np.ones(len(lengths))
-        self.weights = np.zeros((features.shape[1], n_classes))
+        self.weights = np.zeros((features.shape[1], loss.n_scores))
         self._along = self.weights
 
     def step(self, gradient: Floats) -> None:
@@ -111,11 +114,11 @@ class Descent:
         self._along = self._along - steps[:, None] * pull
         self.weights = self._from_directions @ self._along
 
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of a public row's score, given all gradients so far."""
+        return math.sqrt(float((self._lengths / self._known).sum()))
+
     def _curvature(self) -> float:
-        """Return the curvature of cut losses in a class's scores, at public rows and weights."""
-        chances = softmax(scores_of(self._rows, whole_weights(self.weights), self._unit))
-        norms = np.sqrt(np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1)
-        # Labels are as the model expects them.
-        uncut = (chances / np.maximum(norms * self._in_clips, 1.0)).sum(axis=1)
-        curved = (chances * (1 - chances)).sum(axis=1) * uncut
-        return float(curved.mean() / max(chances.shape[1] - 1, 1))
+        scores = scores_of(self._rows, whole_weights(self.weights), self._unit)
+        return self._loss.curvature(scores, self._in_clips)

@@ -28,11 +28,11 @@ CHUNK = 1024
 """Rows whose components stay in a core's cache."""
 
 LEAST_MANY = 64
-"""So many features are many: embeddings and gradients of images, not columns of a table."""
+"""So many features are many: embeddings and gradients of images, unless they are :func:`columns
+<are_columns>`."""
 
-SPREAD_OF_COLUMNS, SPREAD_OF_COMPONENTS = 0.5, 2.0
-"""Standard deviation of a model's scores over public rows before anything is known: columns of a
-table say less of a class than embeddings do."""
+MOST_COLUMNS = 400
+"""Columns of a table that a model is linear in, at most: as many as components."""
 
 MOST_RECORDS = 1 << 21
 """With more records their components would take more than 4 GB."""
@@ -56,14 +56,15 @@ class ModelFeatures:
     @classmethod
     def planned(cls, public: FloatMatrix, n_records: int, *, lifted: bool) -> Self:
         """Return what a model of so many records is trained on, beside public rows (m, d)."""
-        many = _are_many(public.shape[1] - lifted, n_records)
+        many = _are_many(public.shape[1], n_records) and not lifted
         with one_thread():
             return cls.of(public, KernelMap.of(public) if many else None, lifted=lifted)
 
     @staticmethod
     def most(n_features: int, n_records: int) -> int:
         """Return how many there are at most, with the bias, in place of so many features."""
-        return 1 + (COMPONENTS if _are_many(n_features, n_records) else n_features)
+        many = _are_many(n_features, n_records)
+        return 1 + (max(COMPONENTS, min(n_features, MOST_COLUMNS)) if many else n_features)
 
     @classmethod
     def of(cls, public: FloatMatrix, kernel: KernelMap | None = None, *, lifted: bool) -> Self:
@@ -80,11 +81,6 @@ class ModelFeatures:
     def width(self) -> int:
         """D, how many there are, with the bias."""
         return (len(self.center) if self.kernel is None else self.kernel.width) + 1
-
-    @property
-    def spread(self) -> float:
-        """Standard deviation of scores over public rows before anything is known."""
-        return SPREAD_OF_COLUMNS if self.kernel is None else SPREAD_OF_COMPONENTS
 
     @property
     def unit(self) -> float:
@@ -112,6 +108,22 @@ class ModelFeatures:
             rows = unit_vectors(self.kernel.components(unit))
         bias = np.full((len(unit), 1), round(BIAS * self.unit))
         return np.hstack([rows, bias]).astype(np.float32)
+
+
+def are_columns(public: FloatMatrix) -> bool:
+    """Tell whether public rows (m, d) are columns of a table, whose lengths say something.
+
+    Few, or most of them with values that come again, as categories and counts do. A linear model of
+    them is ahead of one that bends where rows are hardly like each other: by .085 of AUC and R2, on
+    average of four tables of the tuning set with 67 to 132 columns, and behind it by .02 to .2 on
+    embeddings.
+    """
+    if public.shape[1] < LEAST_MANY:
+        return True
+    if public.shape[1] > MOST_COLUMNS:
+        return False
+    repeated = [len(np.unique(column)) < len(public) / 2 for column in public.T]
+    return float(np.mean(repeated)) > 1 / 2
 
 
 def _are_many(n_features: int, n_records: int) -> bool:

@@ -13,15 +13,16 @@ from typing import Protocol
 import numpy as np
 
 from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
+from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
+from vicinal.linear._losses import AnyFloats, TrainingLoss
 from vicinal.linear._model_features import (
     CHUNK,
     IntegerRows,
     ModelFeatures,
     one_thread,
     scores_of,
-    softmax,
 )
 from vicinal.mechanisms import (
     DeltaSlackAccountant,
@@ -52,22 +53,24 @@ LEAST_PUBLIC = 10
 """Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
 
 _METRIC = 0.25  # mean length of the scores beside features of length 1
-_KNOWN = 40.0  # votes that a model's probabilities are worth, were there no noise
-_UNLIKE = 0.1  # standard deviation of what neighbours are unlike a query, in shares
-_MOST = 1e4  # noise scales of votes that a model stands for: in grid steps these stay inside int64
-_LEAST_SHARE = 1e-9
-_ROUNDS = 50
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearModel:
-    """Softmax regression with public weights; every row's scores depend on that row alone.
+    """Scores by public weights; every row's depend on that row alone.
 
     `weights`, float64 (D, c): in steps of 2^-18, whole numbers. `features`: what they are for.
     """
 
     weights: Floats
     features: ModelFeatures
+
+    def __post_init__(self) -> None:
+        # Compiled products read memory without a look at its bounds.
+        if self.weights.ndim != 2 or len(self.weights) != self.features.width:
+            raise InvalidInput("The weights must be those of a model of these features.")
+        if not (self.weights == np.rint(self.weights)).all() or np.isinf(self.weights).any():
+            raise InvalidInput("The weights must be whole numbers.")
 
     def scores(self, X: FloatMatrix) -> Floats:
         """Return the scores of all classes, float64 (n, c)."""
@@ -95,8 +98,9 @@ class PrivateModel:
     - `public`, array (m, d): public rows.
     - `used`, float64 (m,): the share of its budget that each would have paid for the training, were
       it a record.
-    - `shares`, float64 (c,): declared class shares, which its probabilities have on average over
-      public rows.
+    - `loss`: what it was trained for; with declared class shares, which its probabilities have on
+      average over public rows.
+    - `doubt`: standard deviation that the noise of training, and its end, have left in a score.
     """
 
     def __init__(
@@ -104,84 +108,56 @@ class PrivateModel:
         model: LinearModel,
         public: FloatMatrix,
         used: Floats,
-        shares: Floats | None = None,
+        loss: TrainingLoss,
+        doubt: float = 0.0,
     ) -> None:
-        self.model = model
+        self.model, self.loss, self.doubt = model, loss, doubt
         scores = model.scores(public)
         self._center = scores.mean(axis=0)
         away = scores - self._center
         self._length = max(float(np.sqrt(np.square(away).sum(axis=1)).mean()), 1e-12)
-        self._shift = np.zeros(scores.shape[1]) if shares is None else _shift(scores, shares)
-        margins = margins_of(np.log(self._shares_of(scores)))
+        self._shift = loss.shift(scores)
+        margins = loss.margins(loss.predicted(scores + self._shift))
         self._sure = float(np.quantile(margins, ASKED))
         self.used = used
-        unsure = margins <= self._sure
-        self.typical_use = float(used[unsure].mean())
+        self.typical_use = float(used[margins <= self._sure].mean())
 
     def features(self, X: FloatMatrix) -> Floats32:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""
         return self.mapped(X)[0]
 
     def mapped(self, X: FloatMatrix) -> tuple[Floats32, Floats]:
-        """Return what :meth:`features` and :meth:`shares` return."""
-        n_features, n_classes = X.shape[1], self.model.weights.shape[1]
-        features = np.empty((len(X), n_features + n_classes), dtype=np.float32)
-        shares = np.empty((len(X), n_classes))
+        """Return what :meth:`features` and :meth:`predicted` return."""
+        n_features, n_scores = X.shape[1], self.model.weights.shape[1]
+        features = np.empty((len(X), n_features + n_scores), dtype=np.float32)
+        predicted = np.empty((len(X), n_scores))
         for start, rows, scores in self.model.scored(X):
             part = slice(start, start + len(rows))
             features[part, :n_features] = rows / np.float32(FLOAT32.scale(n_features))
             features[part, n_features:] = (scores - self._center) * (_METRIC / self._length)
-            shares[part] = self._shares_of(scores)
-        return features, shares
+            predicted[part] = self.loss.predicted(scores + self._shift)
+        return features, predicted
 
-    def shares(self, X: FloatMatrix) -> Floats:
-        """Return the model's probabilities of all classes, float64 (n, c), above 0."""
-        return self._shares_of(self.model.scores(X))
+    def predicted(self, X: FloatMatrix) -> Floats:
+        """Return what the model says: probabilities, above 0, or vectors; float64 (n, c)."""
+        return self.loss.predicted(self.model.scores(X) + self._shift)
 
-    def _shares_of(self, scores: Floats) -> Floats:
-        return np.maximum(softmax(scores + self._shift), _LEAST_SHARE)
+    def votes(self, predicted: Floats, noise: Floats, expected: Floats) -> Floats:
+        """Return the votes that it stands for beside neighbours, see :meth:`TrainingLoss.votes`."""
+        return self.loss.votes(predicted, noise, expected, self.doubt)
 
-    def sure(self, shares: Floats) -> Bools:
+    def noise_left(self, noise: AnyFloats, expected: AnyFloats) -> Floats:
+        """Return the noise beside it, see :meth:`TrainingLoss.noise_left`."""
+        return np.asarray(self.loss.noise_left(noise, expected, self.doubt))
+
+    def sure(self, predicted: Floats) -> Bools:
         """Return where the model answers alone, bool (n,)."""
-        return np.asarray(margins_of(np.log(shares)) > self._sure)
-
-
-def model_votes(shares: Floats, noise: Floats | float, expected: Floats | float) -> Floats:
-    """Return how many votes a model's probabilities stand for, (q, c), above 0.
-
-    Votes and model are two witnesses of how a query's class is distributed, p. The model's p is off
-    as a Dirichlet distribution of :data:`_KNOWN` votes is; that of neighbours by their noise over
-    their number, and by :data:`_UNLIKE`, as they are not the query. Each counts by its precision.
-
-    `shares`, float64 (q, c): as the model tells them. `noise`, float64 (q,): its scales, in votes.
-    `expected`, float64 (q,): records that take part. All of it is public.
-    """
-    spread = (1 - np.square(shares).sum(axis=1)) / (2 * (_KNOWN + 1))
-    error = np.square(noise / np.asarray(expected)) + _UNLIKE**2
-    weight = np.minimum(expected * error / np.maximum(spread, _LEAST_SHARE), _MOST * noise)
-    return np.asarray(shares * weight[:, None])
-
-
-def _shift(scores: Floats, shares: Floats) -> Floats:
-    """Return what makes probabilities average `shares` when it is added to the scores of rows.
-
-    None for equal shares, which are what is taken where none are declared.
-    """
-    shift = np.zeros(scores.shape[1])
-    for _ in range(_ROUNDS if np.ptp(shares) else 0):
-        shift += np.log(shares / np.maximum(softmax(scores + shift).mean(axis=0), _LEAST_SHARE))
-    return shift
+        return np.asarray(self.loss.margins(predicted) > self._sure)
 
 
 def metric_kernel(public: FloatMatrix) -> Cosine:
     """Return the kernel of a model's metric, from public rows as the model maps them."""
     return Cosine(int8_precision(public))
-
-
-def margins_of(scores: Floats) -> Floats:
-    """Return the best score less the second best, (n,)."""
-    best = np.partition(scores, -2, axis=1)
-    return np.asarray(best[:, -1] - best[:, -2])
 
 
 class ModelGate:
@@ -199,9 +175,9 @@ class ModelGate:
         self._planned = planned
         self.n_asked = 0
 
-    def to_ask(self, shares: Floats) -> Bools:
+    def to_ask(self, predicted: Floats) -> Bools:
         """Return which queries of a block are asked, bool (q,), and count them."""
-        unsure = ~self.model.sure(shares)
+        unsure = ~self.model.sure(predicted)
         queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
         self.n_asked += int(queried.sum())
         return np.asarray(queried)
@@ -215,7 +191,7 @@ class TrainingBudget:
     - `budget`: of every subject, in zCDP.
     - `share`: the largest share of it that a subject pays for training.
     - `trainings`: how many trainings share that evenly.
-    - `class_shares`, float64 (c,): declared, or equal.
+    - `loss`: what records carry.
     - `subject_use`: what a subject is charged, over what each of its records would be.
     """
 
@@ -223,7 +199,7 @@ class TrainingBudget:
     budget: float
     share: float
     trainings: int
-    class_shares: Floats
+    loss: TrainingLoss
     subject_use: float
 
     @property
@@ -234,17 +210,17 @@ class TrainingBudget:
     def clip(self, width: int) -> float:
         """Return the norm that gradients of so many features, with the bias, are cut to."""
         share = self.share / self.trainings * self.budget
-        return clip_of(share, self.n_records, width, len(self.class_shares))
+        return clip_of(share, self.n_records, width, self.loss)
 
     def mechanism(
         self, records: SubjectRows, unit: float, noise: NoiseSource, slack: DeltaSlackAccountant
     ) -> IndividualGradient:
         """Return what charges gradients; a coordinator's has no `records`, and adds the noise."""
         # A later training may find less than a part left, and may use all: nothing is reserved.
-        most, n_classes = self.share if self.trainings == 1 else 1.0, len(self.class_shares)
+        most, n_scores = self.share if self.trainings == 1 else 1.0, self.loss.n_scores
         clip = self.clip(records.rows.shape[1])
         return IndividualGradient(
-            records, n_classes, unit, clip, self.step_noise, most, self.budget, noise, slack
+            records, n_scores, unit, clip, self.step_noise, most, self.budget, noise, slack
         )
 
     def rehearse(self, width: int, slack: DeltaSlackAccountant, trainings: int) -> None:
@@ -277,7 +253,7 @@ class LocalGradients:
 
     - `training`, `features`: what is trained.
     - `X`, array (n, d): private features.
-    - `table`: labels and subjects of the records.
+    - `table`: what the records carry, and their subjects.
     - `account`: where the budgets are: `table.remaining` is its own.
     - `noise`, `slack`: where noise comes from, and what the grid costs.
     """
@@ -292,7 +268,8 @@ class LocalGradients:
         noise: NoiseSource,
         slack: DeltaSlackAccountant,
     ) -> None:
-        rows = SubjectRows(features.rows(X), table.labels, table.slots, len(table.remaining))
+        targets = training.loss.targets(table.targets)
+        rows = SubjectRows(features.rows(X), targets, table.slots, len(table.remaining))
         self.mechanism = training.mechanism(rows, features.unit, noise, slack)
         self._remaining, self._account = table.remaining, account
 
@@ -339,28 +316,16 @@ def follow(
         rows = features.rows(public)
         used, wide = np.zeros(len(rows)), rows.astype(np.float64)
         # Of a subject's gradient, which is longer than that of one of its records.
-        clip, n_records = training.clip(features.width), training.n_records
-        lengths = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
+        clip, n_records, loss = training.clip(features.width), training.n_records, training.loss
+        squares = np.square(wide).sum(axis=1) * (training.subject_use / (features.unit * clip) ** 2)
         noise = training.step_noise * clip / n_records
-        descent = Descent(
-            rows, features.unit, features.spread, len(training.class_shares), n_records, clip, noise
-        )
+        spread = loss.spread[features.kernel is not None]
+        descent = Descent(rows, features.unit, spread, loss, n_records, clip, noise)
         for _ in range(STEPS):
             scores = scores_of(wide, whole_weights(descent.weights), features.unit)
             gradient, paid = published(descent.weights)
-            used += release_cost(scores, lengths, paid)
+            used += loss.squares(scores, squares) / (2 * paid**2)
             descent.step(gradient)
         model = LinearModel(whole_weights(descent.weights), features)
     used = np.minimum(used / training.budget, part)
-    return PrivateModel(model, public, used, training.class_shares)
-
-
-def release_cost(scores: Floats, lengths: Floats, noise: float) -> Floats:
-    """Return the zCDP that public rows would pay for a step; `lengths` (m,), squared, in clips.
-
-    They are labelled as the model expects by its `scores`, (m, c).
-    """
-    chances = softmax(scores)
-    squares = np.square(chances).sum(axis=1, keepdims=True) - 2 * chances + 1
-    norms = np.minimum(squares * lengths[:, None], 1.0)
-    return np.asarray((chances * norms).sum(axis=1) / (2 * noise**2))
+    return PrivateModel(model, public, used, loss, descent.doubt)

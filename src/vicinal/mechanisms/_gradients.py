@@ -40,7 +40,7 @@ class SubjectRows:
     """Integer records, those of a subject side by side. Private.
 
     - `rows`, float32 (n, d): integer features, of norm at most 8191, none all zero; kept as int16.
-    - `labels`, int32 (n,): class index of every record.
+    - `labels`, int32: class index of every record, (n,), or its vector in steps of 2^-30, (n, c).
     - `slots`, int32 (n,): subject of every record, 0 <= slot < `n_subjects`; every subject has a
       record.
     - `n_subjects`: number of subjects.
@@ -200,8 +200,10 @@ def clipped_residuals(scores, labels, norms, per_score, factor, bound):  # type:
 
 
 @compiled
-def summed_gradient(scores, rows, labels, per_score):  # type: ignore[no-untyped-def]
+def summed_gradient(residuals, rows):  # type: ignore[no-untyped-def]
     """Return the gradient summed over one subject's records, float64 (d, c), in any order alike.
+
+    `residuals`, float64 (n, c): derivatives of each record's loss by its scores; changed in place.
 
     A sum of any doubles would depend on the order of the records, which other subjects' erasures
     can set: a store fills holes with its last records. Derivatives are whole numbers of 2^-30 here,
@@ -210,23 +212,24 @@ def summed_gradient(scores, rows, labels, per_score):  # type: ignore[no-untyped
     grain = float(1 << 30)
     # Times entries of rows, below 2^13, that is at most 2^53. Coarser steps of a longer sum are as
     # good, and follow from the number of records alone.
-    while len(scores) * grain > 2.0**40:
+    while len(residuals) * grain > 2.0**40:
         grain /= 2
-    gradient = np.zeros((rows.shape[1], scores.shape[1]))
-    for i in range(len(scores)):
-        softmax_residuals(scores[i], labels[i], per_score)
-        for c in range(scores.shape[1]):
-            scores[i, c] = np.rint(scores[i, c] * grain)
+    gradient = np.zeros((rows.shape[1], residuals.shape[1]))
+    for i in range(len(residuals)):
+        for c in range(residuals.shape[1]):
+            residuals[i, c] = np.rint(residuals[i, c] * grain)
         for j in range(rows.shape[1]):
-            for c in range(scores.shape[1]):
-                gradient[j, c] += rows[i, j] * scores[i, c]
+            for c in range(residuals.shape[1]):
+                gradient[j, c] += rows[i, j] * residuals[i, c]
     return gradient / grain
 
 
 @compiled
 def add_clipped(scores, rows, labels, per_score, factor, bound, sums):  # type: ignore[no-untyped-def]
     """Add the clipped sum of all gradients of one subject to `sums` (d, c)."""
-    gradient = summed_gradient(scores, rows, labels, per_score)
+    for i in range(len(scores)):
+        softmax_residuals(scores[i], labels[i], per_score)
+    gradient = summed_gradient(scores, rows)
     size = math.sqrt((gradient * gradient).sum())
     scaled = factor if factor * size <= bound else bound / size
     for j in range(rows.shape[1]):

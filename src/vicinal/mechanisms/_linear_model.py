@@ -1,4 +1,7 @@
-"""Noisy gradients of softmax regression in the individual filter: each subject pays for its own.
+"""Noisy gradients of a linear model in the individual filter: each subject pays for its own.
+
+The loss is that of softmax regression where records carry classes, half a squared distance where
+they carry vectors.
 
 Proof note: linear_model.md. Sources: Feldman & Zrnic 2021, section 4 (full-batch gradients charged
 by their own norm); Goodfellow 2015 (norms of gradients that are outer products).
@@ -17,10 +20,11 @@ from typing import Any
 import numpy as np
 
 from vicinal import _checks
-from vicinal._arrays import Floats, Ints, Steps, Units
+from vicinal._arrays import Floats, Ints, Ints32, Steps, Units
 from vicinal._compiled import compiled
 from vicinal.accounting import MAX_SCALE, UNITS, charge, grid_slack, unit_rate
-from vicinal.mechanisms._gradients import SubjectRows, summed_gradient
+from vicinal.mechanisms._gradients import SubjectRows, softmax_residuals, summed_gradient
+from vicinal.mechanisms._subject_table import UNIT
 from vicinal.mechanisms._votes import FINE, DeltaSlackAccountant
 from vicinal.neighbours import MOST_TOGETHER, THREADS, Int16Matrix, int16_products, map_in_threads
 from vicinal.noise import NoiseSource
@@ -33,6 +37,7 @@ _LARGEST_WEIGHTS = 1 << 17  # norm of a class's weights: with rows of 2^13 produ
 _FINEST_WEIGHT = 18  # weights are stored with the model in steps of 2^-18, not finer
 _GROUP = 1 << 10  # with several records each; their charges together are below 2^59
 _LOW = (1 << 24) - 1
+STEP = 1.0 / UNIT  # of what stands in a vector
 _INSIDE = 1 - 1e-9  # more than (c d + 8) 2^-53, what norms and quotients lose by rounding
 _MOST_INT16 = 32767.0  # a norm: so is every entry
 _LOG2_E, _LN_2 = math.log2(math.e), math.log(2)
@@ -45,7 +50,7 @@ class IndividualGradient:
     what the subject may still spend here, rounded towards zero to whole steps.
 
     - `records`: who takes part; `slots` given to it are places in the ledger.
-    - `n_classes`: number of classes c.
+    - `n_scores`: number of scores c: of classes, or of what vectors carry.
     - `unit`: a feature of 1 is so many integer steps.
     - `clip`: largest norm of a contribution, in the features' own units.
     - `most_noise`: no noise scale will be larger than this many clipping bounds; sets the grid.
@@ -58,7 +63,7 @@ class IndividualGradient:
     def __init__(
         self,
         records: SubjectRows,
-        n_classes: int,
+        n_scores: int,
         unit: float,
         clip: float,
         most_noise: float,
@@ -72,11 +77,12 @@ class IndividualGradient:
         # A power of two, as fine as arithmetic allows.
         self.steps = min(_FINEST, 1 << math.floor(math.log2(MAX_SCALE / max(most, 1.0))))
         self.reserve = UNITS - math.floor(_checks.real("share", share, above=0, most=1) * UNITS)
-        self.n_classes = n_classes
+        self.n_scores = n_scores
         self.n_features = records.rows.shape[1]
         # Exact: a row's norm is at most 8191.
         self.squares = np.rint(np.square(records.norms)).astype(np.int64)
         self._records = records
+        self._squared = records.labels.ndim > 1
         self._products = int16_products()
         counts = np.diff(records.starts)
         self.single, self.several = np.flatnonzero(counts == 1), np.flatnonzero(counts > 1)
@@ -92,12 +98,12 @@ class IndividualGradient:
         Raises PrivacyRefused before any subject is charged, if the grid's cost does not fit.
         """
         scale = self._scale(noise)
-        self._slack.charge([scale], self.n_features * self.n_classes)
+        self._slack.charge([scale], self.n_features * self.n_scores)
         return GradientRelease(self, scale, unit_rate(scale, self._budget))
 
     def check(self, noise: float, releases: int) -> None:
         """Raise PrivacyRefused unless what the grid costs fits, of so many releases."""
-        each = self.n_features * self.n_classes * grid_slack(self._scale(noise))
+        each = self.n_features * self.n_scores * grid_slack(self._scale(noise))
         self._slack.check(releases * each)
 
     def _scale(self, noise: float) -> int:
@@ -159,7 +165,7 @@ class GradientRelease:
     ) -> tuple[Steps, int]:
         """Return the sum over some subjects of one record each, (c, d), and their charges."""
         gradient, records = self.mechanism, self.mechanism._records
-        sums = np.zeros((gradient.n_classes, gradient.n_features), dtype=np.int64)
+        sums = np.zeros((gradient.n_scores, gradient.n_features), dtype=np.int64)
         spent = 0
         for start in starts:
             some = slice(start, start + _CHUNK)
@@ -170,7 +176,7 @@ class GradientRelease:
             scores = gradient._products.times(rows, right)
             derivatives = np.empty(scores.shape[::-1], dtype=np.int16)
             high, low = charge_rows(
-                scores, derivatives, gradient.squares[places], records.labels[places], slots,
+                scores, derivatives, gradient.squares[places], self._targets(places), slots,
                 remaining, per_score, *self._numbers,
             )  # fmt: skip
             gradient._products.add_outer(derivatives, rows, sums)
@@ -192,19 +198,26 @@ class GradientRelease:
         places = np.arange(starts[-1]) + np.repeat(records.starts[slots] - starts[:-1], counts)
         rows = records.rows[places]
         scores = self.mechanism._products.times(rows, right).astype(np.float64)
-        labels = records.labels[places]
+        targets = self._targets(places)
         return int(
             charge_several(
-                scores, rows, labels, starts, slots, remaining, per_score, *self._numbers, sums
+                scores, rows, targets, starts, slots, remaining, per_score, *self._numbers, sums
             )
         )
 
+    def _targets(self, places: Ints) -> Ints32:
+        """Return what records carry, a row each: the index of a class, or a vector in steps."""
+        return self.mechanism._records.labels[places].reshape(len(places), -1)
+
     @property
-    def _numbers(self) -> tuple[float, float, float, int]:
-        """What the compiled loops need: factor, bound, rate, reserve."""
+    def _numbers(self) -> tuple[bool, float, float, float, int]:
+        """What the compiled loops need: loss, factor, bound, rate, reserve."""
         gradient = self.mechanism
-        factor = gradient.steps / (gradient.clip * gradient.unit)
-        return factor, float(min(gradient.steps, self.scale)), self.rate, gradient.reserve
+        factor, bound = (
+            gradient.steps / (gradient.clip * gradient.unit),
+            min(gradient.steps, self.scale),
+        )
+        return gradient._squared, factor, float(bound), self.rate, gradient.reserve
 
 
 def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
@@ -219,23 +232,26 @@ def _whole(weights: Floats) -> tuple[Int16Matrix, float]:
 
 @compiled
 def charge_rows(  # type: ignore[no-untyped-def]
-    scores, derivatives, squares, labels, slots, remaining, per_score, factor, bound, rate, reserve
-):
+    scores, derivatives, squares, targets, slots, remaining,
+    per_score, squared, factor, bound, rate, reserve,
+):  # fmt: skip
     """Turn scores (n, c) of single records into charged whole numbers, int16 (c, n).
 
     The contribution of record i is the outer product of its row with ``derivatives[:, i]``, e, of
     squared norm squares[i] |e|^2. Returns all charges as (high, low), the low parts of 24 bits.
     """
     high, low = 0, 0
-    n_classes, together = scores.shape[1], MOST_TOGETHER
+    n_scores, together = scores.shape[1], MOST_TOGETHER
     # Class by class, so that inner loops run over records and fill vectors.
-    residuals = np.empty((n_classes, together))
+    residuals = np.empty((n_scores, together))
     sizes, costs, powers = np.empty(together), np.empty(together), np.empty(together, np.int64)
     for first in range(0, len(scores), together):
         count = min(together, len(scores) - first)
-        _residuals(
-            scores[first : first + count], labels[first:], per_score, residuals, powers, sizes
-        )
+        some = scores[first : first + count]
+        if squared:
+            _differences(some, targets[first:], per_score, residuals)
+        else:
+            _residuals(some, targets[first:, 0], per_score, residuals, powers, sizes)
         _clip(residuals, squares[first : first + count], factor, bound, sizes, costs)
         for i in range(count):
             # Exact: |e|^2 is a whole number below 2^30, and |x|^2 |e|^2 is below 2^50.
@@ -247,7 +263,7 @@ def charge_rows(  # type: ignore[no-untyped-def]
             remaining[slot] -= cost
             high += cost >> 24
             low += cost & _LOW
-        for c in range(n_classes):
+        for c in range(n_scores):
             for i in range(count):
                 derivatives[c, first + i] = np.int16(residuals[c, i])
     return high, low
@@ -259,25 +275,42 @@ def _residuals(scores, labels, per_score, residuals, power, totals):  # type: ig
 
     Each record by itself: sums and products are elementwise over records, and rounded alike.
     """
-    count, n_classes = scores.shape
+    count, n_scores = scores.shape
     top = np.empty(count, np.int64)
     for i in range(count):
         top[i] = scores[i, 0]
         totals[i] = 0.0
-    for c in range(1, n_classes):
+    for c in range(1, n_scores):
         for i in range(count):
             top[i] = max(top[i], np.int64(scores[i, c]))
-    for c in range(n_classes):
+    for c in range(n_scores):
         _exponentials(scores[:, c], top, per_score, power, residuals[c])
         for i in range(count):
             totals[i] += residuals[c, i]
     for i in range(count):
         totals[i] = 1.0 / totals[i]
-    for c in range(n_classes):
+    for c in range(n_scores):
         for i in range(count):
             residuals[c, i] *= totals[i]
     for i in range(count):
         residuals[labels[i], i] -= 1.0
+
+
+@compiled
+def _differences(scores, targets, per_score, residuals):  # type: ignore[no-untyped-def]
+    """Write scores less vectors in steps of 2^-30, (n, c) both, as (c, n): elementwise as well."""
+    for c in range(scores.shape[1]):
+        for i in range(len(scores)):
+            residuals[c, i] = _difference(scores[i, c] * per_score, targets[i, c])
+
+
+@compiled
+def _difference(score, target):  # type: ignore[no-untyped-def]
+    """Return a score less what stands in a vector, cut to 1: as far as derivatives of softmax go.
+
+    So sums over a subject's records are exact for both (`summed_gradient`).
+    """
+    return max(-1.0, min(1.0, score - target * STEP))
 
 
 @compiled
@@ -338,16 +371,21 @@ def _within(vector, allowed, cost, square, rate):  # type: ignore[no-untyped-def
 
 @compiled
 def charge_several(  # type: ignore[no-untyped-def]
-    scores, rows, labels, starts, slots, remaining,
-    per_score, factor, bound, rate, reserve, sums,
+    scores, rows, targets, starts, slots, remaining,
+    per_score, squared, factor, bound, rate, reserve, sums,
 ):  # fmt: skip
     """Add the charged gradients of subjects, each with records starts[i] to starts[i + 1]."""
     spent, width = 0, sums.shape[1]
     for i in range(len(slots)):
         first, last, slot = starts[i], starts[i + 1], slots[i]
-        gradient = summed_gradient(
-            scores[first:last], rows[first:last], labels[first:last], per_score
-        ).ravel()
+        some = scores[first:last]
+        for j in range(last - first):
+            if squared:
+                for c in range(width):
+                    some[j, c] = _difference(some[j, c] * per_score, targets[first + j, c])
+            else:
+                softmax_residuals(some[j], targets[first + j, 0], per_score)
+        gradient = summed_gradient(some, rows[first:last]).ravel()
         size = math.sqrt((gradient * gradient).sum())
         shrink = (factor if factor * size <= bound else bound / size) * _INSIDE
         cost = _shrunk(gradient, shrink, 1, rate)

@@ -31,12 +31,12 @@ from vicinal.engine import (
 )
 from vicinal.ledger import Account, MemoryLedger
 from vicinal.linear import (
-    LEAST_MANY,
     SHARE,
     LocalGradients,
     ModelFeatures,
     ModelGate,
     PrivateModel,
+    are_columns,
     metric_kernel,
     train,
 )
@@ -343,8 +343,7 @@ def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:
         if public is None:
             return Cosine()
         # Lengths are for a model of columns. A radius that is given is one of angles.
-        few = public.shape[1] < LEAST_MANY
-        lengths = few and plan.target.voted and plan.min_similarity is None
+        lengths = plan.min_similarity is None and are_columns(public)
         return Cosine.fitting(public) if lengths else Cosine(int8_precision(public))
     bound = plan.norm_bound
     if bound is None:

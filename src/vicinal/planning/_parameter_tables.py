@@ -258,6 +258,25 @@ class IndKNNParameters:
         guarantee covers all of them together, and a further one is refused. "public": the records
         need no protection, nothing is counted, and the guarantee is void.""",
     )
+    model_share: Auto[float] = parameter(
+        Unless(AUTO, Real(least=0, below=1)),
+        default=AUTO,
+        doc="""Largest share of each budget that trains a private linear model, 0 for no model.
+        Each subject pays only for the length of its own gradients. The model is public once it is
+        trained. It gives a metric in which neighbours agree more, what it predicts joins their
+        votes or averages, it alone gives the classes that it is sure of, and it answers when
+        budgets are spent. With 64 features or more that are no columns of a table, it is linear in
+        components of a kernel of public rows. "auto": a share where public facts say that it helps,
+        else none; the guarantee says which. Erasing a subject does not change a trained model, and
+        later subjects are not in it.""",
+    )
+    model_refreshes: int = parameter(
+        Integer(least=0, most=1000),
+        default=0,
+        doc="""How many more times a store may train the private model, on the subjects enrolled
+        then. Each training may take an equal part of `model_share`. See
+        :meth:`vicinal.Store.refresh_model`.""",
+    )
     simulation_seed: int | None = parameter(
         SEED, default=None, doc="Seed that makes noise repeatable, and the guarantee void."
     )
@@ -296,24 +315,6 @@ class VotingParameters(IndKNNParameters):
         of them answers where it is sure, and only other queries are charged. Noise follows the
         charges still expected, and answers go on after `n_queries`. "neighbors" is for the
         published algorithm, see :meth:`zhu2023`.""",
-    )
-    model_share: Auto[float] = parameter(
-        Unless(AUTO, Real(least=0, below=1)),
-        default=AUTO,
-        doc="""Largest share of each budget that trains a private linear model, 0 for no model.
-        Each subject pays only for the length of its own gradients. The model is public once it is
-        trained. It gives a metric in which neighbours agree more, its scores join the votes, it
-        alone answers queries that it is sure of, and it answers when budgets are spent. From 64
-        features and 1,500 public rows on, it is linear in components of a kernel of these rows.
-        "auto": a share where public facts say that it helps, else none; the guarantee says which.
-        Erasing a subject does not change a trained model, and later subjects are not in it.""",
-    )
-    model_refreshes: int = parameter(
-        Integer(least=0, most=1000),
-        default=0,
-        doc="""How many more times a store may train the private model, on the subjects enrolled
-        then. Each training may take an equal part of `model_share`. See
-        :meth:`vicinal.Store.refresh_model`.""",
     )
 
 

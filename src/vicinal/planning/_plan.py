@@ -20,7 +20,16 @@ from vicinal.engine import (
     planned_multiplier,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import ASKED, LEAST_PUBLIC, SHARE, PrivateModel, TrainingBudget
+from vicinal.linear import (
+    ASKED,
+    LEAST_PUBLIC,
+    SHARE,
+    ClassLoss,
+    PrivateModel,
+    TrainingBudget,
+    TrainingLoss,
+    VectorLoss,
+)
 from vicinal.mechanisms import SLACK_SHARE
 from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
@@ -35,7 +44,7 @@ from vicinal.planning._parameter_tables import (
     PUBLIC,
     VotingParameters,
 )
-from vicinal.targets import CLASSES, KINDS, Classes, Target
+from vicinal.targets import CLASSES, KINDS, Classes, Target, VectorTarget
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
@@ -74,8 +83,7 @@ class IndKNNPlan(Settings, VotingParameters):
     def of_target(cls, target: Target, values: Mapping[str, Any]) -> Self:
         """Check parameters by name, with defaults for the others, for records with this target."""
         _check_names(target, values)
-        without = {} if target.voted else {"model_share": 0}
-        return cls.checked({**without, **values}, target=target)
+        return cls.checked(dict(values), target=target)
 
     @classmethod
     def of_classes(cls, n_classes: int, **parameters: Any) -> Self:
@@ -297,7 +305,7 @@ class IndKNNPlan(Settings, VotingParameters):
     @property
     def n_asked(self) -> int:
         """How many queries the plan expects to put to private records."""
-        if self.model_share:
+        if self.model_share and self.target.voted:
             return math.ceil(ASKED * self.n_queries)
         return asked_of(self.n_queries) if self.gated else self.n_queries
 
@@ -334,9 +342,16 @@ class IndKNNPlan(Settings, VotingParameters):
         """What a private model is trained with, once share and number of records are settled."""
         assert self.model_share is not None  # noqa: S101 (settled before)
         return TrainingBudget(
-            self.size, self.spendable, self.model_share, self.trainings, self.class_shares,
-            self.subject_use,
-        )  # fmt: skip
+            self.size, self.spendable, self.model_share, self.trainings, self.loss, self.subject_use
+        )
+
+    @property
+    def loss(self) -> TrainingLoss:
+        """What a private model is trained for."""
+        if isinstance(self.target, VectorTarget):
+            target = self.target
+            return VectorLoss(target.n_coordinates - 1, target.weight, target.residual)
+        return ClassLoss(self.class_shares)
 
     def left_by(self, model: PrivateModel | None) -> float:
         """Return the share of budgets that the trainings of a private model leave for votes."""

@@ -37,7 +37,7 @@ from vicinal.engine import (
     reference_usage,
 )
 from vicinal.errors import InvalidInput
-from vicinal.linear import ModelFeatures, PrivateModel, follow, metric_kernel, model_votes, softmax
+from vicinal.linear import ModelFeatures, PrivateModel, follow, metric_kernel, softmax
 from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
@@ -64,6 +64,7 @@ class PlanChoice:
     - `budget`: a record's part of its subject's budget for votes, in zCDP, as a planned
       contribution feels it; beside a private model, at least.
     - `usage`: how records are expected to be used, as measured on public points or assumed.
+    - `doubt`: what noise leaves in what a private model says of vectors; None where none is known.
     """
 
     plan: IndKNNPlan
@@ -71,6 +72,7 @@ class PlanChoice:
     multiplier: float
     budget: float
     usage: ReferenceUsage
+    doubt: float | None = None
 
     @classmethod
     def of(
@@ -90,8 +92,9 @@ class PlanChoice:
         - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
         - `budget_share`: the share of a budget that training leaves.
         """
-        left = 1 - (plan.model_share or 0.0) if budget_share is None else budget_share
-        n = plan.size
+        known, n = untrained_model(plan, reference), plan.size
+        left = 1 - (plan.model_share or 0.0) if known is None else plan.left_by(known)
+        left = left if budget_share is None else budget_share
         points = n if reference is None else len(reference)
         k = n_neighbors or plan.n_neighbors or plan.neighbors(reference, left)
         k = max(k, math.ceil(n / points))
@@ -103,7 +106,8 @@ class PlanChoice:
         if plan.gated and plan.noise_multiplier is None:
             multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
-        return cls(plan, k, multiplier, left * plan.affordable(shift), usage)
+        doubt = None if known is None else known.doubt
+        return cls(plan, k, multiplier, left * plan.affordable(shift), usage, doubt)
 
     @property
     def noise(self) -> float:
@@ -131,8 +135,27 @@ class PlanChoice:
         """
         target = self.plan.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-        weight = self.n_neighbors * math.sqrt(self.usage.weight)
-        return target.expected_errors(weight, np.array([self.noise]))
+        noise, weight = self.noise, self.n_neighbors * math.sqrt(self.usage.weight)
+        if self.doubt is not None:
+            noise = float(self.plan.loss.noise_left(noise, self.n_neighbors, self.doubt))
+        return target.expected_errors(weight, np.array([noise]))
+
+
+def untrained_model(plan: IndKNNPlan, reference: Reference | None) -> PrivateModel | None:
+    """Return a private model of vectors before it has learnt anything; None where there is none.
+
+    What it costs, and how far off noise leaves it, follow from public points alone: a square is as
+    curved everywhere.
+    """
+    if not plan.model_share or plan.target.voted or reference is None:
+        return None
+    points = np.asarray(reference.points, dtype=np.float32)
+    assert isinstance(reference.kernel, Cosine)  # noqa: S101 (a model needs it)
+    features = ModelFeatures.planned(points, plan.size, lifted=reference.kernel.lifts)
+    return follow(
+        plan.training, features, points,
+        lambda weights: (np.zeros_like(weights), plan.training.step_noise),
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -359,7 +382,8 @@ class _Run:
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
-            joined = model_votes(model.shares[block], scale, float(self._choice.n_neighbors))
+            loss = self._choice.plan.loss
+            joined = loss.votes(model.shares[block], scale, float(self._choice.n_neighbors), 0.0)
             plain += joined
             noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)

@@ -9,7 +9,6 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from vicinal import _checks
 from vicinal._arrays import Floats, Ints
 from vicinal._parameters import documented
 from vicinal.planning import MultiLabelParameters, RegressorParameters
@@ -42,17 +41,13 @@ class AveragingEstimator(IndKNNEstimator):
         summaries: list[NeighborhoodSummary] = self._answers(X, progress).summaries()
         return summaries
 
-    def _answers(
-        self, X: npt.ArrayLike, progress: Callable[[int], None] | None, *, trend: bool = False
-    ) -> Any:
+    def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> Any:
         """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
         check_is_fitted(self)
-        around = self._surroundings(X) if _checks.boolean("trend", trend) else None
         answers, target = self._answered(X, progress), self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums leave)
-        averages = target.answers(answers.votes, answers.noise)
-        return averages if around is None else averages.along_trend(around)
+        return target.answers(answers.votes, answers.noise)
 
 
 @documented
@@ -97,7 +92,6 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         *,
         return_std: bool = False,
         quantiles: Sequence[float] | None = None,
-        trend: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
@@ -112,11 +106,6 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         quantiles : sequence of float, optional
             Levels between 0 and 1 at which to return the neighbours' quantiles, too, (q, levels),
             or (q, p, levels). Needs `n_thresholds`, and costs nothing more.
-        trend : bool
-            Fit a linear trend to the answers of this call, and give each by it as far as the known
-            noise asks for that; it also corrects for neighbours that do not lie around their query.
-            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
-            then depends on the others of its call.
         progress : callable, optional
             Called with the number of queries just answered.
 
@@ -129,7 +118,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         target = self._settings.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         levels = None if quantiles is None else checked_levels(target, quantiles)
-        answers: NumberAnswers = self._answers(X, progress, trend=trend)
+        answers: NumberAnswers = self._answers(X, progress)
         columns = [answers.means, answers.errors] if return_std else [answers.means]
         if levels is not None:
             columns.append(answers.quantiles(levels))
@@ -181,7 +170,6 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         self,
         X: npt.ArrayLike,
         *,
-        trend: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Ints:
         """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
@@ -190,29 +178,23 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         ----------
         X : array (q, d)
             Queries. They are public.
-        trend : bool
-            Fit a linear trend to the answers of this call, and give each by it as far as the known
-            noise asks for that; it also corrects for neighbours that do not lie around their query.
-            Post-processing, which costs nothing; needs `public`, and 30 queries or more. An answer
-            then depends on the others of its call.
         progress : callable, optional
             Called with the number of queries just answered.
         """
-        answers: LabelAnswers = self._answers(X, progress, trend=trend)
+        answers: LabelAnswers = self._answers(X, progress)
         return answers.present.astype(np.int64)
 
     def predict_proba(
         self,
         X: npt.ArrayLike,
         *,
-        trend: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Floats:
         """Return the noisy share of neighbours with each label, float64 (q, c); spends budget.
 
         Parameters as for :meth:`predict`.
         """
-        answers: LabelAnswers = self._answers(X, progress, trend=trend)
+        answers: LabelAnswers = self._answers(X, progress)
         return answers.shares
 
 

@@ -177,7 +177,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         queries = inputs.checked_features(self, X)
         if self._model is None:
             return None
-        return self._model.shares(numbers(self._encoder.encode(queries)))
+        return self._model.predicted(numbers(self._encoder.encode(queries)))
 
     def _check_votes_leave(self, noun: str) -> None:
         if self._settings.label_only:

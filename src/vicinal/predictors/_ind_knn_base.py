@@ -29,7 +29,6 @@ from vicinal.planning import (
 )
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._fixed_plan import GuaranteeDisplay
-from vicinal.targets import PublicSurroundings, check_enough
 
 _LOOKED_AT = 256
 """Queries that are compared with the public reference, to warn where they are unlike it."""
@@ -77,8 +76,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             "public" or "auto". With `schema` a table, and made up from it if left out.
         schema : TableSchema, dict or path, optional
             The public schema of a table. `X`, `public`, and later queries and records are tables
-            then, as :class:`~vicinal.features.TableFeatures` takes them; where `public` has rows
-            enough, features go through a :class:`~vicinal.features.PublicMap`.
+            then, as :class:`~vicinal.features.TableFeatures` takes them.
 
         Raises
         ------
@@ -185,12 +183,12 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         engine = self._engine
         with engine.lock:
             self._warn_beyond_plan(len(queries))
-            integers, shares = self._encoder.encode(queries), None
+            integers, predicted = self._encoder.encode(queries), None
             if self._model is not None:
-                rows, shares = self._model.mapped(numbers(integers))
+                rows, predicted = self._model.mapped(numbers(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(integers, progress=progress, shares=shares)
+            answers = engine.answer(integers, progress=progress, predicted=predicted)
             self.n_answers_ += len(queries)
             self._recent[_digest(queries)] = answers
             while len(self._recent) > _RECENT:
@@ -237,19 +235,6 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 "neighbor_count='public'."
             )
         return proxies
-
-    def _surroundings(self, X: npt.ArrayLike) -> PublicSurroundings:
-        """Return what a trend through the answers to these queries is fitted to; public.
-
-        Raises InvalidInput before anything is asked, without a public reference or with too few
-        queries.
-        """
-        check_is_fitted(self)
-        proxies, queries = self._proxies("A trend is fitted"), inputs.checked_features(self, X)
-        check_enough(len(queries))
-        votes = self._engine.votes
-        with self._engine.lock:
-            return proxies.surroundings(self._encoded(queries), votes.kernel, votes.weights)
 
     def guarantee(self) -> Guarantee:
         check_is_fitted(self)

@@ -47,10 +47,10 @@ def _withdraw(claimed: Interaction | None, other: Interaction | None) -> None:
 
 
 class TableMap:
-    """Turns rows of a table into features: by a public schema, and a map learnt from public rows.
+    """Turns rows of a table into features by a public schema.
 
     `points`, float (m, d): features of the reference, which is made up from the schema if `public`
-    is None. Too few rows for a map leave features as the schema makes them.
+    is None.
     """
 
     def __init__(self, schema: Any, public: Any) -> None:
@@ -59,15 +59,10 @@ class TableMap:
         if public is None:
             rows = features.rows_from_schema(features.as_schema(schema), seed=0)
         self.points = self._features.transform(rows)
-        components = features.map_components(self.points)
-        self._map = features.PublicMap(components).fit(self.points) if components else None
-        if self._map is not None:
-            self.points = self._map.transform(self.points)
 
     def transform(self, rows: Any) -> FloatMatrix:
         """Return features (n, d); row i depends on row i alone."""
-        made = self._features.transform(rows)
-        return made if self._map is None else self._map.transform(made)
+        return self._features.transform(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,9 +145,10 @@ def checked_features(
     table = vars(estimator).get("_table")
     X = _checks.unmasked("X", X) if table is None else table.transform(X)
     try:
-        checked = validate_data(
-            estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
-        )
+        with np.errstate(all="ignore"):  # no warning tells of a record that is out of all bounds
+            checked = validate_data(
+                estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"
+            )
     except (ValueError, OverflowError) as error:
         raise InvalidInput(_checks.without_values(str(error))) from None
     except TypeError as error:

@@ -222,4 +222,4 @@ def _trained(
     features = ModelFeatures.of(public, kernel, lifted=lifted)
     if len(public) != len(used) or len(weights) != features.width:
         raise InvalidInput(_OTHER_ROWS)
-    return PrivateModel(LinearModel(weights, features), public, used, settings.class_shares)
+    return PrivateModel(LinearModel(weights, features), public, used, settings.loss)

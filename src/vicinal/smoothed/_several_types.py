@@ -138,7 +138,7 @@ def _sums(
     heapq.heapify(blocks)
     while True:
         # Anew each time: sums that shrink by many orders would keep the error of their first.
-        gap, high = (math.fsum(block[at] for block in blocks) for at in (0, 4))
+        gap, high = math.fsum(b[0] for b in blocks), math.fsum(b[4] for b in blocks)
         if -gap <= _CLOSE / 2 * high or corners.known > _MOST_CORNERS or high < left_out:
             return math.fsum(block[3] for block in blocks), high
         for _ in range(1 + len(blocks) // 8):

@@ -189,8 +189,8 @@ class AudienceState:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
         if (model := self.private_model) is None:
             return self.engine.answer(rows)
-        mapped, shares = model.mapped(rows)
-        return self.engine.answer(mapped, shares=shares)
+        mapped, predicted = model.mapped(rows)
+        return self.engine.answer(mapped, predicted=predicted)
 
     def would_ask(self, rows: IntegerMatrix) -> int:
         """Return how many of these queries private records would be asked, at most; ask nothing.
@@ -264,7 +264,10 @@ class AudienceState:
         if self.settings.noise_multiplier is None:
             return None
         count = self.settings.typical_count(self.settings.n_neighbors)
-        return float(self.settings.noise_multiplier * np.sqrt(count))
+        scale = float(self.settings.noise_multiplier * np.sqrt(count))
+        if self.private_model is None:
+            return scale
+        return float(self.private_model.model.noise_left(scale, count))
 
     def guarantee(self, together: TotalGuarantee) -> Guarantee:
         """Return what this audience's answers guarantee to every subject.
@@ -336,8 +339,7 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
         raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
     rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
-    share = {"model_share": AUTO} if schema.target.voted else {}
-    asked = {**share, **parameters, "delta": settings.delta}
+    asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
     return json.dumps({"asked": asked, "pinned": {}})
 
 
@@ -370,11 +372,10 @@ def settled_plan(
     plan = parse_json(audience.plan)
     pinned: dict[str, Any] = {}
     settings = _settings(parts.schema, plan["asked"])
-    if parts.schema.target.voted:
-        n_public = 0 if parts.schema.public is None else len(parts.schema.public)
-        trains = settings.may_train(n_public)
-        settings = train(parts, audience, settings) if trains else settings.settled(n_public)
-        pinned["model_share"] = settings.model_share
+    n_public = 0 if parts.schema.public is None else len(parts.schema.public)
+    trains = settings.may_train(n_public)
+    settings = train(parts, audience, settings) if trains else settings.settled(n_public)
+    pinned["model_share"] = settings.model_share
     if settings.n_records is not None:
         pinned["n_records"] = settings.n_records
     return json.dumps({**plan, "pinned": pinned})
@@ -403,8 +404,7 @@ def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
     """
     gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
-    if settings.target.voted:
-        pinned["model_share"] = settings.model_share
+    pinned["model_share"] = settings.model_share
     if not gated:
         pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
     if assembled.n_neighbors is not None:
@@ -422,15 +422,16 @@ def open_audience_state(
     plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
     requested = _settings(schema, chosen)
-    if schema.target.voted:
-        requested = settled_request(requested, plan["pinned"], schema)
-        chosen["model_share"] = requested.model_share
+    requested = settled_request(requested, plan["pinned"], schema)
+    chosen["model_share"] = requested.model_share
     settings = _settings(schema, {**chosen, **plan["pinned"]})
     slack = slack_meter(settings, audience.slack)
     model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
     n_classes = None if settings.label_only else settings.target.n_coordinates
-    width = n_classes if n_classes is None or model is None else 2 * n_classes
+    # Beside a model of classes its probabilities follow the votes.
+    chances = model is not None and settings.target.voted
+    width = n_classes if n_classes is None or not chances else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
     reuse_replay = None

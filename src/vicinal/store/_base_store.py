@@ -44,9 +44,7 @@ from vicinal.store._records import (
 from vicinal.store._request_batch import (
     QueryCost,
     RequestBatch,
-    along_trend,
     audience_state,
-    trend_rows,
 )
 from vicinal.store._requests import ANYONE, Query, Reply, checked_name
 from vicinal.store._status import Presence, Quota, Verification, remaining_quota
@@ -158,7 +156,6 @@ class BaseStore(ABC):
         audience: str = DEFAULT,
         analyst: str = ANYONE,
         idempotency_key: str | None = None,
-        trend: bool = False,
     ) -> Reply:
         """Answer queries; new ones spend budgets, durably before this returns.
 
@@ -170,14 +167,11 @@ class BaseStore(ABC):
             Whose budgets, and whose quota.
         idempotency_key : str, optional
             The same key gets the same answers, at no cost.
-        trend : bool
-            Of numbers and several labels: give each answer by a trend through the answers of this
-            call, see :meth:`vicinal.IndKNNRegressor.predict`. Costs nothing, and is not stored.
 
         Raises
         ------
         InvalidInput
-            If a query is unusable, or the key was used for others, or no trend can be fitted.
+            If a query is unusable, or the key was used for others.
         PrivacyRefused
             If the plan, or the quota, has too few answers left. Nothing was charged.
         StorageFailed
@@ -185,18 +179,10 @@ class BaseStore(ABC):
         ShardMissing
             If a shard of a cluster is missing and the policy is to refuse. It can be asked again.
         """
-        rows = None
-        if _checks.boolean("trend", trend):
-            with self._exclusive():
-                audience_state(self._audience_states, audience)  # refuses an unknown one
-                rows = trend_rows(self._parts.schema, queries)
         (reply,) = self.predict_many([Query(queries, audience, analyst, idempotency_key)])
         if isinstance(reply, VicinalError):
             raise reply
-        if rows is None:
-            return reply
-        with self._exclusive():
-            return along_trend(audience_state(self._audience_states, audience), rows, reply)
+        return reply
 
     def query_cost(self, query: Query) -> QueryCost:
         """Return what a request would cost, or raise :meth:`predict`'s error; charge nothing."""

@@ -28,9 +28,11 @@ from vicinal.planning import IndKNNPlan, first_index, numbers, settled_model, sl
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
-_WEIGHTS, _USED, _TRAINED = "weights", "used", "trained"
+_WEIGHTS, _USED, _DOUBT, _TRAINED = "weights", "used", "doubt", "trained"
 _SHAPE = "components"
 """The part that says how many components a model has, where it has any."""
+_MOST_DOUBT = 100.0
+"""Of a score: the bias alone has one of 6 before anything is known."""
 _OTHER_DRAWS = 1 << 32
 """Added to a simulation's seed for every training, so that all draw different noise."""
 
@@ -55,8 +57,8 @@ class StoredModel:
 
     def mapped(self, rows: IntegerMatrix) -> tuple[IntegerMatrix, Floats]:
         """Return the same for queries, and what joins the votes on them."""
-        features, shares = self.model.mapped(numbers(rows))
-        return self.kernel.encode(features), shares
+        features, predicted = self.model.mapped(numbers(rows))
+        return self.kernel.encode(features), predicted
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
@@ -126,6 +128,7 @@ def write_model(parts: OpenStore, audience: Audience, model: PrivateModel) -> No
         used = np.minimum(np.frombuffer(bytes_of(before[_USED]), "<f8") + used, 1.0)
     trained = 1 + int(before.get(_TRAINED, 0))
     content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
+    content[_DOUBT] = repr(model.doubt)
     write_parts(parts.database, audience.number, {PUT: before.get(PUT, "0"), **content})
 
 
@@ -151,18 +154,22 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     if not settings.model_share:
         return None
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_WEIGHTS, _USED, _TRAINED, PUT} <= parts_of.keys():
+    if public is None or not {_WEIGHTS, _USED, _DOUBT, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
-    weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8").reshape(
-        -1, len(settings.class_names)
-    )
-    used = np.frombuffer(bytes_of(parts_of[_USED]), "<f8")
-    features, rows = stored_features(parts, audience)
-    model = PrivateModel(LinearModel(weights, features), rows, used, settings.class_shares)
+    try:
+        features, rows = stored_features(parts, audience)
+        weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
+        trained = LinearModel(weights.reshape(-1, settings.loss.n_scores), features)
+        used, doubt = np.frombuffer(bytes_of(parts_of[_USED]), "<f8"), float(parts_of[_DOUBT])
+        times, n_asked = int(parts_of[_TRAINED]), int(parts_of[PUT])
+        sound = len(used) == len(rows) and bool(((used >= 0) & (used <= 1)).all())
+        if not (sound and 0 <= doubt < _MOST_DOUBT and times > 0 and n_asked >= 0):
+            raise ValueError
+    except ValueError:  # and InvalidInput, which is one
+        raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
+    model = PrivateModel(trained, rows, used, settings.loss, doubt)
     mapped = model.features(rows)
-    trained = int(parts_of[_TRAINED])
-    kernel = metric_kernel(mapped)
-    return StoredModel(model, kernel, mapped, int(parts_of[PUT]), trained)
+    return StoredModel(model, metric_kernel(mapped), mapped, n_asked, times)
 
 
 def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:

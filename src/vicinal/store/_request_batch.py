@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,16 @@ from vicinal.ledger import (
     request_name,
     stored_requests,
 )
-from vicinal.neighbours import IntegerMatrix
 from vicinal.store._audience_state import AudienceState, lead, released
 from vicinal.store._requests import (
     ANYONE,
     REPLIES,
-    LabelSetReply,
-    NumberReply,
     Query,
     Reply,
     checked_name,
 )
 from vicinal.store._store_schema import StoreSchema
-from vicinal.targets import VectorAnswers, VectorTarget, check_enough
+from vicinal.targets import VectorAnswers, VectorTarget
 
 
 def stored_answers(
@@ -59,28 +56,6 @@ def _vector_answers(state: AudienceState, sums: Floats) -> VectorAnswers:
     assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
     assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
     return target.answers(sums, np.full(len(sums), state.noise_scale))
-
-
-def trend_rows(schema: StoreSchema, queries: Any) -> IntegerMatrix:
-    """Return queries as integers, or raise InvalidInput where no trend can be fitted to them."""
-    if schema.target.voted:
-        raise InvalidInput(
-            "The 'trend' parameter is for numbers and several labels: there are no averages to fit "
-            "a trend to."
-        )
-    rows = schema.kernel_of(None).encode(schema.vectors(queries))
-    check_enough(len(rows))
-    return rows
-
-
-def along_trend(state: AudienceState, rows: IntegerMatrix, reply: Reply) -> Reply:
-    """Return a reply whose answers are those of a trend through them; rows are its queries."""
-    votes, proxies = state.engine.votes, state.proxies
-    assert proxies is not None  # noqa: S101 (vectors have a public count)
-    assert isinstance(reply, NumberReply | LabelSetReply)  # noqa: S101 (of these queries)
-    around = proxies.surroundings(rows, votes.kernel, votes.weights)
-    fields: dict[str, Any] = _vector_answers(state, reply.sums).along_trend(around).fields
-    return replace(reply, **fields)
 
 
 _FRESH = -1

@@ -1,7 +1,5 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.targets._answer_trend import PublicSurroundings as PublicSurroundings
-from vicinal.targets._answer_trend import check_enough as check_enough
 from vicinal.targets._averages import NeighborhoodSummary as NeighborhoodSummary
 from vicinal.targets._averages import NoisyEstimate as NoisyEstimate
 from vicinal.targets._averages import share_errors as share_errors

@@ -112,7 +112,8 @@ class NoisyEstimate:
 class NeighborhoodSummary:
     """What the records near one query say together; all of it was paid for, and is public.
 
-    - `weight`: their summed kernel weight: about how many there are.
+    - `weight`: their summed kernel weight: about how many there are; beside a private model drawn
+      towards how many were expected.
     - `means`: averages of numbers.
     - `shares`: shares of classes or labels, between 0 and 1.
     - `histograms`, mapping of str to (float64 (J + 2,), float64 (J + 1,)): edges of bins, and the

@@ -15,7 +15,6 @@ from vicinal._arrays import AnyArray, Bools, Floats
 from vicinal._parameters import ClassNames, Given, Real, Unless, parameter, table
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
-from vicinal.targets._answer_trend import PublicSurroundings, refined
 from vicinal.targets._averages import (
     CENTRED_WEIGHT_SHARE,
     WEIGHT_SHARE,
@@ -73,19 +72,17 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         With `tau`: the 0/1 vector, cut to length sqrt(tau) and divided by it (the tau-approximation
         of ZYCW20). Without: 1 for every label that is there and -1 for the others, over sqrt(c).
         """
-        sets = label_sets(y, (size, len(self.labels)))
+        sets, (a, b) = label_sets(y, (size, len(self.labels))), self._parts
         if self.tau is None:
-            a, b = parts(CENTRED_WEIGHT_SHARE)
             components = np.where(sets, b, -b) / math.sqrt(len(self.labels))
         else:
-            a, b = parts(WEIGHT_SHARE)
             sizes = np.maximum(sets.sum(axis=1, keepdims=True), 1)
             components = sets * (b / np.sqrt(np.maximum(sizes, self.tau)))
         return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
 
     def answers(self, sums: Floats, noise: Floats) -> LabelAnswers:
         tau = self.tau
-        a, b = parts(CENTRED_WEIGHT_SHARE if tau is None else WEIGHT_SHARE)
+        a, b = self._parts
         b = b / np.sqrt(len(self.labels) if tau is None else tau)
         averages = NoisyAverages.of(sums, noise, a, b)
         return LabelAnswers.of_means(self, averages, averages.means, averages.errors)
@@ -100,6 +97,18 @@ class LabelSets(LabelSetsParameters, VectorTarget):
 
     def examples(self, size: int) -> AnyArray:
         return np.resize([0, 1, 1], (size, len(self.labels)))
+
+    @property
+    def _parts(self) -> tuple[float, float]:
+        return parts(CENTRED_WEIGHT_SHARE if self.tau is None else WEIGHT_SHARE)
+
+    @property
+    def weight(self) -> float:
+        return self._parts[0]
+
+    @property
+    def residual(self) -> float:
+        return self._parts[1]
 
     @property
     def extremes(self) -> tuple[Any, Any]:
@@ -144,11 +153,6 @@ class LabelAnswers:
         if target.tau is None:
             means, errors = (means + 1) / 2, errors / 2
         return cls(target, averages, means >= 0.5, np.clip(means, 0, 1), errors)
-
-    def along_trend(self, around: PublicSurroundings) -> Self:
-        """Return shares and errors as a trend through all of these answers has them."""
-        means, errors = refined(around, self.averages.means, self.averages.errors)
-        return self.of_means(self.target, self.averages, means, errors)
 
     def summaries(self) -> list[NeighborhoodSummary]:
         """Return the shares of all labels around each query."""

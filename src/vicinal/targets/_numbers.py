@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -26,7 +26,6 @@ from vicinal._parameters import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
-from vicinal.targets._answer_trend import PublicSurroundings, refined
 from vicinal.targets._averages import (
     WEIGHT_SHARE,
     NeighborhoodSummary,
@@ -46,6 +45,8 @@ NUMBERS_PER_NOISE = 60
 the answer."""
 
 _QUARTILES = (0.25, 0.5, 0.75)
+
+_LEAST_LENGTH = 0.01  # of typical vectors: a fiftieth of the bounds, at one of their ends
 
 TYPICAL = 0.75
 """Where a number's expected error is stated: this part of the way through its typical range."""
@@ -204,6 +205,11 @@ class Numbers(NumbersParameters, VectorTarget):
         self._check_typical_range()
         if self.scale == LOG and not (self.bounds.low > 0).all():
             raise InvalidInput("The 'bounds' parameter must be above 0 with scale='log'.")
+        if self.typical_scale.length < _LEAST_LENGTH:
+            raise InvalidInput(
+                "The 'typical_range' parameter must be a fiftieth of the 'bounds' parameter at "
+                "least. Give narrower bounds: numbers beyond them are cut."
+            )
 
     def _check_typical_range(self) -> None:
         typical, bounds = self.typical_range, self.bounds
@@ -293,6 +299,16 @@ class Numbers(NumbersParameters, VectorTarget):
         return np.full(size, low[0]) if self.bounds.names is None else np.tile(low, (size, 1))
 
     @property
+    def weight(self) -> float:
+        return self.typical_scale.parts[0]
+
+    @property
+    def residual(self) -> float:
+        # Signs have the full length. Numbers are half-way to the ends of their range.
+        _, longest = self.typical_scale.parts
+        return longest if self.n_thresholds else longest / 2
+
+    @property
     def extremes(self) -> tuple[Any, Any]:
         low, high = self.bounds.low.tolist(), self.bounds.high.tolist()
         return (high[0], low[0]) if self.bounds.names is None else (high, low)
@@ -364,12 +380,6 @@ class NumberAnswers:
     averages: NoisyAverages
     means: Floats
     errors: Floats
-
-    def along_trend(self, around: PublicSurroundings) -> Self:
-        """Return means and errors as a trend through all of these answers has them."""
-        means, errors = refined(around, *_scaled(self.target, self.averages))
-        means, errors = _in_units(self.target, means, errors)
-        return replace(self, means=means, errors=errors)
 
     @property
     def fields(self) -> dict[str, AnyArray | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,6 @@ import numpy.typing as npt
 from vicinal._arrays import AnyArray, Floats, Ints32
 from vicinal._parameters import Settings, declared
 from vicinal.mechanisms import UNIT, RecordTargets, RecordVectors
-from vicinal.targets._answer_trend import PublicSurroundings
 from vicinal.targets._averages import NeighborhoodSummary, NoisyAverages
 
 CLASSES = "classes"
@@ -154,6 +153,16 @@ class VectorTarget(Target):
 
     @property
     @abstractmethod
+    def weight(self) -> float:
+        """The first coordinate of every record's vector, by which averages are taken."""
+
+    @property
+    @abstractmethod
+    def residual(self) -> float:
+        """How far a typical record's other coordinates are from their mean, at most; public."""
+
+    @property
+    @abstractmethod
     def extremes(self) -> tuple[Any, Any]:
         """What the longest vector says, as in `y`, and what its opposite says."""
 
@@ -185,9 +194,6 @@ class VectorAnswers(Protocol):
 
     def summaries(self) -> list[NeighborhoodSummary]:
         """Return what can be told of each query's neighbourhood."""
-
-    def along_trend(self, around: PublicSurroundings) -> Self:
-        """Return these answers as a trend through all of them has them."""
 
     @property
     def fields(self) -> dict[str, AnyArray | None]:

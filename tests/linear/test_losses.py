@@ -1,0 +1,71 @@
+"""What a model of vectors says beside neighbours: exact on small numbers."""
+
+import numpy as np
+import pytest
+
+from vicinal import IndKNNRegressor
+from vicinal.linear._losses import _ASTRAY, _UNLIKE, VectorLoss
+from vicinal.mechanisms import RecordVectors
+
+LOSS = VectorLoss(2, 0.6, 0.5)
+PREDICTED = np.array([[0.2, -0.4], [0.5, 0.1]])
+NOISE, EXPECTED, DOUBT = 30.0, 100.0, 0.05
+
+
+def weight():
+    """Votes that the model counts for: by its variance and that of neighbours."""
+    return EXPECTED * ((NOISE / EXPECTED) ** 2 + _UNLIKE**2) / (_ASTRAY**2 + DOUBT**2)
+
+
+def test_a_record_s_weight_is_not_learnt():
+    vectors = RecordVectors.of_rows([[0.6, 0.25, -0.5], [0.6, 0.0, 0.125]])
+    np.testing.assert_array_equal(LOSS.targets(vectors) / 2**30, [[0.25, -0.5], [0.0, 0.125]])
+
+
+def test_its_votes_are_vectors_of_as_many_records_as_it_is_worth():
+    votes = LOSS.votes(PREDICTED, np.full(2, NOISE), np.full(2, EXPECTED), DOUBT)
+    np.testing.assert_allclose(votes[:, 0], 0.6 * weight())
+    np.testing.assert_allclose(votes[:, 1:], PREDICTED * weight())
+
+
+def test_what_is_predicted_is_no_longer_than_a_record_can_be():
+    np.testing.assert_array_equal(LOSS.predicted(np.array([[1.5, -7.0]])), [[1.0, -1.0]])
+
+
+def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():
+    """Fails if the noise that is stated is not that of the sums, or lacks that of the training."""
+    votes = LOSS.votes(PREDICTED, np.full(2, NOISE), np.full(2, EXPECTED), DOUBT)
+    released = votes + EXPECTED * np.array([[0.6, 0.1, 0.3], [0.6, 0.0, 0.2]])
+    queried = np.array([True, False])
+    sums, chances = LOSS.joined(PREDICTED, votes, released[:1], queried, np.full(2, EXPECTED))
+    assert chances is None
+    np.testing.assert_allclose(sums[0] / sums[0, 0], released[0] / released[0, 0])
+    np.testing.assert_allclose(sums[0, 0], 0.6 * EXPECTED)
+    np.testing.assert_allclose(sums[1, 1:] / sums[1, 0] * 0.6, PREDICTED[1])
+    shorter = EXPECTED / (EXPECTED + weight())
+    left = LOSS.noise_left(NOISE, EXPECTED, DOUBT)
+    assert left == pytest.approx(shorter * np.hypot(NOISE, weight() * DOUBT))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.5])
+def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
+    """Gradients are cut there, and numbers at the ends of their range are harder than typical."""
+    rng = np.random.default_rng(0)
+    X, public = rng.normal(size=(500, 4)), rng.normal(size=(100, 4))
+    y = np.sign(X[:, 0])
+    models = [
+        IndKNNRegressor(
+            {"y": (-1, 1)}, epsilon, n_queries=10, n_records=500, simulation_seed=seed,
+            n_thresholds=2,
+        ).fit(X, y[:, None], public=public)._model
+        for seed in range(12)
+    ]  # fmt: skip
+    rows = np.stack([model.predicted(model_rows(public)) for model in models])
+    assert rows.std(axis=0).mean() < 1.3 * models[0].doubt
+    assert models[0].doubt == models[-1].doubt
+
+
+def model_rows(public):
+    from vicinal.neighbours import Cosine
+
+    return Cosine.fitting(public).encode(public).astype(np.float32)
