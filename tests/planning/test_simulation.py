@@ -212,7 +212,7 @@ def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
 def test_without_public_points_nothing_is_simulated():
     printed = plan()
     assert printed.exit_code == 0
-    assert "model 40 gradients with noise" in " ".join(printed.stdout.split())  # as with public rows
+    assert "model 40 gradients with noise" in " ".join(printed.stdout.split())
     assert "because there are no public rows" in " ".join(printed.stdout.split())
     assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
 
