@@ -151,7 +151,7 @@ def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(
 
 def test_a_model_is_announced_before_anything_is_read(folder):
     told = run(*init(folder, "nowhere"), "--data", folder / "missing.parquet", code=2).stderr
-    assert "up to 90% of every budget trains a private model" in told
+    assert "up to 90% of each budget trains a private model" in told
 
 
 def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tmp_path):

@@ -257,8 +257,8 @@ def test_missing_labels_and_other_encodings_are_refused(tmp_path: Path) -> None:
 
 def test_the_call_itself_is_checked(table: Path, tmp_path: Path) -> None:
     for wrong, message in (
-        ({"label": "nobody"}, "no column 'nobody', which was asked for as label"),
-        ({"subject": "nobody"}, "asked for as subject"),
+        ({"label": "nobody"}, "no column 'nobody', which you named as the label"),
+        ({"subject": "nobody"}, "you named as the subject"),
         ({"text": "nobody"}, "asked for as text"),
         ({"columns": ["age", "nobody"]}, "asked for as feature column 'nobody'"),
         ({"columns": "age"}, "put it into a list"),

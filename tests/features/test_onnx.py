@@ -60,7 +60,7 @@ def test_files_that_are_no_such_network(tmp_path):
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"canary")
     two = save_network(tmp_path / "two.onnx", (6,), inputs=2)
-    for file, words in ((damaged, "no ONNX"), (tmp_path / "none", "no"), (two, "one input")):
+    for file, words in ((damaged, "not an ONNX"), (tmp_path / "none", "no"), (two, "one input")):
         with pytest.raises(InvalidInput, match=words):
             OnnxFeatures(str(file)).transform(np.zeros((1, 6)))
 

@@ -176,7 +176,7 @@ def test_lacking_columns_are_named_and_others_left_out_with_a_word():
         features({**ROWS, PRIVATE: [1] * 4, "b": [2] * 4})
     assert PRIVATE not in str(caught[0].message)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["age", "age"])
-    with pytest.raises(InvalidInput, match="two columns of the name 'age'"):
+    with pytest.raises(InvalidInput, match="two columns named 'age'"):
         TableFeatures(schema(age={"kind": "whole", "low": 0, "high": 9})).transform(twice)
     for wrong in (np.ones((2, 2)), [[1]], 7):
         with pytest.raises(InvalidInput, match="named columns"):

@@ -188,7 +188,7 @@ def plan(*more):
 def test_the_plan_is_told_with_reasons_and_alternatives(public):
     printed = plan("--public", public, "--label", "y")
     assert printed.exit_code == 0, printed.output
-    for word in ("neighbours", "noise", "release", "wear", "accuracy", "twice the epsilon"):
+    for word in ("neighbours", "noise", "release", "budgets", "accuracy", "twice the epsilon"):
         assert word in printed.stdout
 
 
@@ -203,17 +203,17 @@ def test_the_plan_as_json(public):
 
 def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     words = " ".join(plan("--public", public).stdout.split())
-    assert "model 40 noisy gradients" in words
+    assert "model 40 gradients with noise" in words
     assert "what a model learns depends on labels" in words
     words = " ".join(plan("--public", public, "--reuse", "gate").stdout.split())
-    assert "model none, as it needs reuse_predictions=False" in words
+    assert "model none, because it needs reuse_predictions=False" in words
 
 
 def test_without_public_points_nothing_is_simulated():
     printed = plan()
     assert printed.exit_code == 0
-    assert "model 40 noisy gradients" in " ".join(printed.stdout.split())  # as with public rows
-    assert "for want of public points" in " ".join(printed.stdout.split())
+    assert "model 40 gradients with noise" in " ".join(printed.stdout.split())
+    assert "because there are no public rows" in " ".join(printed.stdout.split())
     assert json.loads(plan("--json").stdout)["plan"]["outlook"] is None
 
 

@@ -62,7 +62,7 @@ def test_a_class_without_examples_or_mistakes():
     assert (two.auc.low, two.auc.high) == (0.0, 1.0), "one case has no variance"
     nothing = ClassFigures.of([], [], range(2), np.zeros((0, 2)))
     assert nothing.to_dict()["balanced_accuracy"] is None
-    assert nothing.lines() == ["No examples to compare with."]
+    assert nothing.lines() == ["There are no examples to compare with."]
     assert ClassFigures.of([0], [0], range(2), np.ones((1, 2))).auc is None
 
 

@@ -25,8 +25,8 @@ def test_a_verdict_says_what_can_work():
     most = most_queries(plan_of(500, 1000, 1.0))
     assert 30 <= most <= 60
     assert f"at most about {most}" in noisy
-    assert "can work" in verdict(plan_of(500, most, 1.0))
-    assert "can work" in verdict(plan_of(50_000, 1000, 1.0))
+    assert "enough records" in verdict(plan_of(500, most, 1.0))
+    assert "enough records" in verdict(plan_of(50_000, 1000, 1.0))
     assert "larger epsilon" in verdict(plan_of(3, 1000, 0.1))
 
 
@@ -43,8 +43,8 @@ def test_a_private_model_needs_records_by_epsilon_alone():
     assert 400 < model_records(wish) < 600
     assert model_records(wish.replanned(n_queries=10**6)) == model_records(wish)
     assert 0.8 < model_records(wish.replanned(epsilon=0.5)) / (2 * model_records(wish)) < 1.2
-    assert "can work; a private model needs" in verdict(wish)
-    assert "expect noise; a private model" in verdict(wish.replanned(n_records=100))
+    assert "enough records. A private model needs" in verdict(wish)
+    assert "expect noise. A private model" in verdict(wish.replanned(n_records=100))
     assert f"need about {model_records(wish):,} records" in verdict_without_records(wish)
 
 

@@ -139,7 +139,7 @@ _PANELS = {
     "Classes": ("release", "class_prior", "cost", "reuse_predictions"),
     "Numbers and several labels": (
         *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-        *("trend", "largest_error"),
+        "largest_error",
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (

@@ -329,7 +329,7 @@ def _pixels(folder: Path, path: Path) -> UInts8:
     except InvalidInput:
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        raise InvalidInput(f"{folder} holds a file that is no image, or a damaged one.") from None
+        raise InvalidInput(f"{folder} holds a file that is damaged or not an image.") from None
 
 
 def _together(images: list[UInts8]) -> Features:

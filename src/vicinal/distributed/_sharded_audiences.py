@@ -1,7 +1,7 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -43,6 +43,9 @@ class CoordinatorLedger(Ledger):
         with super().release(audience):
             yield
             self._records.write()  # how far the shards are that paid for it
+
+    def keep_charges(self, audiences: Iterable[Audience]) -> None:
+        """Do nothing: shards keep them, and know the block by its number when it comes again."""
 
     def _enter(self, block: AnswerBlock) -> None:
         super()._enter(block)

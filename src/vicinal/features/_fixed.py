@@ -210,7 +210,7 @@ def image_array(images: AnyImages, smallest: int, hint: str) -> Images:
             f"Got {pixels.ndim} dimensions; put a single image into an array of one."
         )
     if len(pixels) == 0:
-        raise InvalidInput("The images must be at least one. Got none.")
+        raise InvalidInput("There must be at least one image. Got none.")
     if min(pixels.shape[1:3]) < smallest:
         limit, fix = hint.split("; ")
         raise InvalidInput(

@@ -165,7 +165,7 @@ def _load(model: Path) -> _LoadedSession:
         session = session_of(onnxruntime, str(model))
     except Exception as error:
         # Its errors have no common class.
-        raise InvalidInput(f"{model} is no ONNX network that onnxruntime can run.") from error
+        raise InvalidInput(f"{model} is not an ONNX network that onnxruntime can run.") from error
     return _described(session)
 
 

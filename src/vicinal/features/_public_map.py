@@ -262,7 +262,7 @@ def _as_rows(X: npt.ArrayLike) -> AnyArray:
             "X.reshape(1, -1) if it is a single row."
         )
     if 0 in rows.shape:
-        raise InvalidInput("The rows must be at least one, of at least one feature. Got none.")
+        raise InvalidInput("There must be at least one row and one feature. Got none.")
     if not np.isfinite(rows).all():
         raise InvalidInput("The rows must be finite. Got NaN or infinity.")
     return rows

@@ -91,9 +91,9 @@ def draft_schema(
     """
     _, size, names = table_columns(table, ())
     if size == 0:
-        raise InvalidInput("The public table must have rows. It has none.")
+        raise InvalidInput("The public table must have at least one row.")
     if len(set(names)) != len(names):
-        raise InvalidInput("The public table has two columns of one name. Drop one.")
+        raise InvalidInput("The public table has two columns with the same name. Drop one.")
     absent = set(map(nfc, leave_out))
     drafts = {
         name: (IGNORED, "") if name in absent else _sound(*_drafted(table, name, file))

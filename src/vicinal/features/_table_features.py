@@ -92,7 +92,7 @@ class TableFeatures(FixedFeatures):
         schema = as_schema(self.schema).usable()
         columns, size, names = table_columns(X, schema.names)
         if size == 0:
-            raise InvalidInput("The table must have at least one row. It has none.")
+            raise InvalidInput("The table must have at least one row.")
         _warn_of_others(schema, names)
         readings = {column.name: column.read(columns[column.name]) for column in schema.columns}
         _refuse_faults(readings)

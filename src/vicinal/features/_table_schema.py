@@ -386,7 +386,7 @@ def table_columns(
     for name, column in table:
         key = nfc(name)
         if key in column_of and key in required:
-            raise InvalidInput(f"The table has two columns of the name {key!r}. Drop one.")
+            raise InvalidInput(f"The table has two columns named {key!r}. Drop one.")
         column_of[key] = column
     if lacking := [name for name in required if name not in column_of]:
         raise InvalidInput(

@@ -110,7 +110,7 @@ def _listed_texts(texts: Iterable[str]) -> list[str]:
         raise InvalidInput("The texts must be a list of str. Got one value; put it into a list.")
     listed = list(texts)
     if not listed:
-        raise InvalidInput("The texts must be at least one. Got none.")
+        raise InvalidInput("There must be at least one text. Got none.")
     if not all(isinstance(text, str) for text in listed):
         raise InvalidInput("The texts must all be of type str. Got a value that is not.")
     return listed

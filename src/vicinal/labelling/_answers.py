@@ -144,7 +144,7 @@ def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: 
         )
     near_one = (np.abs(soft.sum(axis=1) - 1) <= _SUMS).all()
     if not (np.isfinite(soft).all() and (soft >= 0).all() and near_one):
-        raise InvalidInput("The soft labels must be finite, not negative, and add up to 1 a row.")
+        raise InvalidInput("Each row of the soft labels must be finite, at least 0, and sum to 1.")
     return soft.astype(np.float32)
 
 

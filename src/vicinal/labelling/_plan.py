@@ -142,7 +142,7 @@ class LabellingPlan:
         """
         most = max(part.questions for part in self.rounds)
         if most > size:
-            raise InvalidInput(f"The public examples must be at least {most}. Got {size}.")
+            raise InvalidInput(f"There must be at least {most} public examples. Got {size}.")
         generator = np.random.default_rng(self.seed)  # noqa: TID251 (a public order)
         return generator.permutation(size).astype(np.int64)
 

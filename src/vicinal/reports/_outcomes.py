@@ -164,7 +164,7 @@ class ClassFigures:
 
     def lines(self) -> list[str]:
         if not self.overall.total:
-            return ["No examples to compare with."]
+            return ["There are no examples to compare with."]
         lines = [
             f"Accuracy {FigureInterval(self.overall.accuracy, *self.overall.interval)}",
             f"Balanced accuracy {self.balanced}",

@@ -29,7 +29,7 @@ ENOUGH = 4000
 MOST_ROUNDS = 10
 _MOST_SHOWN = 3
 
-AS_WISHED = "as wished"
+AS_WISHED = "this plan"
 MODEL = "beside a private model"
 FEWER, MORE = "half the neighbours", "twice the neighbours"
 
@@ -266,8 +266,8 @@ def verdicts(plan: IndKNNPlan, shares: Sequence[float] = ()) -> list[str]:
     lines = [verdict(plan) if known else verdict_without_records(plan.changed(n_records=1))]
     if plan.model_share:
         lines.append(
-            f"up to {plan.model_share:.0%} of every budget trains a private model, before the "
-            "first answer; --model-share 0 trains none."
+            f"up to {plan.model_share:.0%} of each budget trains a private model before the first "
+            "answer. Use --model-share 0 for none."
         )
     if plan.class_prior is None:
         rare = not len(shares) or min(shares) < _RARE
@@ -281,8 +281,8 @@ _RARE = 0.1
 
 _UNDECLARED = "if a class is rare", "a class is rare among the public labels"
 _DECLARED = (
-    "(from a statistic) draws probabilities towards these shares where noise hides the votes; "
-    "--cost balanced beside it finds more of the rare cases."
+    "(take them from a statistic) uses these shares where noise hides the votes. Add --cost "
+    "balanced to find more of the rare cases."
 )
 
 
@@ -291,15 +291,15 @@ def verdict(plan: IndKNNPlan) -> str:
     facts = f"{plan.size:,} records, {plan.n_queries:,} queries, epsilon {plan.epsilon:g}"
     if plan.model_share:
         need = model_records(plan)
-        can = "can work" if plan.size >= need else "expect noise"
-        return f"{facts}: {can}; a private model needs about {need:,} records."
+        can = "enough records" if plan.size >= need else "expect noise"
+        return f"{facts}: {can}. A private model needs about {need:,} records."
     lead = unanimous_lead(PlanChoice.of(plan))
     measured = f"a unanimous vote leads by {lead:.1f} standard deviations of the noise"
     if lead >= ENOUGH_LEAD:
-        return f"{facts}: can work; {measured}."
+        return f"{facts}: enough records, because {measured}."
     fewer = most_queries(plan)
-    advice = f"ask at most about {fewer:,}" if fewer else "take more records or a larger epsilon"
-    return f"{facts}: expect noise ({measured}, and {ENOUGH_LEAD:g} are needed); {advice}."
+    advice = f"Plan at most about {fewer:,}" if fewer else "Use more records or a larger epsilon"
+    return f"{facts}: expect noise, because {measured}, and {ENOUGH_LEAD:g} are needed. {advice}."
 
 
 def least_records(plan: IndKNNPlan) -> int:
@@ -326,8 +326,8 @@ def verdict_without_records(plan: IndKNNPlan) -> str:
     """Return one line on a plan whose number of records is private: how many it needs."""
     need = model_records(plan) if plan.model_share else least_records(plan)
     return (
-        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need:,} records; "
-        "with fewer, expect noise. Whether there are so many was not looked up: it is private."
+        f"{plan.n_queries:,} queries at epsilon {plan.epsilon:g} need about {need:,} records. With "
+        "fewer, expect noise. vicinal does not look at your number of records, which is private."
     )
 
 
@@ -335,8 +335,8 @@ def rare_classes(plan: IndKNNPlan, shares: Sequence[float], names: Sequence[obje
     choice = PlanChoice.of(plan)
     least = _STANDS_OUT * choice.noise / choice.n_neighbors
     return [
-        f"class {name!r} is too rare for this plan: of a query's neighbours {_percent(share)} are "
-        f"in it, and {_percent(share + least)} are needed to stand out of the noise; take more "
+        f"class {name!r} is too rare for this plan. It has {_percent(share)} of a query's "
+        f"neighbours, and needs {_percent(share + least)} to show above the noise. Use more "
         "records, fewer queries or a larger epsilon."
         for name, share in zip(names, shares, strict=True)
         if share + least > RARE_LIFT * share

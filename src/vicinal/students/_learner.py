@@ -191,7 +191,7 @@ class StudentLearner:
 
     def __init__(self, classes: Sequence[Any], recipes: Sequence[Recipe]) -> None:
         if not recipes:
-            raise InvalidInput("The recipes must be at least one.")
+            raise InvalidInput("There must be at least one recipe.")
         self._classes = _checks.class_names(classes)
         self._recipes = tuple(recipes)
 

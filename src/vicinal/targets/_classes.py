@@ -70,7 +70,7 @@ class Classes(ClassesParameter, Target):
 
     def fault(self, rows: Ints32) -> str | None:
         bad = ((rows < 0) | (rows >= len(self.classes))).any()
-        return "A label is none of the classes." if bad else None
+        return "A label is not one of the classes." if bad else None
 
     def examples(self, size: int) -> AnyArray:
         return np.resize(np.array(self.names, dtype=object), size)
