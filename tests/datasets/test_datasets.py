@@ -259,7 +259,7 @@ def test_the_call_itself_is_checked(table: Path, tmp_path: Path) -> None:
     for wrong, message in (
         ({"label": "nobody"}, "no column 'nobody', which you named as the label"),
         ({"subject": "nobody"}, "you named as the subject"),
-        ({"text": "nobody"}, "asked for as text"),
+        ({"text": "nobody"}, "named as the text column"),
         ({"columns": ["age", "nobody"]}, "asked for as feature column 'nobody'"),
         ({"columns": "age"}, "put it into a list"),
         ({"columns": []}, "at least one feature"),

@@ -1,7 +1,7 @@
 """Audiences of a coordinator: planned here, answered and evaluated by the shards."""
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
