@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2480,
     "reports": 1_498,
     "audit": 2_631,
-    "distributed": 3546,
+    "distributed": 3549,
     "store": 5_525,
     "labelling, students": 2_956,
     "baselines": 500,
@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_889,
-    "code of src": 35_280,
+    "lines of src": 55_892,
+    "code of src": 35_281,
     "lines of tests": 42_533,
     "lines of experiments and benchmarks": 9_797,
     "words of pages": 45_000,
