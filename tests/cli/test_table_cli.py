@@ -210,5 +210,5 @@ def test_what_a_plan_needs_is_said_for_what_will_answer(folder, share):
     """Fails if a private model is judged by what votes alone would need, or the line ends init."""
     given = "--public", folder / "public.parquet", "--model-share", share
     told = init(folder, f"needs-{share}", *given).stderr
-    assert ("a private model needs about" in told) == (share == "auto")
+    assert ("A private model needs about" in told) == (share == "auto")
     assert ("a unanimous vote leads by" in told) == (share == "0")

@@ -66,6 +66,7 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "vectors-sparse": audit.sparse_vectors,
         "model": audit.model,
         "model-labels": lambda: audit.model(release="label"),
+        "model-vectors": lambda: audit.model(target=NUMBERS),
         "private-knn": lambda: private_knn("votes", delta=delta),
         "private-knn-all": lambda: private_knn("all", delta=delta),
         "private-knn-labels": lambda: private_knn("labels", delta=delta),
@@ -155,7 +156,7 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
         further["gate"] = audit.gate
     if (total := facts.get("total", {})).get("capped"):
         further["total"] = lambda: audit.total(total["epsilon"])
-    return {**trials, **further, **_model(audit, plan["release"], plan)}
+    return {**trials, **further, **_model(audit, release, plan, target)}
 
 
 def stored_plan(
@@ -168,9 +169,14 @@ def stored_plan(
     return audit, "votes", {k: v for k, v in facts["target"].items() if k != "kind"}
 
 
-def _model(audit: IndKNNAudit, release: str, values: Mapping[str, Any]) -> Trials:
+def _model(
+    audit: IndKNNAudit,
+    release: str,
+    values: Mapping[str, Any],
+    target: Mapping[str, Any] | None = None,
+) -> Trials:
     share, refreshes = values.get("model_share"), int(values.get("model_refreshes", 0))
-    return {"model": lambda: audit.model(float(share), refreshes, release)} if share else {}
+    return {"model": lambda: audit.model(float(share), refreshes, release, target)} if share else {}
 
 
 def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]) -> list[str]:

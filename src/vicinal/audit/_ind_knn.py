@@ -155,14 +155,18 @@ class IndKNNAudit:
         interaction = AuditInteraction(parameters, world, acts, stored=True)
         return SumsTrial("Total over audiences", interaction, words, broken, claim)
 
-    def model(self, share: float = SHARE, refreshes: int = 1, release: str = "votes") -> SumsTrial:
+    def model(
+        self, share: float = SHARE, refreshes: int = 1, release: str = "votes",
+        target: Mapping[str, Any] | None = None,
+    ) -> SumsTrial:  # fmt: skip
         """Return the attack on a private model: trained, asked beside, trained again.
 
         Training takes all of its part of the subject's budget, answers take the rest, and what is
         trained after them must find nothing left.
         """
         shift = self.budget_mu(release) if release == "votes" else self._affordable(release)
-        audit = replace(self, noise=1 / shift, stored=True)
+        own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
+        audit = replace(self, noise=length / shift, stored=True)
         parameters = audit.parameters(
             _MODEL_PUBLIC, release, model_share=share, model_refreshes=refreshes
         )
@@ -175,11 +179,12 @@ class IndKNNAudit:
         )
         if not refreshes:  # a first training stops nobody, and is told by what comes after it
             del broken["stopped late"]
-        world, words = _model_world(), "one record, its part of the budget trained on, then asked"
-        return SumsTrial(
-            "Ind-KNN private model", AuditInteraction(parameters, world, (*acts, "restart", "ask"),
-            stored=True), words, broken,
-        )  # fmt: skip
+        world, words = (
+            _model_world(own, other),
+            "one record, its part of the budget trained on, then asked",
+        )
+        through = audit._through(parameters, world, (*acts, "restart", "ask"), target, stored=True)
+        return SumsTrial("Ind-KNN private model", through, words, broken)
 
     def gate(self) -> GateTrial:
         """Return the attack on answers that a model is trained on, which then answers itself."""
@@ -312,7 +317,7 @@ class IndKNNAudit:
     ) -> AuditInteraction:  # fmt: skip
         if target is None:
             return AuditInteraction(parameters, world, acts, stored=stored)
-        carried = ("classes", "release", "model_share")
+        carried = ("classes", "release")
         own = {k: v for k, v in parameters.items() if k not in carried} | dict(target)
         estimator = ESTIMATORS[declared_target(target).kind]
         return AuditInteraction(own, world, acts, estimator, stored)
@@ -331,7 +336,7 @@ class IndKNNAudit:
 _MODEL_PUBLIC = 100
 
 
-def _model_world() -> Universes:
+def _model_world(own: Any, other: Any) -> Universes:
     """Return somebody whose feature is its own, far from two crowds that a model is sure of.
 
     A model leaves to records those queries that it is less sure of than of most public rows.
@@ -343,9 +348,9 @@ def _model_world() -> Universes:
     ids = 1 + np.concatenate(
         [np.arange(2 * len(near)), 2 * len(near) + np.arange(len(near)).repeat(2)]
     )
-    labels = np.repeat([1, 0], 2 * len(near))
+    labels = np.repeat(np.array([other, own]), 2 * len(near), axis=0)
     public = np.concatenate([[REFERENCE * q + 0.6 * aside], near[1::2], -near[1:-1:2]])
-    victim = World(q[None], np.zeros(1, dtype=int), np.zeros(1, dtype=int))
+    victim = World(q[None], np.array([own]), np.zeros(1, dtype=int))
     return Universes(1, victim, World(records, labels, ids), public, q[None])
 
 
