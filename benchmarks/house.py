@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3560,
     "serving": 2480,
     "reports": 1_498,
-    "audit": 2_631,
+    "audit": 2642,
     "distributed": 3549,
     "store": 5_525,
     "labelling, students": 2_956,
@@ -69,8 +69,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_892,
-    "code of src": 35_281,
+    "lines of src": 55_903,
+    "code of src": 35_292,
     "lines of tests": 42_533,
     "lines of experiments and benchmarks": 9_797,
     "words of pages": 45_000,

@@ -217,7 +217,7 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
 
 
 @pytest.mark.parametrize("name", ["votes", "votes-return", "vectors", "vectors-sparse", "size",
-                                  "evaluation", "restart", "total", "model", "model-labels",
+                                  "evaluation", "restart", "total", "model", "model-labels", "model-vectors",
                                   "labels-alone", "count"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
     trial = all_trials(IndKNNAudit(3))[name]()
