@@ -217,8 +217,8 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
 
 
 @pytest.mark.parametrize("name", ["votes", "votes-return", "vectors", "vectors-sparse", "size",
-                                  "evaluation", "restart", "total", "model", "model-labels", "model-vectors",
-                                  "labels-alone", "count"])  # fmt: skip
+                                  "evaluation", "restart", "total", "model", "model-labels",
+                                  "model-vectors", "labels-alone", "count"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
     trial = all_trials(IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
