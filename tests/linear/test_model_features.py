@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from vicinal.linear._model_features import BIAS, ModelFeatures, scores_of
+from vicinal.linear._model_features import BIAS, ModelFeatures, are_columns, scores_of
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
+from vicinal.planning import IndKNNPlan, kernel_for
 
 D = 4
 RNG = np.random.default_rng(0)
@@ -71,3 +72,36 @@ def test_scores_are_exact_sums_of_whole_numbers(width):
     expected = rows.astype(np.int64) @ weights.astype(np.int64)
     found = scores_of(rows, weights, 1.0) * WEIGHT_STEPS
     np.testing.assert_array_equal(found, expected.astype(np.float64))
+
+
+def categories(seed, size, width):
+    """Return rows of `width` columns of which each has one, as categories and counts are coded."""
+    rng = np.random.default_rng(seed)
+    return np.eye(width)[rng.integers(0, width, size)] + rng.integers(0, 3, (size, width))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"),
+    [
+        (categories(0, 300, 70), True),
+        (np.random.default_rng(0).normal(size=(300, 70)), False),
+        (np.random.default_rng(0).normal(size=(300, 63)), True),
+        (categories(0, 300, 401), False),
+        (
+            np.hstack([categories(0, 300, 40), np.random.default_rng(0).normal(size=(300, 41))]),
+            False,
+        ),
+    ],
+)
+def test_columns_of_a_table_are_told_from_embeddings_by_public_values_that_come_again(
+    rows, columns
+):
+    """Whatever their number, a model is linear in them; an embedding's becomes components."""
+    assert are_columns(rows) == columns
+    plan = IndKNNPlan.of_classes(2, n_records=300, n_queries=10)
+    kernel = kernel_for(plan, rows)
+    assert kernel.lifts == columns
+    encoded = np.asarray(kernel.encode(rows), dtype=np.float32)
+    made = ModelFeatures.planned(encoded, 300, lifted=kernel.lifts)
+    assert (made.kernel is None) == columns
+    assert made.width <= ModelFeatures.most(encoded.shape[1], 300)
