@@ -67,7 +67,6 @@ def left(store):
 PLANS = {
     "exact": {},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
-    "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
     "numbers": {"target": "numbers"},
 }
 

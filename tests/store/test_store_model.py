@@ -453,10 +453,3 @@ def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, mon
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)
-
-
-def test_cells_are_learnt_in_the_stores_own_features(tmp_path):
-    given = {"classes": range(CLASSES), "public": R, "index": {"kind": "centroids"}}
-    with Store.init(tmp_path / "store", X, Y, PEOPLE, **given, **without_share()) as store:
-        assert store.models_stay
-        assert (store.predict(Q).labels == YQ).mean() > 0.8
