@@ -41,7 +41,7 @@ from vicinal.errors import (
     ShardUnreachable,
     StorageFailed,
 )
-from vicinal.ledger import Database, SQLiteDatabase
+from vicinal.ledger import AnswerBlock, Database, SQLiteDatabase
 from vicinal.store import Store
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -272,6 +272,25 @@ def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
         replay = again.predict(tools.Q[:6], idempotency_key="k")
         np.testing.assert_array_equal(replay.votes, reply.votes)
         assert replay.charged == 0
+    assert shard_tools.budgets(path) == charged
+
+
+def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkeypatch):
+    """Fails if shards are told of a commit that was none: the cluster would be its own old copy."""
+    path = shard_tools.clustered(tmp_path, 2)
+
+    def no_memory(*_):
+        raise MemoryError
+
+    with shard_tools.local(path) as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr(AnswerBlock, "row", no_memory)
+            with pytest.raises(MemoryError):
+                cluster.predict(tools.Q[:6])
+        assert not cluster.is_consistent
+    charged = shard_tools.budgets(path)
+    with shard_tools.local(path) as again:
+        assert again.predict(tools.Q[:6]).charged == 6
     assert shard_tools.budgets(path) == charged
 
 
