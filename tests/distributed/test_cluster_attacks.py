@@ -242,6 +242,23 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
             server.handle(dataclasses.replace(message, reading=True))
 
 
+@pytest.mark.parametrize("wrong", [
+    {"cluster": "another"}, {"shard": "another"}, {"epochs": (b"another one's",)},
+])  # fmt: skip
+def test_what_another_coordinator_orders_is_not_done(path, wrong):
+    """Fails if a shard looks at who sent a message when its task is done."""
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+        client = cluster._clients[0]
+        server = client.transport.shard._server
+        before = server._parts.ledger.last_commit
+        order = client.message(Erase(10**6, tools.PEOPLE))
+        with pytest.raises(StoreOutdated):
+            server.handle(dataclasses.replace(order, **wrong))
+        assert server._parts.ledger.last_commit == before
+        assert cluster.presence(tools.PEOPLE).erased == 0
+
+
 @pytest.mark.parametrize("planted", ["link", "stranger"])
 def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, monkeypatch, planted):
     with shard_tools.local(path) as cluster:
