@@ -324,6 +324,21 @@ def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_pa
     assert any(after[person] < before[person] for person in before)
 
 
+def test_a_private_count_is_that_of_a_store_when_budgets_are_gone(tmp_path):
+    """Fails if who could not pay for being counted votes."""
+    plan = {"neighbor_count": "private", "epsilon": 1.0, "n_queries": 400, "noise_multiplier": 0.3}
+    near = tools.Q[:1] + 1e-3 * np.random.default_rng(0).normal(size=(60, 4))
+    asked = np.split(near, 3)
+    with tools.make(tmp_path / "one", simulation_seed=7, **plan) as store:
+        votes = [store.predict(part).votes for part in asked]
+        left = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
+    assert min(left.values()) < UNITS / 100
+    path = shard_tools.clustered(tmp_path, 2, simulation_seed=7, **plan)
+    with shard_tools.local(path) as cluster:
+        np.testing.assert_array_equal([cluster.predict(part).votes for part in asked], votes)
+    assert shard_tools.budgets(path) == left
+
+
 # ---------------------------------------------------------------- shards that are missing
 
 
