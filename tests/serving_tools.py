@@ -101,7 +101,7 @@ def at_once(count, work):
 class Direct:
     """Calls an application without a network, in the running event loop."""
 
-    def __init__(self, app) -> None:
+    def __init__(self, app):
         self._app = app
         self._inbox: asyncio.Queue = asyncio.Queue()
 

@@ -99,8 +99,7 @@ def test_all_functions_of_the_store_module_are_commands():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"]],
+    "arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"]]
 )
 def test_bad_usage_exits_with_2(arguments):
     result = run(*arguments)
@@ -114,14 +113,11 @@ def test_bad_usage_exits_with_2(arguments):
 @pytest.mark.parametrize(
     ("option", "value", "named"),
     [
-        ("--epsilon", "0", "epsilon"),
-        ("--epsilon", "nan", "epsilon"),
-        ("--delta", "1", "delta"),
-        ("--queries", "0", "queries"),
-        ("--queries", "150", "queries"),
+        ("--epsilon", "0", "epsilon"), ("--epsilon", "nan", "epsilon"), ("--delta", "1", "delta"),
+        ("--queries", "0", "queries"), ("--queries", "150", "queries"),
         ("--data", "no-such-file.npz", "no-such-file.npz"),
     ],
-)
+)  # fmt: skip
 def test_demo_refuses_bad_input_in_one_line(digits, tmp_path, option, value, named):
     result = run("demo", "--data", digits, "--out", tmp_path, option, value)
     assert_one_line(result, 2)
@@ -163,13 +159,10 @@ def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
     options += ["--out", tmp_path / "none"]
     done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--data", digits, *options],
-        capture_output=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-c", code, "demo", "--data", digits, *options], capture_output=True,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
+        text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)

@@ -110,15 +110,12 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--questions", 10_000], "at least 10000"),
-        (["--epsilon", "nan"], "epsilon"),
-        (["--keep", 0], "keep"),
-        (["--release", "all"], "release"),
+        (["--questions", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
+        (["--keep", 0], "keep"), (["--release", "all"], "release"),
         (["--classes", "0-8"], "labels of the --classes option"),
-        (["--private", "nothing.npz"], "no file"),
-        (["--private", "table.csv"], "npz"),
+        (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "npz"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
     files, tmp_path, options, said
 ):

@@ -21,20 +21,14 @@ from vicinal import IndKNNClassifier
 from vicinal.engine import Shard, summed
 from vicinal.neighbours import ExactIndex, HyperplaneLSH
 
-INDEXES = {
-    "exact": "exact",
-    "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5},
-}
+INDEXES = {"exact": "exact", "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5}}
 PLANS = {
-    "votes": {},
-    "labels": {"release": "label"},
-    "rbf": {"kernel": "rbf"},
-    "rdp": {"accounting": "rdp"},
-    "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
+    "votes": {}, "labels": {"release": "label"}, "rbf": {"kernel": "rbf"},
+    "rdp": {"accounting": "rdp"}, "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "private count": {"neighbor_count": "private"},
     "private count, one by one": {"neighbor_count": "private", "execution": "sequential"},
     "private count, labels": {"neighbor_count": "private", "release": "label"},
-}
+}  # fmt: skip
 REUSE = {"gate": {"reuse_predictions": "gate"}}
 PRESET = {"epsilon": 2.0, "tau": 0.5, "noise_multiplier": 1.5}
 

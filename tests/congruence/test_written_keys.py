@@ -49,16 +49,13 @@ PACKAGE = Path(vicinal.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 BY_FIELDS = {
-    "accounting": ["Guarantee"],
-    "audit": ["ModelInspection", "ControlResult"],
-    "cli": ["ReferenceUsage", "Coincidences"],
-    "distributed": ["ClusterDescription"],
+    "accounting": ["Guarantee"], "audit": ["ModelInspection", "ControlResult"],
+    "cli": ["ReferenceUsage", "Coincidences"], "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"],
     "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
-    "serving": ["ApiKey", "Presence"],
-    "smoothed": ["Bounds"],
+    "serving": ["ApiKey", "Presence"], "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],
-}
+}  # fmt: skip
 """By package: classes whose fields become keys there, by `asdict`, `astuple` or `vars(self)`."""
 
 WHOLE = ("VoteRequest", "PredictRequest")

@@ -41,7 +41,7 @@ from vicinal.errors import (
     ShardUnreachable,
     StorageFailed,
 )
-from vicinal.ledger import AnswerBlock, Database, SQLiteDatabase
+from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -297,7 +297,7 @@ def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkey
 def refuse_answers(commit, cluster):
     """Return a commit that fails in the coordinator's database alone."""
 
-    def failing(database: Database):
+    def failing(database):
         if database is cluster._parts.database:
             raise sqlite3.OperationalError("disk full")
         commit(database)

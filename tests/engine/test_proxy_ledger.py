@@ -25,7 +25,7 @@ def fitted(seed=0, records=data, public=PUBLIC, **parameters):
     return classifier.fit(X, y, public=public)
 
 
-def shadow_of(classifier) -> ProxyLedger:
+def shadow_of(classifier):
     return classifier._engine.proxies
 
 

@@ -9,12 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import store_tools as tools
-from vicinal import (
-    IndKNNClassifier,
-    NoisySGDClassifier,
-    PATEClassifier,
-    PrivateKNNClassifier,
-)
+from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import StoredAccount

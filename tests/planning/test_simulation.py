@@ -76,15 +76,12 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
-        ("n_records", 0, "n_records"),
-        ("n_records", True, "n_records"),
-        ("n_queries", 0, "n_queries"),
-        ("epsilon", float("nan"), "epsilon"),
-        ("epsilon", float("inf"), "epsilon"),
-        ("delta", 1.0, "delta"),
+        ("n_records", 0, "n_records"), ("n_records", True, "n_records"),
+        ("n_queries", 0, "n_queries"), ("epsilon", float("nan"), "epsilon"),
+        ("epsilon", float("inf"), "epsilon"), ("delta", 1.0, "delta"),
         ("release", "scores", "release"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
         WISH.replanned(**{field: value})

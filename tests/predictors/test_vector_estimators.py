@@ -230,17 +230,11 @@ def test_shares_of_classes_need_votes_alone(large, given):
 @pytest.mark.parametrize(
     ("name", "y"),
     [
-        ("number", [np.nan] * N),
-        ("number", [np.inf] * N),
-        ("number", np.zeros((N, 2))),
-        ("number", ["a"] * N),
-        ("number", None),
-        ("numbers", np.zeros(N)),
-        ("labels", np.full((N, 3), 2)),
-        ("labels", np.zeros((N, 2))),
-        ("labels", None),
+        ("number", [np.nan] * N), ("number", [np.inf] * N), ("number", np.zeros((N, 2))),
+        ("number", ["a"] * N), ("number", None), ("numbers", np.zeros(N)),
+        ("labels", np.full((N, 3), 2)), ("labels", np.zeros((N, 2))), ("labels", None),
     ],
-)
+)  # fmt: skip
 def test_bad_targets_are_refused_before_anything_changes(name, y):
     which, X, _, public, _ = world()
     model = cases(which)[name][0]

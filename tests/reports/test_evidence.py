@@ -182,8 +182,7 @@ def test_an_appetite_passes_or_fails(folder, tmp_path, appetite, beyond):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["[]", "{}", '{"epsilon": "1"}', '{"delta": -1}', '{"retention": 3}', '{"years": 1}'],
+    "content", ["[]", "{}", '{"epsilon": "1"}', '{"delta": -1}', '{"retention": 3}', '{"years": 1}']
 )
 def test_an_appetite_that_is_none_is_refused(folder, tmp_path, content):
     path, out = tmp_path / "appetite.json", tmp_path / "out"

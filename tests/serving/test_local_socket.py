@@ -203,15 +203,10 @@ def test_root_and_the_owner_may_ask_and_nobody_else(me, monkeypatch):
 @pytest.mark.parametrize(
     "sent",
     [
-        b"",
-        b"[" * 200_000,
-        b"{",
-        b"[1]",
-        b'{"task": 1}',
-        b"\xff",
+        b"", b"[" * 200_000, b"{", b"[1]", b'{"task": 1}', b"\xff",
         b'{"task": "erase", "arguments": {}}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_question_harms_nothing(service, sent, caplog):
     assert b"done" not in asked(service.folder, sent)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

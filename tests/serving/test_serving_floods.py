@@ -74,15 +74,12 @@ CHUNKED = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r
 @pytest.mark.parametrize(
     "head",
     [
-        GET + b"X: " + b"a" * (64 << 10),
-        GET + b"X: " + b"a" * (64 << 10) + b"\r\n\r\n",
-        GET + b"a" * (64 << 10),
-        GET + b"".join(b"X-%d: a\r\n" % i for i in range(101)) + b"\r\n",
-        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\n\r\n",
-        b"GET /healthz?" + b"a" * (64 << 10),
+        GET + b"X: " + b"a" * (64 << 10), GET + b"X: " + b"a" * (64 << 10) + b"\r\n\r\n",
+        GET + b"a" * (64 << 10), GET + b"".join(b"X-%d: a\r\n" % i for i in range(101)) + b"\r\n",
+        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\n\r\n", b"GET /healthz?" + b"a" * (64 << 10),
     ],
     ids=["open value", "value", "name", "many", "path", "query"],
-)
+)  # fmt: skip
 def test_a_head_is_bounded_in_bytes(service, head):
     before = dropped(service, "head-too-large") + dropped(service, "malformed")
     reply = sent(service, head)

@@ -103,24 +103,15 @@ def test_a_npy_file_is_answered_as_the_same_rows_in_json(tmp_path):
         assert send(npy(np.ones((2, 4), dtype=np.uint8))).status == 200
         good, left = npy(rows), service.call("GET", "/v1/quota").body["mine"]
         bad = {
-            "empty": b"",
-            "text": b"{}",
-            "cut": good[:-1],
-            "longer": good + b" ",
-            "magic": good[:6],
+            "empty": b"", "text": b"{}", "cut": good[:-1], "longer": good + b" ", "magic": good[:6],
             "version": good.replace(b"NUMPY\x01", b"NUMPY\x02"),
             "huge": good.replace(b"(5, 4)", b"(5, 9)"),
             "negative": good.replace(b"(5, 4)", b"(-5,4)"),
-            "code": good.replace(b"'<f8'", b"'|O8'"),
-            "fortran": npy(np.asfortranarray(rows)),
-            "integers": npy(rows.astype(np.int64)),
-            "nan": npy(np.full((1, 4), np.nan)),
-            "infinite": npy(np.full((1, 4), -np.inf)),
-            "narrow": npy(rows[:, :3]),
-            "flat": npy(rows[0]),
-            "deep": npy(rows[None]),
-            "none": npy(rows[:0]),
-        }
+            "code": good.replace(b"'<f8'", b"'|O8'"), "fortran": npy(np.asfortranarray(rows)),
+            "integers": npy(rows.astype(np.int64)), "nan": npy(np.full((1, 4), np.nan)),
+            "infinite": npy(np.full((1, 4), -np.inf)), "narrow": npy(rows[:, :3]),
+            "flat": npy(rows[0]), "deep": npy(rows[None]), "none": npy(rows[:0]),
+        }  # fmt: skip
         for name, content in bad.items():
             assert send(content).status == 422, name
         assert send(npy(np.ones((1025, 4)))).status == 413
