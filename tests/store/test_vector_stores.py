@@ -192,7 +192,7 @@ REFUSED = {
     "private counts": {"neighbor_count": "private"},
     "fixed radius": {"min_similarity": 0.5},
     "kernel": {"model_share": 0.2, "kernel": "rbf"},
-    "reuse": {"reuse_predictions": "gate"},
+    "reuse": {"reuse_predictions": False},
     "label": {"release": "label"},
 }
 
