@@ -104,10 +104,10 @@ def test_an_index_from_the_command_line(data):
     run(
         "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
         "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
-        "red,green,blue", "--records", 300, "--index", "centroids",
+        "red,green,blue", "--records", 300, "--index", "lsh",
     )  # fmt: skip
     facts = json.loads(run("inspect", data / "store", "--json"))
-    assert facts["index"] == {"kind": "centroids"}
+    assert facts["index"] == {"kind": "lsh"}
 
 
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):
