@@ -85,20 +85,14 @@ def test_records_are_added_and_audiences_and_quotas_kept(data, store):
     assert facts["audiences"]["press"]["queries"] == {"planned": 4, "used": 0, "left": 4}
 
 
-def test_an_index_and_reuse_from_the_command_line(data):
+def test_an_index_from_the_command_line(data):
     run(
         "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
         "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
-        "red,green,blue", "--records", 300, "--index", "lsh", "--reuse", "gate",
+        "red,green,blue", "--records", 300, "--index", "lsh",
     )  # fmt: skip
-    run("audience", data / "store", "press", "--reuse", "none")
     facts = json.loads(run("inspect", data / "store", "--json"))
     assert facts["index"] == {"kind": "lsh"}
-    reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
-    assert reuse == {"default": "gate", "press": "none"}
-    found = run("predict", data / "store", "--data", data / "queries.csv", "--json")
-    assert json.loads(found)["confidence"] is None, "the gate's noise changes from day to day"
-    run("audience", data / "store", "more", "--reuse", "neighbors", code=2)
 
 
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):

@@ -18,13 +18,15 @@ pytestmark = pytest.mark.quick
 GOLDEN = json.loads(Path(__file__).with_name("golden.json").read_text())
 PLAN = {"epsilon": 1.0, "delta": 1e-5, "n_queries": 60, "simulation_seed": 5}
 OPTIONS = {
-    "default": {}, "rbf": {"kernel": "rbf"}, "label": {"release": "label"},
+    "default": {},
+    "rbf": {"kernel": "rbf"},
+    "label": {"release": "label"},
     "rdp": {"accounting": "rdp"},
     "lsh": {"index": {"kind": "lsh", "tables": 6, "bits": 4, "seed": 3}},
-    "sequential": {"execution": "sequential"}, "gate": {"reuse_predictions": "gate"},
+    "sequential": {"execution": "sequential"},
     "private count": {"neighbor_count": "private", "min_similarity": 0.2, "noise_multiplier": 0.5},
     "fixed k": {"n_neighbors": 40, "n_records": 900, "noise_multiplier": 0.4},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,11 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 BROKEN_IMPORTS = [
     ("layers", "smoothed/_mechanism.py", "from vicinal.accounting import _budget"),
     ("cycles", "reports/_text.py", "from vicinal.reports import _demo"),
-    ("experiments", "../experiments/planning/releases.py", "from experiments.accuracy import grid"),
+    (
+        "experiments",
+        "../experiments/planning/feature_maps.py",
+        "from experiments.accuracy import grid",
+    ),
     ("noise", "predictors/_ind_knn.py", "from vicinal.noise import _bernoulli"),
     ("accounting", "accounting/_gaussian.py", "import os"),
     ("product", "errors.py", "import experiments.spread"),

@@ -212,9 +212,7 @@ def test_a_classifier_describes_a_neighbourhood(large):
     assert str(found[0]).startswith("records near, by weight: ")
 
 
-@pytest.mark.parametrize(
-    "given", [{"release": "label"}, {"reuse_predictions": "gate"}, {"model_share": 0.5}]
-)
+@pytest.mark.parametrize("given", [{"release": "label"}, {"model_share": 0.5}])
 def test_shares_of_classes_need_votes_alone(large, given):
     X, public, queries, y = large
     model = IndKNNClassifier(range(2), 8.0, n_records=6000, simulation_seed=0, **given)

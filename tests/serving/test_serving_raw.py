@@ -1,4 +1,4 @@
-"""Raw records through the service: images, texts and rows of networks; keys of records; a gate."""
+"""Raw records through the service: images, texts and rows of networks; keys of records."""
 
 import functools
 import io
@@ -162,16 +162,3 @@ def test_records_with_a_key_are_added_once(tmp_path):
         service.call("DELETE", "/v1/subjects/new", key="curator")
         assert send(body, headers=once).status == 409
         assert len(service.store._parts.shard) == size
-
-
-def test_what_a_gate_answers_has_no_votes(tmp_path):
-    with running(
-        tmp_path / "store", reuse_predictions="gate", n_queries=900, epsilon=20
-    ) as service:
-        rows = points(400, 5)[0].tolist()
-        service.predict(rows[:256])
-        found = service.predict(rows[256:]).body
-        free = [votes is None for votes in found["votes"]]
-        assert free == [lead is None for lead in found["confidence"]]
-        assert 0 < sum(free) < len(free)
-        assert service.predict(rows[256:]).body["votes"] == found["votes"]

@@ -173,11 +173,15 @@ def test_an_erased_vector_is_on_no_disk(tmp_path):
 
 
 REFUSED = {
-    "two kinds": {"classes": [0, 1]}, "no kind": {"bounds": None}, "bounds": {"bounds": (3, 1)},
-    "private counts": {"neighbor_count": "private"}, "fixed radius": {"min_similarity": 0.5},
-    "kernel": {"model_share": 0.2, "kernel": "rbf"}, "reuse": {"reuse_predictions": "gate"},
+    "two kinds": {"classes": [0, 1]},
+    "no kind": {"bounds": None},
+    "bounds": {"bounds": (3, 1)},
+    "private counts": {"neighbor_count": "private"},
+    "fixed radius": {"min_similarity": 0.5},
+    "kernel": {"model_share": 0.2, "kernel": "rbf"},
+    "reuse": {"reuse_predictions": False},
     "label": {"release": "label"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", REFUSED)

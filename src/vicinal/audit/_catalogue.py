@@ -14,7 +14,7 @@ from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._schedule import AuditTrial
 from vicinal.audit._trials import NoisySGDTrial, pate_votes, private_knn
 from vicinal.errors import InvalidInput
-from vicinal.planning import GATE, PRIVATE
+from vicinal.planning import PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
@@ -61,7 +61,6 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "evaluation": audit.evaluation,
         "total": lambda: audit.total(audit.epsilon),
         **vector_trials(audit, NUMBERS),
-        "gate": audit.gate,
         "count": audit.counts,
         "vectors-sparse": audit.sparse_vectors,
         "model": audit.model,
@@ -152,8 +151,6 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
         further["size"] = lambda: audit.size(label=label, target=target)
     if state.get("evaluations"):
         further["evaluation"] = lambda: audit.evaluation(label=label, target=target)
-    if plan["release"] == "votes" and plan["reuse_predictions"] == GATE:
-        further["gate"] = audit.gate
     if (total := facts.get("total", {})).get("capped"):
         further["total"] = lambda: audit.total(total["epsilon"])
     return {**trials, **further, **_model(audit, release, plan, target)}

@@ -47,8 +47,8 @@ _ELSEWHERE = -1
 """In place of a slot, for subjects of other shards."""
 
 _COPIED = (
-    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.LESSONS, Tables.ADDITIONS,
-    Tables.SHADOWS, Tables.MODELS, Tables.ANALYSTS,
+    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.ADDITIONS, Tables.SHADOWS,
+    Tables.MODELS, Tables.ANALYSTS,
 )  # fmt: skip
 
 
