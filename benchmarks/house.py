@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2_477,
     "reports": 1_489,
     "audit": 2_597,
-    "distributed": 3_533,
+    "distributed": 3_547,
     "store": 5_349,
     "labelling, students": 3_110,
     "baselines": 493,
@@ -68,8 +68,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_922,
-    "code of src": 34_633,
+    "lines of src": 54_936,
+    "code of src": 34_645,
     "lines of tests": 41_615,
     "lines of experiments and benchmarks": 9_647,
     "words of pages": 45_000,

@@ -27,7 +27,7 @@ BROKEN_IMPORTS = [
     ("cycles", "reports/_text.py", "from vicinal.reports import _demo"),
     (
         "experiments",
-        "../experiments/planning/feature_maps.py",
+        "../experiments/smoothed/tables.py",
         "from experiments.accuracy import grid",
     ),
     ("noise", "predictors/_ind_knn.py", "from vicinal.noise import _bernoulli"),
