@@ -50,7 +50,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 BY_FIELDS = {
     "accounting": ["Guarantee"],
-    "audit": ["ModelInspection", "ControlResult"],
+    "audit": ["ControlResult"],
     "cli": ["ReferenceUsage", "Coincidences"],
     "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"],
