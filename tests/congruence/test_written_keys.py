@@ -49,7 +49,7 @@ PACKAGE = Path(vicinal.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 BY_FIELDS = {
-    "accounting": ["Guarantee"], "audit": ["ModelInspection", "ControlResult"],
+    "accounting": ["Guarantee"], "audit": ["ControlResult"],
     "cli": ["ReferenceUsage", "Coincidences"], "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"],
     "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
