@@ -4,12 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from experiments.planning.releases import WAYS
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.planning import feature_maps
-from experiments.planning.feature_maps import FeatureMap, measure
+from experiments.planning.feature_maps import WAYS, FeatureMap, measure
 from experiments.trials import Setting
 from vicinal.features import HOGFeatures, ScatteringFeatures
 
