@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3_558,
     "serving": 2_477,
     "reports": 1_489,
-    "audit": 2_597,
+    "audit": 2_502,
     "distributed": 3_547,
     "store": 5_349,
     "labelling, students": 3_110,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_936,
-    "code of src": 34_645,
-    "lines of tests": 41_243,
+    "lines of src": 54_840,
+    "code of src": 34_596,
+    "lines of tests": 41_213,
     "lines of experiments and benchmarks": 9_647,
     "words of pages": 45_000,
     "words of decisions": 30_000,
