@@ -217,7 +217,7 @@ def _write_shards(
             with parts.database.transaction():
                 parts.database.put(CLUSTER, cluster)
                 parts.database.put(NUMBER, str(number))
-                parts.mark_change()
+            parts.mark_change()
             state = ShardState.of(parts.database)
             records.append(ShardRecord(number, folder.folder.identity, state))
         folder.save()
