@@ -25,6 +25,7 @@ class Experiments(CommandGroup):
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",
+        "promises": "experiments.commands.promises:promises",
         "report-set": "experiments.commands.report_set:report_set",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",

@@ -76,11 +76,12 @@ class _Source:
     load: Callable[[Begin], Benchmark]
 
 
-def _sources(
+def sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
     agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
     vectors: Sequence[str] = (),
 ) -> list[_Source]:  # fmt: skip
+    """Return the data sets that options name; features of images lie in the folder."""
     from vicinal.datasets import image_npz, load_mnist
 
     found = [_image_source("MNIST", load_mnist, features, folder)] if mnist else []
@@ -171,12 +172,12 @@ def accuracy(
     folder = output_folder(out)
     agnews = agnews_train, agnews_test
     kept = folder if cache is None else output_folder(cache)
-    sources = _sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
+    given = sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
-        typer.echo(_announced(grid.work(table) * len(sources)), err=True)
+        typer.echo(_announced(grid.work(table) * len(given)), err=True)
     with progress(silent=json) as begin:
-        for source, benchmark in _loaded(sources, begin):
+        for source, benchmark in _loaded(given, begin):
             step = begin(source.name, grid.work(table))
             grid.measure(source.name, _held_out(benchmark, held_out), table, cells, step)
     _tell(ACCURACY, cells, folder, json=json)
@@ -218,12 +219,12 @@ def indknn_figures(
     from experiments.accuracy.table import entries
 
     folder = output_folder(out)
-    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
+    given = sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
     cells = _cells(folder, FIGURES, resume=resume)
     if not json:
-        typer.echo(_announced(figures.work(runs) * len(sources)), err=True)
+        typer.echo(_announced(figures.work(runs) * len(given)), err=True)
     with progress(silent=json) as begin:
-        for source, benchmark in _loaded(sources, begin):
+        for source, benchmark in _loaded(given, begin):
             step = begin(source.name, figures.work(runs))
             figures.measure(source.name, benchmark, runs, cells, step)
             found = entries(cells)
