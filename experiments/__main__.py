@@ -21,7 +21,6 @@ class Experiments(CommandGroup):
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
         "indknn-figures": "experiments.commands.methods:indknn_figures",
-        "indknn-labels": "experiments.commands.labels:indknn_labels",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",

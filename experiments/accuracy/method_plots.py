@@ -23,8 +23,6 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
     "zhu2023": ("#d55e00", "s"),
     "default": ("#0072b2", "o"),
     "labels": ("#0072b2", "v"),
-    "gate": ("#56b4e9", "P"),
-    "labels-gate": ("#56b4e9", "D"),
     "hashing": ("#0072b2", "+"),
     "private-knn": ("#009e73", "^"),
     "private-knn-screened": ("#009e73", "<"),

@@ -51,7 +51,7 @@ NOTE = (
 _QUICK = ((0.5, 1.0, 2.0), (1000, 4000), 2)
 _FULL = ((0.25, 0.5, 1.0, 2.0, 4.0), (500, 1000, 2000, 4000, 8000), 5)
 _METHODS = (
-    "zhu2023", "default", "labels", "gate", "labels-gate", "private-knn",
+    "zhu2023", "default", "labels", "private-knn",
     "private-knn-screened", "pate", "pate-screened", "noisy-sgd", "not-private",
 )  # fmt: skip
 

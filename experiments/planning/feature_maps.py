@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from experiments.feature_cache import Vectors, cached
-from experiments.planning.releases import WAYS
 from experiments.spread import mean_and_spread
 from experiments.trials import Benchmark, Setting, fitted, labels_of, split, yardstick_outcome
 from vicinal.baselines import NoisySGDClassifier
@@ -24,6 +23,8 @@ from vicinal.features import HOGFeatures, ImageFeatures, PublicMap, ScatteringFe
 from vicinal.reports import Begin, Step, Trial
 
 N_REFERENCE = 5000
+
+WAYS: dict[str, dict[str, Any]] = {"votes": {}, "labels alone": {"release": "label"}}
 
 SETTINGS = tuple(Setting(epsilon, n) for n in (1000, 4000) for epsilon in (0.5, 1.0))
 

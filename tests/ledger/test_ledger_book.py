@@ -10,13 +10,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import MemoryLedger, _audiences
 from vicinal.ledger._answers import AnswerBlock
 from vicinal.ledger._audiences import PAGE, StoredAccount, budget_faults, exact_sum
-from vicinal.ledger._id_encoding import (
-    MOST_BYTES,
-    first_framed_id,
-    framed,
-    framed_all,
-    unframed,
-)
+from vicinal.ledger._id_encoding import MOST_BYTES, first_framed_id, framed, framed_all, unframed
 from vicinal.ledger._ledger import Ledger, Standing
 from vicinal.ledger._sqlite import SQLiteDatabase
 

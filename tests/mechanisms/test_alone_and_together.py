@@ -28,16 +28,7 @@ from vicinal.mechanisms._count import NoisyCount
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._subject_table import RecordVectors
-from vicinal.neighbours import (
-    AdaptiveRadius,
-    Cosine,
-    ExactIndex,
-    HyperplaneLSH,
-    PublicCentroids,
-    Reference,
-    int8_precision,
-    learn_cells,
-)
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, int8_precision
 from vicinal.neighbours.engines import proven_engines
 
 N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
@@ -55,17 +46,7 @@ def hashing():
     return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
 
 
-def centroids():
-    reference = Reference(KERNEL, KERNEL.encode(PUBLIC))
-    radius = AdaptiveRadius(reference, 20, N)
-    return PublicCentroids(KERNEL, D, learn_cells(reference, radius, cells=5, recall=0.9))
-
-
-INDEXES = {
-    **{f"exact, {name}": exact(name) for name in proven_engines()},
-    "hashing": hashing,
-    "centroids": centroids,
-}
+INDEXES = {**{f"exact, {name}": exact(name) for name in proven_engines()}, "hashing": hashing}
 
 
 def targets_of(kind, rng):

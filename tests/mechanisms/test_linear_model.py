@@ -282,6 +282,17 @@ def test_a_full_meter_refuses_before_anybody_is_charged():
         gradient(meter=meter).release(1e-3)
 
 
+def test_a_training_that_the_meter_cannot_pay_whole_is_refused_before_it_begins():
+    meter, noise = DeltaSlackAccountant(1e-5, needed=True), 1e-3
+    made = gradient(meter=meter)
+    made.release(noise)
+    each = meter.spent
+    meter.resume(1e-7 - 10 * each)
+    made.check(noise, 9)
+    with pytest.raises(PrivacyRefused, match="grid"):
+        made.check(noise, 11)
+
+
 @pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])
 def test_bad_numbers_are_refused(bad):
     with pytest.raises(InvalidInput):

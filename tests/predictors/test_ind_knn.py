@@ -88,11 +88,7 @@ def test_a_bad_query_costs_nothing(query):
 
 @pytest.mark.parametrize(
     ("features", "labels", "subjects"),
-    [
-        (X[:3] * np.nan, Y[:3], None),
-        (X[:3], [9, 9, 9], None),
-        (X[:3], Y[:3], [1]),
-    ],
+    [(X[:3] * np.nan, Y[:3], None), (X[:3], [9, 9, 9], None), (X[:3], Y[:3], [1])],
     ids=["NaN", "unseen class", "too few subjects"],
 )
 def test_a_bad_addition_changes_nothing(features, labels, subjects):
@@ -295,11 +291,7 @@ def test_votes_do_not_depend_on_the_order_of_records():
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize(
-    "index",
-    ["lsh", {"kind": "lsh", "tables": 12, "bits": 4, "seed": 3}, "centroids",
-     {"kind": "centroids", "cells": 4, "recall": 0.9}],
-)  # fmt: skip
+@pytest.mark.parametrize("index", ["lsh", {"kind": "lsh", "tables": 12, "bits": 4, "seed": 3}])
 def test_every_index_answers_and_forgets(index):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 900)
@@ -318,7 +310,6 @@ def test_every_index_answers_and_forgets(index):
         ({"kind": "exact", "tables": 3}, "'tables'"),
         ({"tables": 3}, "'index'"),
         ({"kind": "lsh", "tables": 0}, "'tables'"),
-        ({"kind": "centroids", "recall": 2.0}, "'recall'"),
     ],
 )
 def test_bad_indexes_are_refused_by_name(index, message):

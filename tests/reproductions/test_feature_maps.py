@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
 from experiments.planning import feature_maps
-from experiments.planning.feature_maps import FeatureMap, measure
-from experiments.planning.releases import WAYS
+from experiments.planning.feature_maps import WAYS, FeatureMap, measure
 from experiments.trials import Setting
 from vicinal.features import HOGFeatures, ScatteringFeatures
 
@@ -47,15 +46,7 @@ def test_the_command_writes_and_prints_its_table(path, tmp_path, monkeypatch):
         "measure",
         lambda dataset, _classes, runs, begin: measure(dataset, range(2), runs, begin, *small),
     )
-    arguments = [
-        "ablation",
-        "--data",
-        str(path),
-        "--runs",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    arguments = ["ablation", "--data", str(path), "--runs", "1", "--out", str(tmp_path)]
     done = CliRunner().invoke(experiments, [*arguments, "--json"])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)

@@ -8,13 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.accuracy import (
-    calibrated,
-    figures,
-    grid,
-    losses,
-    method_plots,
-)
+from experiments.accuracy import calibrated, figures, grid, losses, method_plots
 from experiments.accuracy.calibrated import Facts
 from experiments.accuracy.grid import Table
 from experiments.accuracy.methods import CONTENDERS, answered

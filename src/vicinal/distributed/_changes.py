@@ -309,7 +309,8 @@ class ClusterChanges:
         gather(shards, tasks.Ping(), self._policy)
         for number, shard in shards.items():
             with current():  # sent after an erasure, it would bring a subject back
-                received = shard.send(tasks.Stage(token, change.addition(number)))
+                now = replace(change, clock=self._ledger.clock)
+                received = shard.send(tasks.Stage(token, now.addition(number)))
             try:
                 received(self._policy.deadline)
             except ShardUnreachable:

@@ -131,7 +131,7 @@ class ShardServer:
                     made = self._parts.database.number(_CHANGED)
                     return self._change(task) if task.clock > made else 0
                 case tasks.Stage():
-                    return self._staging.begin(task)
+                    return self._stage(task)
                 case tasks.Ping():
                     return self._staging.is_busy(task.token)
                 case tasks.KnownSubjects():
@@ -231,6 +231,12 @@ class ShardServer:
                 self._journal.delete_before(clock)
 
     # ------------------------------------------------------------ changes of the data
+
+    def _stage(self, task: tasks.Stage) -> None:
+        """Prepare a batch, unless it comes late: it may hold somebody who was erased since."""
+        made = self._parts.database.number(_CHANGED)
+        if task.addition is None or task.addition.clock >= made:
+            self._staging.begin(task)
 
     def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""

@@ -37,12 +37,10 @@ from vicinal.targets import (
 
 EXACT = "exact"
 LSH = "lsh"
-CENTROIDS = "centroids"
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
     LSH: ("tables", "bits", "seed"),
-    CENTROIDS: ("cells", "recall"),
 }
 
 
@@ -71,40 +69,30 @@ class IndexOptions(Check):
         return options
 
 
-def first_index(index: dict[str, Any]) -> IndexFactory:
-    """Return what makes the index that records are put into first; centroids need the radius.
+def index_factory(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes an empty index.
 
     `index` is a kind with its options, as :class:`IndexOptions` returns it.
     """
-    return partial(HyperplaneLSH, **options_of(index)) if index["kind"] == LSH else ExactIndex
-
-
-def options_of(index: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in index.items() if name != "kind"}
+    options = {name: value for name, value in index.items() if name != "kind"}
+    return partial(HyperplaneLSH, **options) if index["kind"] == LSH else ExactIndex
 
 
 ADAPTIVE = "adaptive"
-NEIGHBORS = "neighbors"
-GATE = "gate"
-NO_REUSE = "none"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse(Check):
-    """Which use is made of earlier answers."""
+class Boolean(Check):
+    """True or False."""
 
-    type_name = f'False, "{GATE}" or "{NEIGHBORS}"'
-    refused: ClassVar[tuple[object, ...]] = ("memory", True, 1, None)
-    option_type = f"{NO_REUSE} or {GATE}"
+    type_name = "bool"
+    refused: ClassVar[tuple[object, ...]] = ("neighbors", 0, 1, None)
 
-    def parsed(self, text: str) -> bool | str:
-        return False if text == NO_REUSE else text
-
-    def __call__(self, name: str, value: object) -> str:
-        return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
+    def __call__(self, name: str, value: object) -> bool:
+        return _checks.boolean(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,11 +204,10 @@ class IndKNNParameters:
     index: Given[str | Mapping[str, Any], dict[str, Any]] = parameter(
         IndexOptions(),
         default=EXACT,
-        doc="""Index that finds the neighbours. It searches all records, hashes with random
-        hyperplanes (ZZGW23: 30 tables of 8 bits), or keeps lists around centroids learnt from
-        `public`. Options go into a
-        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
-        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.""",
+        doc="""Index that finds the neighbours. It searches all records, or hashes with random
+        hyperplanes (ZZGW23: 30 tables of 8 bits). Options go into a mapping:
+        ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``. What hashing overlooks costs
+        accuracy, never privacy.""",
     )
     execution: str = parameter(
         Choice(("block", "sequential")),
@@ -308,13 +295,11 @@ class VotingParameters(IndKNNParameters):
         With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
         1.5 times as far as with votes.""",
     )
-    reuse_predictions: Given[bool | str, str] = parameter(
-        Reuse(),
+    reuse_predictions: bool = parameter(
+        Boolean(),
         default=False,
-        doc="""Whether answers already given also answer later queries, at no cost. "gate": a model
-        of them answers where it is sure, and only other queries are charged. Noise follows the
-        charges still expected, and answers go on after `n_queries`. "neighbors" is for the
-        published algorithm, see :meth:`zhu2023`.""",
+        doc="""Whether earlier answers vote on later queries, at no cost. Of the published algorithm
+        alone, see :meth:`zhu2023`.""",
     )
 
 
