@@ -34,17 +34,21 @@ NEAREST = {
         "engine/test_vectors.py",
         "engine/test_labels.py",
     ),
-    "mechanisms/_count.py": ("mechanisms/test_charging_kernels.py", "mechanisms/test_charging.py"),
+    "mechanisms/_count.py": (
+        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
+        "mechanisms/test_alone_and_together.py",
+    ),
     "mechanisms/_votes.py": (
         "mechanisms/test_mechanisms.py",
         "mechanisms/test_charging.py",
         "engine",
     ),
-    "mechanisms/_gradients.py": ("mechanisms/test_mechanisms.py", "linear", "baselines"),
+    "mechanisms/_gradients.py": ("mechanisms/test_linear_model.py", "linear", "baselines"),
     "mechanisms/_linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
     "mechanisms/_noisy_labels.py": (
+        "ground/test_refusals.py",
         "mechanisms/test_mechanisms.py",
-        "engine/test_labels.py",
         "engine",
     ),
     "linear/_private_model.py": (
@@ -54,8 +58,16 @@ NEAREST = {
     "linear/_descent.py": ("linear/test_descent.py", "linear/test_private_model.py"),
     "engine/_engine.py": ("engine", "congruence/test_fronts.py"),
     "engine/_shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),
-    "ledger/_ledger.py": ("ledger", "store/test_store.py"),
-    "ledger/_total.py": ("store/test_total.py",),
+    "ledger/_ledger.py": (
+        "store/test_store.py",
+        "store/test_total_charges.py",
+        "ledger",
+        "store/test_evaluation.py",
+        "store/test_store_additions.py",
+        "store/test_store_erasure.py",
+        "crash/test_durable_steps.py",
+    ),
+    "ledger/_total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }
 """By file of the package: tests, the quickest first; `--tests` names others, as tests/audit."""
 
