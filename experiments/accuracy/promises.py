@@ -145,7 +145,7 @@ def _pac(game: Game) -> Array:
     scales = np.sqrt(roots * roots.sum(axis=1, keepdims=True) / (2 * per_answer))
     noise = np.einsum("qcd,qd->qc", axes, scales * draws.normal(size=scales.shape))
     whose = np.ones(len(halves)) if game.there is None else halves[:, -1] == game.there
-    return said[draws.choice(len(halves), p=whose / whose.sum())] + noise
+    return np.asarray(said[draws.choice(len(halves), p=whose / whose.sum())] + noise)
 
 
 def _information(guess: float) -> float:
@@ -300,20 +300,21 @@ def _won(seen: Array, there: Array) -> Array:
 def drawn(rows: list[Row]) -> bytes:
     """Return a PNG: accuracy against guesses, measured (full) and proven (empty)."""
     names = list(dict.fromkeys(row.data for row in rows))
-    figure = Figure(figsize=(4.4 * len(names), 4.6), layout="constrained")
+    methods = [name for name, method in METHODS.items() if not method.own_game]
+    figure = Figure(figsize=(4.2 * len(names), 4.4), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        for place, method in enumerate(METHODS):
-            colour, marker = COLOURS[place % len(COLOURS)], "osD^v<P>X"[place]
+        for place, method in enumerate(methods):
+            colour, marker = COLOURS[place % len(COLOURS)], "osD^v<P>"[place]
             for row in (row for row in rows if (row.data, row.method) == (name, method)):
                 axes.plot([row.measured, row.proven], [row.accuracy] * 2, color=colour, lw=0.8)
-                axes.plot(row.proven, row.accuracy, marker, color=colour, mfc="white")
+                axes.plot(row.proven, row.accuracy, marker, color=colour, mfc="white", ms=8)
                 axes.plot(row.measured, row.accuracy, marker, color=colour, label=method)
-        axes.set(title=name, xlim=(0.45, 1.02), xlabel="right guesses of who is in the data")
+        axes.set(title=name, xlim=(0.45, 1.02), xlabel="right guesses who is in the data")
         axes.grid(color="#e4e7eb")
-    figure.axes[0].set_ylabel("right answers")
+    figure.axes[0].set_ylabel("accuracy")
     handles = dict(zip(*reversed(figure.axes[0].get_legend_handles_labels()), strict=True))
-    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=5, fontsize=8)
-    return figure_bytes(figure, dpi=110)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=4)
+    return figure_bytes(figure, dpi=100)
 
 
 def to_dict(row: Row) -> dict[str, Any]:
