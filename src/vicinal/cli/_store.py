@@ -425,6 +425,11 @@ def _facts_text(facts: dict[str, Any]) -> str:
         lines.append(
             f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
+        if renewal := audience["renewal"]:
+            then = (
+                f"the next part comes on {renewal['next']} (UTC)" if renewal["next"] else "the last"
+            )
+            lines.append(f"Period {renewal['period']} of {renewal['periods']}: {then}")
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")
