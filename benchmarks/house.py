@@ -30,10 +30,10 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3_558,
     "serving": 2_477,
-    "reports": 1_489,
+    "reports": 1_491,
     "audit": 2_502,
-    "distributed": 3_547,
-    "store": 5_349,
+    "distributed": 3_560,
+    "store": 5_357,
     "labelling, students": 3_110,
     "baselines": 493,
     "predictors": 2_034,
@@ -41,13 +41,13 @@ ROOMS = {
     "engine": 1_093,
     "linear": 1_064,
     "targets": 1_286,
-    "features, datasets": 4687,
-    "ledger": 3_435,
+    "features, datasets": 4_687,
+    "ledger": 3_449,
     "mechanisms": 3_261,
     "neighbours": 3_526,
-    "smoothed": 3529,
+    "smoothed": 3_527,
     "accounting": 4_046,
-    "noise, testing, ground": 2440,
+    "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_840,
-    "code of src": 34_596,
-    "lines of tests": 41_226,
-    "lines of experiments and benchmarks": 9_647,
+    "lines of src": 54_875,
+    "code of src": 34_622,
+    "lines of tests": 41_282,
+    "lines of experiments and benchmarks": 9_392,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -298,4 +298,5 @@ def silenced() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.filterwarnings("ignore", "The public reference is too small", UserWarning)
+        warnings.filterwarnings("ignore", "The queries do not look like", UserWarning)
         yield

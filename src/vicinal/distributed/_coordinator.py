@@ -348,7 +348,8 @@ class Coordinator(stores.BaseStore):
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> stores.Verification:
-        own, faults = stores.verify(self._parts, erased, rows), []
+        own = stores.verify(self._parts, erased, rows)
+        faults = list(self._changes.staged_faults(erased, rows))
         for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
         return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
