@@ -112,7 +112,7 @@ def init(
                 epsilon_total=epsilon_total, accept_weak_plan=yes, renew=renew,
             )  # fmt: skip
             if dry_run:
-                show_outlook(new.plan, points, labels, json=json)
+                show_outlook(new.plan, points, labels, costs=renewal_options.words, json=json)
                 return
             opened = new.made()
         with opened:
@@ -144,7 +144,7 @@ def audience(
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
         if dry_run:
             planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
-            show_outlook(planned, opened.schema.public, json=json)
+            show_outlook(planned, opened.schema.public, costs=renewal_options.words, json=json)
             return
         opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)

@@ -93,6 +93,12 @@ class RenewalOptions:
         Option(help="What becomes of a part that is not spent: lost (default) or carried."),
     ] = None
 
+    @property
+    def words(self) -> list[str]:
+        """What a dry run says of it."""
+        renewal = self.renewal()
+        return [] if renewal is None else [f"Answers and budgets come in {renewal}."]
+
     def renewal(self) -> ledger.Renewal | None:
         """Return what was declared; None for nothing."""
         if self.renew is None:

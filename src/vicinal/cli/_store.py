@@ -429,7 +429,7 @@ def _facts_text(facts: dict[str, Any]) -> str:
             then = (
                 f"the next part comes on {renewal['next']} (UTC)" if renewal["next"] else "the last"
             )
-            lines.append(f"Period {renewal['period']} of {renewal['periods']}: {then}")
+            lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")

@@ -184,6 +184,12 @@ class Audience:
         return Renewal.of(self.plan)
 
     @property
+    def due(self) -> Renewal | None:
+        """The same as it is today: a part whose date has come is released before an answer."""
+        renewal = self.renewal
+        return renewal.now(self.used) if renewal and self.initial_budget else renewal
+
+    @property
     def released(self) -> int:
         """Units of a full budget that have come so far: all, unless budgets renew. Public."""
         renewal = self.renewal

@@ -165,8 +165,7 @@ class Ledger:
         due = [
             (audience, renewal)
             for audience in self.audiences.values()
-            if audience.initial_budget and (before := audience.renewal) is not None
-            if (renewal := before.now(audience.used)) != before
+            if (renewal := audience.due) is not None and renewal != audience.renewal
         ]
         if due:
             with self._all_or_nothing():

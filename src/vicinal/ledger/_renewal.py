@@ -17,7 +17,9 @@ from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, StoreDamaged
 from vicinal.ledger._sealed_files import parse_json
 
-_LOST, _CARRIED = "lost", "carried"
+LOST_PARTS = "lost"
+"""What becomes of parts that are not spent, where they are not carried."""
+_CARRIED = "carried"
 _MONTHLY = "monthly"
 _DAYS = {"daily": 1, "weekly": 7}
 _WORDS = {_MONTHLY: "month", "weekly": "week", "daily": "day"}
@@ -56,13 +58,13 @@ class Renewal:
     Examples
     --------
     >>> from vicinal.store import Renewal
-    >>> Renewal("monthly", 12)
-    Renewal(every month, 12 periods, unspent parts are lost)
+    >>> str(Renewal("monthly", 12))
+    '12 parts, one every month, and what is not spent is lost'
     """
 
     every: str | int
     periods: int
-    unspent: str = _LOST
+    unspent: str = LOST_PARTS
     begun: str = "2000-01-01"
     period: int = 1
     part: int = 0
@@ -80,10 +82,11 @@ class Renewal:
         periods = _checks.integer("periods", self.periods, least=2, most=_MOST)
         object.__setattr__(self, "every", every)  # whole numbers of Python, as JSON takes them
         object.__setattr__(self, "periods", periods)
-        _checks.choice("unspent", self.unspent, (_LOST, _CARRIED))
+        _checks.choice("unspent", self.unspent, (LOST_PARTS, _CARRIED))
 
-    def __repr__(self) -> str:
-        return f"Renewal({self.rhythm}, {self.periods} periods, unspent parts are {self.unspent})"
+    def __str__(self) -> str:
+        each = _WORDS.get(str(self.every)) or f"{self.every} days"
+        return f"{self.periods} parts, one every {each}, and what is not spent is {self.unspent}"
 
     @classmethod
     def of(cls, plan: str) -> Self | None:
@@ -137,11 +140,7 @@ class Renewal:
     @property
     def loses(self) -> bool:
         """Whether a part that is not spent in its period is lost."""
-        return self.unspent == _LOST
-
-    @property
-    def rhythm(self) -> str:
-        return f"every {_WORDS.get(str(self.every)) or f'{self.every} days'}"
+        return self.unspent == LOST_PARTS
 
     @property
     def next_date(self) -> str | None:
@@ -165,4 +164,4 @@ class Renewal:
         return np.maximum(units + (self.released - released), 0)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "next": self.next_date}
+        return {**asdict(self), "next": self.next_date, "text": str(self)}

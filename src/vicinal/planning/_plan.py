@@ -62,13 +62,15 @@ class IndKNNPlan(Settings, VotingParameters):
 
     `target`: what records carry. `why_no_model`: why "auto" has settled on no private model; ""
     where it has not. `n_public`: public rows, by which that is settled; 0 for none. `periods`: how
-    many even parts answers and their budgets come in; a model is trained in the first.
+    many even parts answers and their budgets come in; a model is trained in the first. `carries`:
+    whether what is not spent of one is there in the next.
     """
 
     target: Target
     why_no_model: str = ""
     n_public: int = 0
     periods: int = 1
+    carries: bool = True
 
     @classmethod
     def of(cls, estimator: object) -> Self:
@@ -346,7 +348,7 @@ class IndKNNPlan(Settings, VotingParameters):
         """Return the share of budgets that the trainings of a private model leave for votes."""
         if model is None:
             return 1.0
-        if self.periods > 1:  # what training leaves of its share is there in the first alone
+        if not self.carries:  # what training leaves of its share is there in the first part alone
             return 1.0 - (self.model_share or 0.0)
         return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
 

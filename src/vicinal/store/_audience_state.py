@@ -20,6 +20,7 @@ from vicinal.accounting import UNITS, Guarantee, rounded_up
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
+    LOST_PARTS,
     AnswerBlock,
     AnswerLog,
     Audience,
@@ -123,15 +124,9 @@ class AudienceState:
         return self.engine.proxies
 
     @property
-    def renewal(self) -> Renewal | None:
-        """How budgets renew, if they do, as it is today; what is due comes before an answer."""
-        renewal = self.audience.renewal
-        return renewal and renewal.now(self.audience.used)
-
-    @property
     def planned(self) -> int:
         """How many answers there may have been by now. Public."""
-        renewal = self.renewal
+        renewal = self.audience.due
         return self.settings.n_queries if renewal is None else renewal.answers
 
     @property
@@ -257,14 +252,12 @@ class AudienceState:
             rounded_up(part_epsilon(self.requested, units / UNITS))
             for units in (UNITS - (renewal.periods - 1) * renewal.part, renewal.part)
         )
-        unspent = "What is not spent in a period is lost. "
-        if not renewal.loses:
-            unspent = "What is not spent is carried on, and comes on top, up to the whole. "
+        unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
         return (
-            f"This holds for all {renewal.periods} periods together, one {renewal.rhythm}. Given "
+            f"This holds for all periods together: {renewal}. Given "
             "what earlier ones told, the answers of the first period change that probability by a "
-            f"factor of at most e^{first}, those of each later period by at most e^{later}, up to "
-            f"the same additional probability. {unspent}"
+            f"factor of at most e^{first}, those of each later period by at most e^{later}{unspent}"
+            ". The additional probability is the same. "
         )
 
     def plan(self) -> dict[str, Any]:
@@ -438,8 +431,9 @@ def _settings(
     """Return checked settings; `plan` says whether budgets renew."""
     shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
     settings = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
-    periods = plan.get("renewal", {}).get("periods", 1)
-    return settings.changed(periods=_checks.integer("periods", periods, least=1))
+    if (renewal := plan.get("renewal")) is None:
+        return settings
+    return settings.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:
@@ -461,7 +455,7 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         pin_plan(parts, audience, lock)
         if (renewal := audience.renewal) is not None:
             pinned = settings_of(parts, audience)
-            first = (pinned.model_share or 0.0) + (0.0 if settings.n_records else MOST_OF_SIZE)
+            first = max(pinned.model_share or 0.0, 0.0 if settings.n_records else MOST_OF_SIZE)
             parts.ledger.set_period(audience, renewal.begin(first, pinned.n_queries))
         version = parts.ledger.version + 1
     # Opened again, with everything pinned: that is what every later opening finds.

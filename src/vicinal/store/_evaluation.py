@@ -498,7 +498,7 @@ def _prepared(
     released, settings = _released(parts, state, where, most), state.settings
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
     tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
-    if (renewal := state.renewal) is not None and (most := renewal.most / UNITS) < share:
+    if (renewal := state.audience.due) is not None and (most := renewal.most / UNITS) < share:
         raise InvalidInput(
             f"The 'share' parameter must be at most {math.floor(1000 * most) / 1000:g}: so much of "
             f"a full budget there is in this period. Got {share:g}."

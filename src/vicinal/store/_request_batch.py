@@ -358,7 +358,7 @@ _WAYS_ON = (
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    audience, plan, renewal = state.audience, state.planned, state.renewal
+    audience, plan, renewal = state.audience, state.planned, state.audience.due
     ways_on = _WAYS_ON
     if renewal is not None and (then := renewal.next_date):
         ways_on = f" The next part of answers and budgets comes on {then}."

@@ -126,7 +126,7 @@ def _audience(parts: OpenStore, state: AudienceState, together: TotalGuarantee) 
         "queries": {
             k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
-        "renewal": state.renewal and state.renewal.to_dict(),
+        "renewal": (due := state.audience.due) and due.to_dict(),
         "wear": _budget_usage(state),
         "evaluations": evaluations(parts, state),
         "guarantee": state.guarantee(together).to_dict(),
