@@ -8,6 +8,7 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
+from unicodedata import normalize
 
 import typer
 from typer import Argument, Option, echo
@@ -234,7 +235,16 @@ def schema(
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if public is not None:
         form = datasets.csv_form(public, delimiter, decimal, encoding)
-        drafted, notes = features.draft_schema(datasets.read_table(public, form), apart, form)
+        table = datasets.read_table(public, form)
+        columns = [normalize("NFC", name) for name in table.column_names]
+        for name in labels:
+            if normalize("NFC", name) not in columns:
+                more = ", ..." if len(columns) > _ROWS_SHOWN else ""
+                raise InvalidInput(
+                    f"The 'label' option must name a column of {public}, or be left out. There is "
+                    f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
+                )
+        drafted, notes = features.draft_schema(table, apart, form)
         _write_draft(drafted, notes, out)
         return
     assert check is not None  # noqa: S101 (one of the two)

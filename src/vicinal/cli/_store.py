@@ -426,9 +426,7 @@ def _facts_text(facts: dict[str, Any]) -> str:
             f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
         if renewal := audience["renewal"]:
-            then = (
-                f"the next part comes on {renewal['next']} (UTC)" if renewal["next"] else "the last"
-            )
+            then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
             lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
