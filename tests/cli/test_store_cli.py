@@ -155,6 +155,7 @@ def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
     late = ("audience", place, "late", "--queries", 10, "--model-share", 0)
     assert words in run(*late, *renew, "--dry-run")
     assert words in run(*late, *renew)
-    certificate = run("certificate", place)
+    run("certificate", place, "--out", data / "certificate")
+    certificate = (data / "certificate" / "certificate.json").read_text()
     assert words in certificate
     assert "ledger/renewal.md" in certificate

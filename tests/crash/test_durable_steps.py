@@ -409,8 +409,9 @@ def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch):
     assert after in found
 
 
-def test_charges_on_a_server_that_break_off_are_kept(on_server):
-    every_step(on_server, Case("predict"), short=True)
+@pytest.mark.parametrize("case", [Case("predict"), LOSSES[0]], ids=str)
+def test_charges_and_a_loss_on_a_server_that_break_off_give_nothing_back(on_server, case):
+    every_step(on_server, case, short=True)
 
 
 @pytest.mark.soak

@@ -59,7 +59,7 @@ def test_the_grid_fits_the_smallest_count(release):
 def test_too_little_noise_for_a_label_is_refused():
     votes = fitted(ind_knn(release="label"))._engine.votes
     with pytest.raises(InvalidInput, match="2\\^22"):
-        votes.release(np.array([0.9 * LINE_GRID / votes.grid.steps]))
+        votes.release(np.array([2.0, 0.9]) * LINE_GRID / votes.grid.steps)
 
 
 def tight(engine, answers, count=30.0):

@@ -159,7 +159,6 @@ FLAG_OF = {
     "n_queries": "queries",
     "n_records": "records",
     "n_shards": "shards",
-    "n_thresholds": "thresholds",
 }
 """Parameters of plans whose option has another name, and that option's name in a command."""
 
@@ -174,8 +173,7 @@ _PANELS = {
     "Public rows": ("reference", "reference_rows"),
     "Classes": ("release", "class_prior", "cost"),
     "Numbers and several labels": (
-        *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-        "largest_error",
+        *("bounds", "scale", "typical_range", "labels", "tau", "largest_error"),
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (
@@ -256,7 +254,7 @@ class AudiencePlanCommand(PlanCommand):
 
     left_out = (
         *_LEFT_OUT,
-        *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+        *("classes", "bounds", "scale", "typical_range", "labels", "tau"),
         *("kernel", "norm_bound", "index"),
     )
 
