@@ -76,6 +76,8 @@ def test_periods_begin_on_public_dates(calendar, every, begins):
         assert renewal.now(0).period == period
         calendar.day += timedelta(days=1)
         assert renewal.now(0).period == period + 1
+    assert renewal.now(1).answers - 1 == 2
+    assert renewal.now(9).answers == 2 + 2, "answers beyond the part are of the next one"
 
 
 @pytest.mark.parametrize("unspent", MODES)
@@ -309,7 +311,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = part_epsilon(settings, 0.25)
         assert f"of each later period by at most e^{part:g}" in str(stated)
-        assert "12 parts" not in stated.periods
+        assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
         assert 1.0 < part < part_epsilon(settings, 0.5) < part_epsilon(settings, 1.0) <= 4.0

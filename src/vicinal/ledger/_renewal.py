@@ -123,8 +123,9 @@ class Renewal:
         if period == self.period:
             return self
         answers = self.n_queries * period // self.periods
-        if self.loses:
-            answers += used - self.n_queries * (period - 1) // self.periods
+        if self.loses:  # answers given at midnight, before the part came, are of the new period
+            before = self.n_queries * (period - 1) // self.periods
+            answers += min(used, self.answers) - before
         return replace(self, period=period, answers=answers)
 
     def begins(self, period: int) -> date:

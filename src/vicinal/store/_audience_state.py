@@ -217,11 +217,11 @@ class AudienceState:
 
         `together`: what all audiences of the store do.
         """
-        plain = ind_knn_guarantee(self.requested)
+        plain, periods = ind_knn_guarantee(self.requested), self._periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
-            periods=self._periods() if plain.holds else "",
+            periods=periods if plain.holds else "",
             protected=tuple(
                 words.replace("since fit", "since the audience was opened")
                 for words in plain.protected
@@ -241,6 +241,11 @@ class AudienceState:
                     f"all audiences guarantee together holds: {together}"
                 ),
                 "backups and copies of the store are not used to answer",
+                *(
+                    ["the machine's clock is right, for what is said of one period"]
+                    if periods
+                    else []
+                ),
             ),
         )
 
