@@ -28,11 +28,11 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_556,
+    "cli": 3_394,
     "serving": 2_474,
-    "reports": 1_491,
+    "reports": 1_468,
     "audit": 2_502,
-    "distributed": 3_560,
+    "distributed": 3_501,
     "store": 5_346,
     "labelling, students": 3_110,
     "baselines": 493,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_550,
-    "code of src": 34_409,
-    "lines of tests": 41_259,
-    "lines of experiments and benchmarks": 9_392,
+    "lines of src": 54_306,
+    "code of src": 34_224,
+    "lines of tests": 41_132,
+    "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

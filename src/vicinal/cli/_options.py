@@ -56,13 +56,6 @@ Ledger = Annotated[
 Witness = Annotated[
     Path | None, Option(help="File that detects old copies of the store. Use another disk.")
 ]
-Ray = Annotated[
-    str | None,
-    Option(
-        help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
-        "local to start one. Default: in this process."
-    ),
-]
 ShardSeconds = Annotated[
     float,
     Option(
