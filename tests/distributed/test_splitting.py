@@ -1,5 +1,6 @@
 """A split goes through subjects as columns: what is written, and no object is kept for each."""
 
+import shutil
 import sys
 import tracemalloc
 
@@ -8,9 +9,9 @@ import pytest
 
 import shard_tools
 import store_tools as tools
-from vicinal.distributed import split
+from vicinal.distributed import ShardServer, move_shard, restore_cluster, split, witness_of
 from vicinal.distributed._splitting import placed_subjects
-from vicinal.errors import InvalidInput
+from vicinal.errors import InvalidInput, StoreInUse, StoreOutdated
 from vicinal.ledger import framed, unframed
 
 PEOPLE = 20_000
@@ -61,6 +62,50 @@ def test_a_split_replaces_the_witnesses_of_no_cluster(tmp_path):
     assert tools.contents(tmp_path) == before
     with shard_tools.local(tmp_path / "moved") as cluster:
         assert cluster.predict(tools.Q[:2]).charged == 2
+
+
+def test_a_moved_shard_goes_on_and_no_earlier_copy_of_it_does(tmp_path):
+    """Fails if a shard has two homes: what stays behind, or a copy from before, is refused."""
+    path, disk = shard_tools.clustered(tmp_path, 2), tmp_path / "disk"
+    with shard_tools.local(path) as cluster:
+        before = cluster.predict(tools.Q[:6])
+    shutil.copytree(path / "shard-1", tmp_path / "copy")
+    shutil.copy(witness_of(path, "shard-1"), tmp_path / "witness")
+    left = shard_tools.budgets(path)
+    old, new = move_shard(path, 1, disk)
+    assert (old, new) == (path / "shard-1", disk / "shard-1")
+    assert shard_tools.budgets(path) == left
+    with shard_tools.local(path) as cluster:
+        again = cluster.predict(tools.Q[:9])
+        assert again.charged == 3
+        assert again.labels[:6].tolist() == before.labels.tolist()
+        cluster.backup(tmp_path / "backup")
+    with pytest.raises(StoreOutdated, match="was moved"):
+        ShardServer.open(old)
+    for where in (new, old):  # also if the description from before the move is put back
+        shutil.rmtree(where)
+        shutil.copytree(tmp_path / "copy", where)
+        shutil.copy(tmp_path / "witness", witness_of(path, "shard-1"))
+        with pytest.raises(StoreOutdated, match="Shard 1 is an old copy"):
+            shard_tools.local(path)
+        shard_tools.resealed(path, homes={})
+    restore_cluster(tmp_path / "backup", tmp_path / "restored", accept_loss=True)
+    assert set(shard_tools.budgets(tmp_path / "restored").values()) == {0}
+
+
+def test_only_the_shard_itself_moves_and_into_an_empty_place(tmp_path):
+    """Fails if a move replaces anything, or makes another folder the shard."""
+    path = shard_tools.clustered(tmp_path, 2)
+    with shard_tools.local(path), pytest.raises(StoreInUse):
+        move_shard(path, 1, tmp_path / "disk")
+    for number, to, match in ((2, "disk", "shard"), (1, "cluster", "must be a new folder")):
+        with pytest.raises(InvalidInput, match=match):
+            move_shard(path, number, tmp_path / to)
+    shutil.rmtree(path / "shard-1")
+    shutil.copytree(path / "shard-0", path / "shard-1")
+    with pytest.raises(StoreOutdated, match="is another shard"):
+        move_shard(path, 1, tmp_path / "disk")
+    assert not (tmp_path / "disk").exists()
 
 
 def kept_objects(work):

@@ -21,7 +21,14 @@ from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.distributed import _folders as layout
-from vicinal.distributed._membership import CLUSTER, NUMBER, ShardRecord, ShardRecords
+from vicinal.distributed._membership import (
+    CLUSTER,
+    NUMBER,
+    ShardRecord,
+    ShardRecords,
+    another_shard,
+    links_after,
+)
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -135,8 +142,9 @@ def ready_cluster(
         return cluster
     if reading:
         raise stores.unfinished()
-    part = layout.ShardFolder.read(path / layout.COORDINATOR).folder
-    store = stores.Folder.read(Path(cluster.source))
+    part, place = layout.ShardFolder.read(path / layout.COORDINATOR).folder, Path(cluster.source)
+    # Shards move only once the split is finished.
+    store = layout.ShardFolder.read(place).folder if cluster.homes else stores.Folder.read(place)
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
     with (
@@ -146,7 +154,7 @@ def ready_cluster(
         if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
             ShardRecords.of(coordinator.database, cluster)
             kin = source.database.get(CLUSTER), coordinator.database.get(_SOURCE)
-            if kin != (cluster.identity, _state(source)):
+            if not cluster.homes and kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
@@ -155,6 +163,51 @@ def ready_cluster(
     ready = replace(cluster, source="")
     ready.save(path)
     return ready
+
+
+def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path]:
+    """Move the folder of a shard of a closed cluster; return where it was, and where it is now.
+
+    It is copied into the folder `to`, and its witness beside `to`; then the cluster's description
+    names the copy: from that moment on nothing else is the shard. Then the earlier folder retires.
+    Broken off before that moment, repeat it; after it, the next command finishes it.
+
+    Raises
+    ------
+    InvalidInput, PrivacyRefused, StorageFailed
+        As on opening the cluster; or if there is something in the new place. Nothing was moved.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import move_shard
+    >>> move_shard("patients.cluster", 3, "/mnt/second-disk")  # doctest: +SKIP
+    """
+    place, cluster = Path(path), ready_cluster(Path(path))
+    number = _checks.integer("shard", shard, least=0, most=cluster.shards - 1)
+    old = cluster.folders(place)[number].absolute()
+    new = Path(to).absolute() / old.name
+    part, moved = layout.ShardFolder.read(place / layout.COORDINATOR), layout.ShardFolder.read(old)
+    with stores.open_folder(part.folder) as coordinator:
+        record = list(ShardRecords.of(coordinator.database, cluster))[number]
+        if moved.folder.identity != record.identity:
+            raise another_shard(number)
+        with stores.open_folder(moved.folder) as source:
+            if links_after(source.database, record.state) is None:
+                raise another_shard(number)
+            witness = stores.free_witness(new, layout.witness_of(new.parent, new.name))
+            stores.pack(source, new)
+            stores.private_folder(witness.parent)
+            stores.copy_file(moved.folder.witness, witness)
+            (new / stores.CONFIG).unlink()  # else it would be a backup
+            folder = replace(moved.folder, path=new, witness=witness)
+            layout.ShardFolder(folder, cluster.identity).save()
+            sync_folder(new.parent)
+            homes = {**cluster.homes, str(number): str(new)}
+            cluster = replace(cluster, source=str(old), homes=homes)
+            cluster.save(place)
+            _retire(source, cluster.identity)
+    replace(cluster, source="").save(place)
+    return old, new
 
 
 def _state(source: stores.OpenStore) -> str:
