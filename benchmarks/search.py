@@ -30,10 +30,8 @@ from vicinal.neighbours import (
     HyperplaneLSH,
     Index,
     Precision,
-    PublicCentroids,
     Reference,
     int8_precision,
-    learn_cells,
     map_in_threads,
 )
 from vicinal.neighbours.engines import engine_for
@@ -121,13 +119,10 @@ class SearchBenchmark:
     """Indexes over one data, and the same radii for all of them.
 
     `block` is the largest number of queries asked together, `hashing` the numbers of hash tables to
-    measure. `recall` is what the public centroids are asked to find of what the radius selects; an
-    estimate, so a little more than what is wanted.
+    measure.
     """
 
-    def __init__(
-        self, data: BenchmarkData, block: int, hashing: Sequence[int] = (), recall: float = 0.97
-    ) -> None:
+    def __init__(self, data: BenchmarkData, block: int, hashing: Sequence[int] = ()) -> None:
         self.data = data
         public = data.draw(N_PUBLIC, 1)
         self.kernel = Cosine(int8_precision(public))
@@ -135,12 +130,7 @@ class SearchBenchmark:
         radius = AdaptiveRadius(reference, data.n_neighbors, data.n)
         self.queries = self.kernel.encode(data.draw(block, 2))
         self.thresholds = radius.thresholds(self.queries)
-        self.indexes: dict[str, Index] = {
-            "exact": ExactIndex(self.kernel, data.d),
-            "centroids": PublicCentroids(
-                self.kernel, data.d, learn_cells(reference, radius, _cells(data.n), recall)
-            ),
-        }
+        self.indexes: dict[str, Index] = {"exact": ExactIndex(self.kernel, data.d)}
         for tables in hashing:
             self.indexes[f"hashing {tables}"] = HyperplaneLSH(self.kernel, data.d, tables)
         for rows in data.batches():
@@ -195,10 +185,6 @@ def _torch_product(queries: npt.NDArray[np.int8], tiles: list[Any]) -> Callable[
             pass
 
     return product
-
-
-def _cells(n_records: int) -> int:
-    return min(N_PUBLIC // 16, max(16, n_records // 512))
 
 
 def measured(data: BenchmarkData, blocks: Sequence[int], repeats: int) -> list[dict[str, Any]]:

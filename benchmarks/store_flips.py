@@ -17,7 +17,7 @@ SIZE = 60
 def filled(place: Path) -> None:
     """Make `place/closed` and `place/killed`: the same store after closing, and after a kill."""
     settings = {"classes": range(CLASSES), "public": R, "n_records": SIZE, **PLAN}
-    settings |= {"n_neighbors": 10, "index": {"kind": "centroids", "cells": 4, "recall": 0.9}}
+    settings |= {"n_neighbors": 10, "index": {"kind": "lsh", "tables": 4, "bits": 3}}
     store = Store.init(place / "closed" / "store", X[:SIZE], Y[:SIZE], PEOPLE[:SIZE], **settings)
     with store:
         for key in range(KEYS):

@@ -104,11 +104,11 @@ def test_an_index_and_reuse_from_the_command_line(data):
     run(
         "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
         "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
-        "red,green,blue", "--records", 300, "--index", "centroids", "--reuse", "gate",
+        "red,green,blue", "--records", 300, "--index", "lsh", "--reuse", "gate",
     )  # fmt: skip
     run("audience", data / "store", "press", "--reuse", "none")
     facts = json.loads(run("inspect", data / "store", "--json"))
-    assert facts["index"] == {"kind": "centroids"}
+    assert facts["index"] == {"kind": "lsh"}
     reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
     assert reuse == {"default": "gate", "press": "none"}
     found = run("predict", data / "store", "--data", data / "queries.csv", "--json")

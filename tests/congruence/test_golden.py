@@ -23,7 +23,6 @@ OPTIONS = {
     "label": {"release": "label"},
     "rdp": {"accounting": "rdp"},
     "lsh": {"index": {"kind": "lsh", "tables": 6, "bits": 4, "seed": 3}},
-    "centroids": {"index": {"kind": "centroids", "cells": 8}},
     "sequential": {"execution": "sequential"},
     "gate": {"reuse_predictions": "gate"},
     "private count": {"neighbor_count": "private", "min_similarity": 0.2, "noise_multiplier": 0.5},

@@ -15,13 +15,10 @@ from vicinal.neighbours import (
     AdaptiveRadius,
     Cosine,
     ExactIndex,
-    FixedRadius,
     HyperplaneLSH,
-    PublicCentroids,
     Reference,
     fill_holes,
     int8_precision,
-    learn_cells,
 )
 
 pytestmark = pytest.mark.quick
@@ -54,13 +51,7 @@ def hashing(kernel):
     return HyperplaneLSH(kernel, D, tables=5, bits=4, seed=3)
 
 
-def centroids(kernel):
-    reference = Reference(kernel, kernel.encode(PUBLIC))
-    radius = AdaptiveRadius(reference, 20, N)
-    return PublicCentroids(kernel, D, learn_cells(reference, radius, cells=9, recall=0.8))
-
-
-INDEXES = {"exact": exact, "hashing": hashing, "centroids": centroids}
+INDEXES = {"exact": exact, "hashing": hashing}
 
 kernels = pytest.mark.parametrize("kernel", KERNELS.values(), ids=KERNELS)
 indexes = pytest.mark.parametrize("make", INDEXES.values(), ids=INDEXES)
@@ -155,8 +146,7 @@ def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
 
 def memory_of(index):
     """Return every block of feature memory that an index holds."""
-    stores = index.stores if isinstance(index, PublicCentroids) else [index.store]
-    return [block for store in stores for block in store._features.blocks]
+    return index.store._features.blocks
 
 
 @kernels
@@ -195,46 +185,22 @@ def test_parts_are_the_search_in_pieces(make):
         assert len(parts) == 1 if most == 10**6 else len(parts) > 1
 
 
-def test_learning_cells_finds_about_the_recall_that_was_asked_for():
-    """Fails if the margin is not learnt from the radius."""
-    kernel = KERNELS["cosine-int8"]
-    reference = Reference(kernel, kernel.encode(points(2000, 11)))
-    radius = AdaptiveRadius(reference, 50, 1000)
-    records, queries = kernel.encode(points(1000, 12)), kernel.encode(points(200, 13))
-    thresholds = radius.thresholds(queries)
-    truth = exact(kernel)
-    truth.add(records)
-    recalls, looked = [], []
-    for recall in (0.5, 0.9, 0.99):
-        cells = learn_cells(reference, radius, recall=recall)
-        index = PublicCentroids(kernel, D, cells)
-        index.add(records)
-        hits = index.search(queries, thresholds).rows
-        recalls.append(len(hits) / len(truth.search(queries, thresholds).rows))
-        looked.append(cells.probed(queries).mean())
-    np.testing.assert_allclose(recalls, (0.5, 0.9, 0.99), atol=0.07)
-    assert looked[0] < looked[1] < looked[2] < 1
-
-
 # ---------------------------------------------------------------- controls that must be caught
 
 
-class PrivateCentroids(PublicCentroids):
-    """Broken on purpose: the cells follow the private records."""
+class PrivateHyperplanes(HyperplaneLSH):
+    """Broken on purpose: the hyperplanes go through the mean of the private records."""
 
-    def __init__(self, kernel, n_features):
-        super().__init__(kernel, n_features, _cells_of(kernel, kernel.encode(PUBLIC)))
-        self._kept = np.zeros((0, n_features), dtype=kernel.precision.dtype)
-
-    def add(self, integers):
-        self._kept = np.concatenate([self._kept, integers])
-        PublicCentroids.__init__(self, self.kernel, D, _cells_of(self.kernel, self._kept))
-        PublicCentroids.add(self, self._kept)
-
-
-def _cells_of(kernel, records):
-    reference = Reference(kernel, records)
-    return learn_cells(reference, FixedRadius(kernel, 0.9, D), recall=0.5)
+    def _scan(self, queries, block, allowed):
+        shift = np.rint(self.features.mean(axis=0)).astype(queries.dtype)
+        moved = HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
+        moved.add(self.features - shift)
+        self._codes = moved._codes
+        codes, self.codes = self.codes, lambda rows: moved.codes(rows - shift)
+        try:
+            return super()._scan(queries, block, allowed)
+        finally:
+            self.codes = codes
 
 
 class TheNearest(ExactIndex):
@@ -250,7 +216,9 @@ class TheNearest(ExactIndex):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda k: PrivateCentroids(k, D), lambda k: TheNearest(k, D)], ids=["cells", "nearest"]
+    "make",
+    [lambda k: PrivateHyperplanes(k, D, tables=5, bits=4, seed=3), lambda k: TheNearest(k, D)],
+    ids=["hyperplanes", "nearest"],
 )
 def test_an_index_that_breaks_the_condition_is_caught(make):
     """Shows that the tests above are about something."""

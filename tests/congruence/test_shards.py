@@ -19,12 +19,11 @@ import shard_tools
 import store_tools as tools
 from vicinal import IndKNNClassifier
 from vicinal.engine import Shard, summed
-from vicinal.neighbours import ExactIndex, HyperplaneLSH, PublicCentroids
+from vicinal.neighbours import ExactIndex, HyperplaneLSH
 
 INDEXES = {
     "exact": "exact",
     "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5},
-    "centroids": {"kind": "centroids", "cells": 5, "recall": 0.6},
 }
 PLANS = {
     "votes": {},
@@ -91,8 +90,6 @@ def factory_of(index):
     """Return what makes an empty index like this one, from public things."""
     if isinstance(index, HyperplaneLSH):
         return partial(HyperplaneLSH, tables=4, bits=3, seed=5)
-    if isinstance(index, PublicCentroids):
-        return partial(PublicCentroids, cells=index.cells)
     return ExactIndex
 
 
@@ -326,8 +323,7 @@ def test_a_changed_cluster_of_vectors_charges_as_the_store(tmp_path, target):
     assert {who: found[who] for who in left} == left
 
 
-@pytest.mark.parametrize("index", ["lsh", "centroids"])
-def test_a_cluster_answers_as_a_store_whatever_the_index(tmp_path, opened, index):
-    """Fails if shards' buckets or cells depend on which records they hold."""
+def test_a_cluster_answers_as_a_store_with_hashing(tmp_path, opened):
+    """Fails if shards' buckets depend on which records they hold."""
     blocks = [tools.Q[:20], tools.Q[20:50]]
-    check_like_store(tmp_path, opened, 3, blocks, index=INDEXES[index])
+    check_like_store(tmp_path, opened, 3, blocks, index=INDEXES["lsh"])

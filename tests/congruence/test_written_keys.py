@@ -141,7 +141,7 @@ class Spy:
 
 def write_a_store(folder):
     """Answer, evaluate and erase; return the tables of the ledger, and what `meta` holds."""
-    more = {"reuse_predictions": "gate", "index": {"kind": "centroids", "cells": 4}}
+    more = {"reuse_predictions": "gate", "index": {"kind": "lsh", "tables": 4}}
     with tools.make(folder / "store", **more) as store:
         store.predict(tools.Q[:4], idempotency_key="one")
         store.open_audience("other", n_queries=60, model_share=0.5)

@@ -565,13 +565,11 @@ def test_a_cluster_trains_while_records_come_and_queries_are_answered(path):
         {"release": "label"},
         {"class_prior": [0.5, 0.25, 0.25], "cost": "balanced"},
         {"model_share": "auto", "n_records": None},
-        {"index": {"kind": "centroids"}},
     ],
-    ids=["votes", "labels", "rare classes", "auto", "cells"],
+    ids=["votes", "labels", "rare classes", "auto"],
 )
 def test_audiences_of_every_kind_have_their_model(parameters, tmp_path):
-    shared = {name: parameters.pop(name) for name in ("index",) if name in parameters}
-    path = tools.clustered(tmp_path, 2, make=lambda folder: make(folder, **shared))
+    path = tools.clustered(tmp_path, 2, make=make)
     plan = {**PLAN, **parameters}
     with tools.local(path) as cluster:
         cluster.open_audience("second", **plan)

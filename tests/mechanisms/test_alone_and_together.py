@@ -29,14 +29,10 @@ from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._subject_table import RecordVectors
 from vicinal.neighbours import (
-    AdaptiveRadius,
     Cosine,
     ExactIndex,
     HyperplaneLSH,
-    PublicCentroids,
-    Reference,
     int8_precision,
-    learn_cells,
 )
 from vicinal.neighbours.engines import proven_engines
 
@@ -55,16 +51,9 @@ def hashing():
     return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
 
 
-def centroids():
-    reference = Reference(KERNEL, KERNEL.encode(PUBLIC))
-    radius = AdaptiveRadius(reference, 20, N)
-    return PublicCentroids(KERNEL, D, learn_cells(reference, radius, cells=5, recall=0.9))
-
-
 INDEXES = {
     **{f"exact, {name}": exact(name) for name in proven_engines()},
     "hashing": hashing,
-    "centroids": centroids,
 }
 
 

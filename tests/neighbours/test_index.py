@@ -6,14 +6,10 @@ import pytest
 from index_tools import wiped
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import (
-    AdaptiveRadius,
     Cosine,
     ExactIndex,
     HyperplaneLSH,
     Precision,
-    PublicCentroids,
-    Reference,
-    learn_cells,
 )
 from vicinal.neighbours._index import FeatureRows
 
@@ -48,11 +44,7 @@ def test_what_could_be_misread_is_refused(queries, thresholds, word):
     "rows", [points(3)[:, :5], points(3)[0], points(3).astype(np.float32), points(3).astype(int)]
 )
 def test_records_that_could_be_misread_are_refused_before_anything_changes(rows):
-    reference = Reference(KERNEL, points(100))
-    cells = learn_cells(reference, AdaptiveRadius(reference, 5, 100))
-    for index in (
-        ExactIndex(KERNEL, 6), HyperplaneLSH(KERNEL, 6), PublicCentroids(KERNEL, 6, cells),
-    ):  # fmt: skip
+    for index in (ExactIndex(KERNEL, 6), HyperplaneLSH(KERNEL, 6)):
         index.add(points(10))
         with pytest.raises(InvalidInput, match="'integers'"):
             index.add(rows)
@@ -73,10 +65,10 @@ def test_an_empty_index_and_an_empty_block_find_nothing():
 def test_growing_copies_no_block_that_is_there():
     """Fails if adding moves records that are already in memory."""
     store = FeatureRows(KERNEL, 6, block=64)
-    store.add(points(50), np.arange(50, dtype=np.int32))
+    store.add(points(50))
     first = store._features.blocks[0]
     for start in range(50, 500, 45):
-        store.add(points(45, start), np.arange(start, start + 45, dtype=np.int32))
+        store.add(points(45, start))
     assert store._features.blocks[0] is first
     assert len(store._features.blocks) == 8
     names = np.concatenate([part.row_ids for part in store.parts(30)])
@@ -86,9 +78,9 @@ def test_growing_copies_no_block_that_is_there():
 @pytest.mark.parametrize("kept", [0, 1, 63, 64, 65, 199])
 def test_cutting_gives_blocks_back_and_wipes_the_rest(kept):
     store = FeatureRows(KERNEL, 6, block=64)
-    store.add(points(200), np.arange(200, dtype=np.int32))
+    store.add(points(200))
     none = np.zeros(0, dtype=np.int64)
-    store.remove(none, none, kept, names=True)
+    store.remove(none, none, kept)
     assert len(store) == kept
     assert len(store._features.blocks) == -(-kept // 64)
     assert wiped(store)
@@ -122,30 +114,3 @@ def test_more_tables_find_more():
         found.append(len(index.search(queries, thresholds).rows))
     assert found == sorted(found)
     assert found[0] < found[-1]
-
-
-@pytest.mark.parametrize(
-    ("cells", "recall", "name"),
-    [(0, 0.9, "cells"), (100, 0.9, "cells"), (None, 1.0, "recall"), (None, 0, "recall")],
-)
-def test_cells_that_cannot_be_learnt_are_refused(cells, recall, name):
-    reference = Reference(KERNEL, points(100))
-    with pytest.raises(InvalidInput, match=name):
-        learn_cells(reference, AdaptiveRadius(reference, 5, 100), cells, recall)
-
-
-@pytest.mark.parametrize("size", [1, 2, 15, 40])
-def test_few_public_points_make_few_cells(size):
-    reference = Reference(KERNEL, points(size))
-    cells = learn_cells(reference, AdaptiveRadius(reference, 3, 100))
-    assert len(cells) == max(1, size // 16)
-    assert cells.probed(points(5, 1)).any(axis=1).all()
-
-
-def test_learning_twice_gives_the_same_cells():
-    """Fails if cells depend on anything but the public points: shards learn them separately."""
-    reference = Reference(KERNEL, points(400))
-    radius = AdaptiveRadius(reference, 20, 400)
-    one, two = (learn_cells(reference, radius, 10) for _ in range(2))
-    np.testing.assert_array_equal(one.centroids, two.centroids)
-    assert one.margin == two.margin

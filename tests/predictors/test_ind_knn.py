@@ -295,11 +295,7 @@ def test_votes_do_not_depend_on_the_order_of_records():
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize(
-    "index",
-    ["lsh", {"kind": "lsh", "tables": 12, "bits": 4, "seed": 3}, "centroids",
-     {"kind": "centroids", "cells": 4, "recall": 0.9}],
-)  # fmt: skip
+@pytest.mark.parametrize("index", ["lsh", {"kind": "lsh", "tables": 12, "bits": 4, "seed": 3}])
 def test_every_index_answers_and_forgets(index):
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 900)
@@ -318,7 +314,6 @@ def test_every_index_answers_and_forgets(index):
         ({"kind": "exact", "tables": 3}, "'tables'"),
         ({"tables": 3}, "'index'"),
         ({"kind": "lsh", "tables": 0}, "'tables'"),
-        ({"kind": "centroids", "recall": 2.0}, "'recall'"),
     ],
 )
 def test_bad_indexes_are_refused_by_name(index, message):

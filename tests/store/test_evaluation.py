@@ -6,12 +6,10 @@ import shutil
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
-from typer.testing import CliRunner
 
 from made_up import NoNoise, rare
 from vicinal import Store
 from vicinal.accounting import UNITS
-from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import Standing
 from vicinal.mechanisms import DeltaSlackAccountant, NoisyTally, TallyPlan, randomness
@@ -93,16 +91,6 @@ def test_a_person_weighs_one_however_many_rows(store, monkeypatch):
     assert (found.confusion >= 0).all()
 
 
-def test_nobody_else_is_charged_and_later_answers_do_not_tell(store):
-    """The budgets of everybody who is not evaluated are the same in both worlds."""
-    before = budgets(store, IDS)
-    store.evaluate(Q[:20], T[:20], IDS[:20], share=0.01, accept_noise=True)
-    after = budgets(store, IDS)
-    np.testing.assert_array_equal(after[20:], before[20:])
-    assert (after[:20] < before[:20]).all()
-    assert (before[:20] - after[:20] <= 0.01 * UNITS + 1).all()
-
-
 def test_asking_private_rows_would_tell_who_was_evaluated(store, monkeypatch):
     """The broken control: rows put to the neighbours move a later answer by many people's votes."""
     state = silenced(store, monkeypatch)
@@ -168,19 +156,7 @@ def test_an_evaluation_is_durable_and_public(store, tmp_path):
         assert again.verify()
 
 
-def test_what_cannot_be_charged_to_people_is_refused(store, tmp_path):
-    before = budgets(store, IDS)
-    for rows, labels, ids in (
-        (Q, T, None),
-        (Q, T + 5, IDS[:60]),
-        (Q[:, :2], T, IDS[:60]),
-        (Q, T, IDS[:3]),
-    ):
-        with pytest.raises(InvalidInput):
-            store.evaluate(rows, labels, ids, accept_noise=True)
-    with pytest.raises(InvalidInput, match="share"):
-        store.evaluate(Q, T, IDS[:60], share=0.0, accept_noise=True)
-    np.testing.assert_array_equal(budgets(store, IDS), before)
+def test_a_store_without_ids_has_nobody_to_charge(tmp_path):
     with (
         Store.init(tmp_path / "numbered", X, Y, classes=[0, 1], public=R, n_records=400) as other,
         pytest.raises(InvalidInput, match="subjects"),
@@ -217,25 +193,6 @@ def test_however_often_a_person_is_evaluated_one_budget_pays():
         tables = tally.publish(tally.collect(np.array([[0, 1]]), np.array([0]), remaining))
         seen += sum(float((table / tally.noise) @ (table / tally.noise)) for table in tables)
     assert 0.999 * 2 * budget < seen <= 2 * budget
-
-
-def test_the_command_says_what_it_found(store, tmp_path):
-    store.close()
-
-    def run(*more, code=0):
-        arguments = ["evaluate", tmp_path / "store", "--data", tmp_path / "rows.csv", *more]
-        result = CliRunner().invoke(app, [str(a) for a in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
-    pairs = enumerate(zip(Q.tolist(), T, strict=True))
-    rows = [",".join(map(repr, row)) + f",{y},v{i}" for i, (row, y) in pairs]
-    (tmp_path / "rows.csv").write_text("a,b,c,d,y,who\n" + "\n".join(rows))
-    run("--label", "y", code=2)  # no ids
-    text = run("--label", "y", "--subject", "who", "--share", 1).stdout
-    assert "Balanced accuracy" in text
-    told = json.loads(run("--label", "y", "--subject", "who", "--json").stdout)
-    assert set(told["figures"]) == {"accuracy", "balanced_accuracy", "auc"}
 
 
 def test_a_tally_of_nobody_charges_nobody():

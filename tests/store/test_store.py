@@ -57,7 +57,6 @@ PLANS = {
     },
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
-    "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
 }
 
 
@@ -237,7 +236,6 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
 
 ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
 FAILING = {
-    "cells": {"index": {"kind": "centroids", "cells": 50}},
     "noise": {"noise_multiplier": 1e-3, "n_neighbors": None},
     "delta": {"delta": 1e-30},
 }
@@ -259,8 +257,7 @@ def test_what_is_refused_is_refused_before_a_size_is_drawn(tmp_path, monkeypatch
         with pytest.raises(InvalidInput):
             store.open_audience("other", **{**plan, **given})
         assert not drawn
-        if case != "cells":  # nothing was begun
-            assert store.predict(Q[:1]).charged == 1
+        assert store.predict(Q[:1]).charged == 1  # nothing was begun
 
 
 @pytest.mark.parametrize("weak", [{"epsilon": 20.1}, {"delta": 0.0034}])
@@ -468,7 +465,6 @@ def shared(tmp_path_factory):
         {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "maybe"}, {"ledger": "mysql://x"},
         {"reuse_predictions": "neighbors", "neighbor_count": "private"},
         {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
-        {"index": {"kind": "centroids", "cells": 1000}},
         {"ledger": "postgresql://me:secret@host/db"},
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ and nothing is current yet, by the same thread: the addition does not hold the s
 """
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -30,33 +31,30 @@ def store(tmp_path):
 
 @pytest.fixture
 def between(monkeypatch):
-    """Return a function that says what is done whenever records of an addition are staged."""
+    """Return a function that says what is done once records of an addition are staged.
+
+    It returns a list of what came of that: whenever it is shorter than `times`, it is done again.
+    """
     stage, works = RecordFiles.stage, []
 
     def staged(self, *args):
         stage(self, *args)
-        for work in works:
-            work()
+        for work, times, done in works:
+            if len(done) < times:
+                done.append(work())
+
+    def between(work, times=1):
+        works.append((work, times, []))
+        return works[-1][2]
 
     monkeypatch.setattr(RecordFiles, "stage", staged)
-    return works.append
+    return between
 
 
 def votes(store, queries):
     reply = store.predict(queries)
     noisy = reply.sums if isinstance(reply, NumberReply) else reply.votes
     return [value.hex() for value in noisy.ravel().tolist()]
-
-
-class Answers(list):
-    """What a store has answered."""
-
-    def __init__(self, store):
-        self.store = store
-
-    def ask_once(self):
-        if not self:
-            self.append(votes(self.store, Q[:20]))
 
 
 def left(store):
@@ -67,7 +65,6 @@ def left(store):
 PLANS = {
     "exact": {},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
-    "centroids": {"index": {"kind": "centroids", "cells": 4, "recall": 0.9}},
     "numbers": {"target": "numbers"},
 }
 
@@ -79,11 +76,8 @@ def test_answers_meanwhile_are_of_the_people_before(tmp_path, between, plan):
     results = []
     for beside in (False, True):
         with tools.make(tmp_path / f"{beside}", simulation_seed=7, **plan) as store:
-            found = Answers(store)
-            if beside:
-                between(found.ask_once)
-            else:
-                found.ask_once()
+            ask = partial(votes, store, Q[:20])
+            found = between(ask) if beside else [ask()]
             store.add(NEW, declared, NEWCOMERS)
             found.append(votes(store, Q[20:40]))
             assert store.verify()
@@ -95,13 +89,7 @@ def test_answers_meanwhile_are_of_the_people_before(tmp_path, between, plan):
 
 
 def test_whoever_is_erased_meanwhile_is_not_added(store, between):
-    calls = []
-
-    def erase():
-        if not calls:
-            calls.append(store.erase([NEWCOMERS[0], PEOPLE[0], "unknown"]))
-
-    between(erase)
+    calls = between(lambda: store.erase([NEWCOMERS[0], PEOPLE[0], "unknown"]))
     store.add(NEW, LABELS, NEWCOMERS, idempotency_key="k")
     assert calls == [2], "the one who was here"
     size = 300 - 2 + len(NEW) - 2 - 2
@@ -117,8 +105,7 @@ def test_whoever_is_erased_meanwhile_is_not_added(store, between):
 
 
 def test_a_batch_of_which_everybody_is_erased_adds_nobody(store, between):
-    calls = []
-    between(lambda: None if calls else calls.append(store.erase(NEWCOMERS)))
+    between(lambda: store.erase(NEWCOMERS))
     store.add(NEW, LABELS, NEWCOMERS)
     assert len(store._parts.shard) == 298
     assert store.verify(NEWCOMERS, NEW)
@@ -127,18 +114,10 @@ def test_a_batch_of_which_everybody_is_erased_adds_nobody(store, between):
 def test_changes_that_never_end_do_not_keep_an_addition_out(store, between):
     """After a few attempts it is prepared in its turn, where nothing comes in between."""
     people = iter(sorted(set(PEOPLE[2:])))
-    waiting = threading.Event()
-
-    def erase():
-        if len(erased) < _additions.ATTEMPTS:
-            erased.append(store.erase([next(people)]))
-        else:
-            waiting.set()
-
-    erased = []
-    between(erase)
+    between(lambda: store.erase([next(people)]), _additions.ATTEMPTS)
+    staged = between(lambda: None, 100)
     store.add(NEW, LABELS, NEWCOMERS)
-    assert waiting.is_set()
+    assert len(staged) == _additions.ATTEMPTS + 1
     assert len(store._parts.shard) == 300 + len(NEW) - 2 * _additions.ATTEMPTS
     assert store.verify()
 
@@ -160,8 +139,7 @@ def _holds(verification):
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_other_changes_meanwhile_are_kept(store, between, change):
     store.predict(Q[:5])
-    calls = []
-    between(lambda: None if calls else calls.append(change(store)))
+    calls = between(lambda: change(store))
     store.add(NEW, LABELS, NEWCOMERS)
     assert calls
     assert len(store._parts.shard) == 300 + len(NEW)
@@ -172,13 +150,7 @@ def test_other_changes_meanwhile_are_kept(store, between, change):
 
 
 def test_a_backup_made_meanwhile_holds_nobody_who_is_not_added(tmp_path, store, between):
-    calls = []
-
-    def back_up():
-        if not calls:
-            calls.append(store.backup(tmp_path / "backup"))
-
-    between(back_up)
+    between(lambda: store.backup(tmp_path / "backup"))
     store.add(NEW, LABELS, NEWCOMERS)
     assert len(store._parts.shard) == 300 + len(NEW)
     assert (tmp_path / "backup" / "records" / "features").stat().st_size == 300 * (tools.D + 1)

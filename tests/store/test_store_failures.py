@@ -242,10 +242,14 @@ SHIM = """
 #include <stdlib.h>
 #include <errno.h>
 #include <unistd.h>
+#include <sys/syscall.h>
 static int broken(void) { const char *p = getenv("BROKEN_DISK"); return p && !access(p, F_OK); }
-extern int __fsync(int), __fdatasync(int);
-int fsync(int fd) { if (broken()) { errno = EIO; return -1; } return __fsync(fd); }
-int fdatasync(int fd) { if (broken()) { errno = EIO; return -1; } return __fdatasync(fd); }
+static int flushed(long call, int fd) {
+    if (broken()) { errno = EIO; return -1; }
+    return syscall(call, fd);
+}
+int fsync(int fd) { return flushed(SYS_fsync, fd); }
+int fdatasync(int fd) { return flushed(SYS_fdatasync, fd); }
 """
 
 
@@ -254,10 +258,7 @@ int fdatasync(int fd) { if (broken()) { errno = EIO; return -1; } return __fdata
 )
 def test_a_flush_that_fails_under_sqlite_answers_nothing_and_loses_nothing(path, tmp_path):
     source, library, flag = (tmp_path / name for name in ("shim.c", "shim.so", "broken"))
-    # glibc keeps no __fsync for others to call, so the shim makes the system call itself.
-    code = SHIM.replace("extern int __fsync(int), __fdatasync(int);", "#include <sys/syscall.h>")
-    code = code.replace("__fsync(fd)", "syscall(SYS_fsync, fd)")
-    source.write_text(code.replace("__fdatasync(fd)", "syscall(SYS_fdatasync, fd)"))
+    source.write_text(SHIM)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "BROKEN_DISK": str(flag)}
     lines = run_child(path, lambda _: flag.touch(), env=environment)

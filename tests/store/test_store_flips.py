@@ -91,7 +91,8 @@ def test_files_are_private_whatever_the_umask(tmp_path):
     try:
         with make(tmp_path / "store") as store:
             store.predict(Q[:1])
-            for path in [*(tmp_path / "store").rglob("*"), tmp_path / "store.witness"]:
+            store.backup(tmp_path / "backup")
+            for path in (tmp_path / "store", tmp_path / "store.witness", *tmp_path.glob("*/**/*")):
                 assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path.name
     finally:
         os.umask(before)

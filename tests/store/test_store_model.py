@@ -50,7 +50,7 @@ def opened(folder, tmp_path):
         yield store
 
 
-def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
+def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened, tmp_path):
     state = opened._audience_states["default"]
     before = state.n_asked
     assert 0 < before < 15
@@ -61,6 +61,10 @@ def test_it_answers_the_same_after_opening_and_asks_on_where_it_stopped(opened):
     assert (opened.predict(Q[30:]).labels == YQ[30:]).mean() > 0.9
     assert before < state.n_asked <= 15
     assert opened.verify()
+    np.testing.assert_allclose(reply.probabilities.sum(axis=1), 1)
+    opened.close()
+    with Store.open(tmp_path / "store") as again:
+        np.testing.assert_array_equal(again.predict(Q[:30]).probabilities, reply.probabilities)
 
 
 def test_asking_what_it_would_cost_leaves_what_may_be_asked(opened):
@@ -296,15 +300,6 @@ def test_an_erasure_says_that_weights_stay(opened, tmp_path):
         assert check_receipt(receipt, key.public)
 
 
-def test_probabilities_leave_beside_a_model_and_are_the_same_later(opened, tmp_path):
-    given = opened.predict(Q[:30])
-    np.testing.assert_allclose(given.probabilities.sum(axis=1), 1)
-    assert (given.probabilities.argmax(axis=1) == YQ[:30]).mean() > 0.9
-    opened.close()
-    with Store.open(tmp_path / "store") as again:
-        np.testing.assert_array_equal(again.predict(Q[:30]).probabilities, given.probabilities)
-
-
 def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
     shares = [0.2, *[0.8 / (CLASSES - 1)] * (CLASSES - 1)]
     with make(tmp_path / "store", class_prior=shares, cost="balanced", simulation_seed=5) as store:
@@ -453,10 +448,3 @@ def test_what_votes_cannot_be_is_refused_before_a_model_is_trained(tmp_path, mon
     plan = without_share(n_records=600, **given)
     with pytest.raises(InvalidInput, match="noise must be larger"):
         Store.init(tmp_path / "store", X, Y, PEOPLE, classes=range(CLASSES), public=R, **plan)
-
-
-def test_cells_are_learnt_in_the_stores_own_features(tmp_path):
-    given = {"classes": range(CLASSES), "public": R, "index": {"kind": "centroids"}}
-    with Store.init(tmp_path / "store", X, Y, PEOPLE, **given, **without_share()) as store:
-        assert store.models_stay
-        assert (store.predict(Q).labels == YQ).mean() > 0.8

@@ -230,15 +230,10 @@ def test_memory_survives_backup_and_erasure(tmp_path):
 
 # ---------------------------------------------------------------- indexes
 
-INDEXES = {
-    "lsh": {"kind": "lsh", "tables": 6, "bits": 3},
-    "centroids": {"kind": "centroids", "cells": 4, "recall": 0.9},
-}
-
 
 @pytest.mark.parametrize("kernel", ["cosine", "rbf"])
-@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
-def test_an_index_is_the_same_after_a_restart_and_an_erasure(tmp_path, index, kernel):
+def test_an_index_is_the_same_after_a_restart_and_an_erasure(tmp_path, kernel):
+    index = {"kind": "lsh", "tables": 6, "bits": 3}
     store = make(tmp_path / "store", index=index, kernel=kernel, n_queries=400, epsilon=20.0)
     assert store.facts()["index"] == index
     store.predict(Q[:20])
@@ -266,14 +261,3 @@ def found_by(store):
     return [
         set(near.rows[a:b].tolist()) for a, b in zip(near.starts, near.starts[1:], strict=False)
     ]
-
-
-def test_cells_that_are_damaged_or_gone_are_noticed(tmp_path):
-    make(tmp_path / "store", index=INDEXES["centroids"]).close()
-    cells = tmp_path / "store" / "cells.npz"
-    cells.write_bytes(cells.read_bytes()[:50])
-    with pytest.raises(StorageFailed, match="cells"):
-        Store.open(tmp_path / "store")
-    cells.unlink()
-    with pytest.raises(StorageFailed, match="cells"):
-        Store.open(tmp_path / "store")

@@ -1,4 +1,4 @@
-"""Evaluating stores of numbers and of several labels: what leaves, and who pays."""
+"""Evaluating stores of every kind of target: what leaves, and who pays."""
 
 import json
 from dataclasses import replace
@@ -34,6 +34,7 @@ KINDS = {
     "numbers": (numbers, {"bounds": {"age": (0, 110), "stay": (0, 10)}}),
     "log": (lambda rows: numbers(rows)[:, 0], {"bounds": (1, 110), "scale": "log"}),
     "labels": (labels, {"labels": ["left", "up", "near"]}),
+    "classes": (lambda rows: labels(rows)[:, 0], {"classes": [0, 1]}),
 }
 
 
@@ -65,6 +66,9 @@ def test_counts_without_noise_give_the_figures_of_the_answers(store, kind, monke
     rows, more = np.vstack([Q, X[:5]]), np.concatenate([truth, KINDS[kind][0](X[:5])])
     found = store.evaluate(rows, more, [*VISITORS, *IDS[:5]], accept_noise=True)
     assert found.people == pytest.approx(60)
+    if kind == "classes":  # more of these in test_evaluation.py
+        assert np.trace(found.confusion) == pytest.approx((given == truth).sum())
+        return
     figures = found.figures_of(found.counts)
     if kind == "labels":
         assert isinstance(found, LabelSetEvaluation)
@@ -108,9 +112,13 @@ def test_people_evaluated_pay_at_most_the_share_and_nobody_else_pays(store, kind
 def test_unusable_truth_is_refused_before_anybody_pays(store, kind):
     account = store._audience_states["default"].audience.account
     before, truth = account.remaining.copy(), KINDS[kind][0](Q)
-    for y, more in ((truth[:3], {}), (None, {}), (truth, {"largest_error": 0.0})):
+    given = {"X": Q, "y": truth, "subjects": VISITORS, "accept_noise": True}
+    cases = [{"y": truth[:3]}, {"y": None}, {"share": 0.0}, {"X": Q[:, :2]}]
+    cases += [{"subjects": None}, {"subjects": VISITORS[:3]}]
+    cases += [{"y": truth + 5}] if kind == "classes" else [{"largest_error": 0.0}]
+    for case in cases:
         with pytest.raises(InvalidInput):
-            store.evaluate(Q, y, VISITORS, **more, accept_noise=True)
+            store.evaluate(**{**given, **case})
     np.testing.assert_array_equal(account.remaining, before)
 
 
@@ -131,17 +139,20 @@ def test_errors_beyond_the_largest_count_as_that_large(tmp_path, monkeypatch):
 def test_the_command_says_what_it_found(store, kind, tmp_path):
     store.close()
     truth = KINDS[kind][0](Q).reshape(60, -1)
-    names = (
-        ["number"] if kind == "log" else list(KINDS[kind][1].get("bounds", ["left", "up", "near"]))
+    names = {"log": ["number"], "classes": ["y"], "numbers": ["age", "stay"]}.get(
+        kind, ["left", "up", "near"]
     )
     rows = [
-        ",".join(map(repr, [*map(float, x), *map(float, y)])) + f",v{i}"
+        ",".join(map(repr, [*x.tolist(), *y.tolist()])) + f",v{i}"
         for i, (x, y) in enumerate(zip(Q, truth, strict=True))
     ]
     (tmp_path / "rows.csv").write_text(f"a,b,c,{','.join(names)},who\n" + "\n".join(rows))
     given = ["evaluate", str(tmp_path / "store"), "--data", str(tmp_path / "rows.csv")]
     refused = CliRunner().invoke(app, [*given, "--label", "a", "--subject", "who"])
     assert refused.exit_code == 2
+    given += ["--label", "y"] if kind == "classes" else []
+    assert CliRunner().invoke(app, given).exit_code == 2, "without ids"
     result = CliRunner().invoke(app, [*given, "--subject", "who", "--share", "1"])
     assert result.exit_code == 0, result.output
-    assert ("Balanced accuracy" if kind == "labels" else "RMSE") in result.output
+    shown = "Balanced accuracy" if kind in ("labels", "classes") else "RMSE"
+    assert shown in result.output

@@ -4,8 +4,6 @@ Noise is silenced: what a person moves in all answers together, in noise scales,
 of twice the budget, exactly; so no attack on noisy answers gains more.
 """
 
-import shutil
-
 import numpy as np
 import pytest
 
@@ -88,26 +86,3 @@ def test_budgets_that_were_put_back_are_noticed_before_an_answer_leaves(tmp_path
         store._audience_states["default"].audience.account.remaining[:] = UNITS
         with pytest.raises(PrivacyRefused, match="do not add up"):
             store.predict(tools.Q[2:4])
-
-
-@targets
-def test_a_backup_answers_as_the_store_and_an_old_one_is_refused(tmp_path, target):
-    path, copy = tmp_path / "store", tmp_path / "copy"
-    with tools.make(path, target) as store:
-        first = store.predict(tools.Q[:5], idempotency_key="a")
-        store.backup(copy)
-        left = store._audience_states["default"].audience.account.remaining.copy()
-        vectors = store._parts.shard.subject_table.targets.steps()
-    shutil.rmtree(path)
-    with Store.restore(copy, path) as again:
-        np.testing.assert_array_equal(again._parts.shard.subject_table.targets.steps(), vectors)
-        kept = again._audience_states["default"].audience.account.remaining
-        np.testing.assert_array_equal(kept, left)
-        reply = again.predict(tools.Q[:5], idempotency_key="a")
-        assert reply.charged == 0
-        np.testing.assert_array_equal(reply.sums, first.sums)
-        again.predict(tools.Q[5:9])
-        assert again.verify()
-    shutil.rmtree(path)
-    with pytest.raises(PrivacyRefused, match="older"):
-        Store.restore(copy, path)

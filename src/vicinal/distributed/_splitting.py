@@ -270,8 +270,7 @@ def _write_shards(
             with parts.database.transaction():
                 parts.database.put(CLUSTER, cluster)
                 parts.database.put(NUMBER, str(number))
-                _copy_cells(source, parts)
-            parts.mark_change()
+                parts.mark_change()
             state = ShardState.of(parts.database)
             records.append(ShardRecord(number, folder.folder.identity, state))
         folder.save()
@@ -350,14 +349,5 @@ def _write_coordinator(
                     parts.database.put(name, value)
             ShardRecords(parts.database).replace_all(cluster, records)
             parts.database.put(_SOURCE, _state(source))
-            _copy_cells(source, parts)
         parts.mark()
     folder.save()
-
-
-def _copy_cells(source: stores.OpenStore, parts: stores.OpenStore) -> None:
-    """Copy what the index was taught by public data, if it was, inside a transaction."""
-    path = parts.folder.path
-    if (source.folder.path / stores.CELLS).exists():
-        stores.copy_file(source.folder.path / stores.CELLS, path / stores.CELLS)
-        stores.note_files(parts.database, path)

@@ -18,7 +18,7 @@ import numpy as np
 
 from vicinal._arrays import AnyArray, Ints, Ints32, Steps
 from vicinal._checks import SubjectId
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.ledger import Account, MemoryLedger, Register
 from vicinal.mechanisms import BlockRelease, NoisyCount, RecordTargets, SubjectTable, joined
 from vicinal.neighbours import (
@@ -80,15 +80,6 @@ class MappedIndex:
         """Return what :meth:`add` would append."""
         mapped = self.made_of(integers)
         return IndexRows(self.index, mapped, self.index.keys(mapped))
-
-
-def moved_index(index: Index, factory: IndexFactory) -> Index:
-    """Return an index with all records of an exact one, in the same order."""
-    if not isinstance(index, ExactIndex):
-        raise InvalidInput("Only an exact index can be replaced: it can give its records back.")
-    moved = factory(index.kernel, index.n_features)
-    moved.add(index.features)
-    return moved
 
 
 _AT_ONCE = 1 << 14
@@ -353,13 +344,6 @@ class Shard(LocalShardBase):
             self._targets, self._slots = self._targets[order], self._slots[order]
             yield
 
-    def replace_index(self, factory: IndexFactory) -> None:
-        """Move all records into another index, in the same order."""
-        self.check_consistent()
-        moved = moved_index(self.index, factory)
-        with self._changing():
-            self.index = moved
-
     def follow(self, mapped: MappedIndex, parts: Iterable[IntegerMatrix]) -> None:
         """Put what a public map makes of all records, given in `parts`, into another index too.
 
@@ -444,13 +428,6 @@ class SharedShard(LocalShardBase):
         """Return the index in this account's metric, else that of the shard."""
         index = self.shard.searched()
         return index if self.mapped is None else self.mapped.index
-
-    def replace_index(self, factory: IndexFactory) -> None:
-        """Move what is searched into another index; in the shard's metric, for every account."""
-        if self.mapped is None:
-            self.shard.replace_index(factory)
-        else:
-            self.mapped.index = moved_index(self.mapped.index, factory)
 
 
 def _order_after(rows: Ints, movers: Ints, new_size: int) -> Ints:

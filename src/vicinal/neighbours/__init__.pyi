@@ -1,9 +1,9 @@
+from vicinal.neighbours._hashing import HyperplaneLSH as HyperplaneLSH
 from vicinal.neighbours._index import ExactIndex as ExactIndex
 from vicinal.neighbours._index import Index as Index
 from vicinal.neighbours._kernels import RBF as RBF
 from vicinal.neighbours._kernels import Cosine as Cosine
 from vicinal.neighbours._kernels import Kernel as Kernel
-from vicinal.neighbours._partial_indexes import HyperplaneLSH as HyperplaneLSH
 from vicinal.neighbours._radius import Radius as Radius
 from vicinal.neighbours._radius import Reference as Reference
 from vicinal.neighbours._scan import NeighbourLists as NeighbourLists
@@ -20,10 +20,6 @@ from vicinal.neighbours._kernels import IntegerMatrix as IntegerMatrix
 from vicinal.neighbours._kernels import Precision as Precision
 from vicinal.neighbours._kernels import int8_precision as int8_precision
 from vicinal.neighbours._kernels import unit_vectors as unit_vectors
-from vicinal.neighbours._partial_indexes import CentroidCells as CentroidCells
-from vicinal.neighbours._partial_indexes import PublicCentroids as PublicCentroids
-from vicinal.neighbours._partial_indexes import cell_count as cell_count
-from vicinal.neighbours._partial_indexes import learn_cells as learn_cells
 from vicinal.neighbours._poisson_knn import NO_RECORD as NO_RECORD
 from vicinal.neighbours._poisson_knn import Chosen as Chosen
 from vicinal.neighbours._poisson_knn import PoissonKNN as PoissonKNN

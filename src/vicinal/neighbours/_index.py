@@ -144,10 +144,10 @@ class Index(ABC):
     and of nothing else: not of other records, their number, their order, or earlier queries. The
     individual accounting stands on it: a record is charged for what *it* contributed, which is its
     whole influence only if its presence changes no other record's selection (ZZGW23, Theorem 3.2).
-    An exhaustive scan meets the condition, and so do hashing with public hyperplanes and inverted
-    lists around centroids learnt from public data. Graphs (HNSW), k-means over the private records,
-    kd-trees and "the k nearest" do not: there, one subject's presence moves other subjects'
-    neighbours. A recall below 1 costs accuracy, never privacy.
+    An exhaustive scan meets the condition, and so does hashing with public hyperplanes. Graphs
+    (HNSW), k-means over the private records, kd-trees and "the k nearest" do not: there, one
+    subject's presence moves other subjects' neighbours. A recall below 1 costs accuracy, never
+    privacy.
 
     ``tests/congruence/test_indexes.py`` holds every index against this and catches two that break
     it. A subclass says which candidates it looks at (:meth:`_scan`); who of them is a neighbour is
@@ -173,15 +173,19 @@ class Index(ABC):
         self.kernel = kernel
         self.n_features = n_features
         self.engine: ScanEngine = engine_for(kernel.precision, engine)
+        self.store = FeatureRows(kernel, n_features)
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Return the number of records."""
+        return len(self.store)
 
     @property
-    @abstractmethod
     def stride(self) -> int:
         """The width of a stored row."""
+        return self.store.stride
+
+    @property
+    def features(self) -> IntegerMatrix:
+        return self.store.features
 
     def keys(self, integers: IntegerMatrix) -> AnyArray | None:  # noqa: ARG002
         """Return what :meth:`add` would work out of each record, (m, ...); None if nothing.
@@ -190,14 +194,14 @@ class Index(ABC):
         """
         return None
 
-    def reserve(self, more: int) -> None:  # noqa: B027 (not every index can)
+    def reserve(self, more: int) -> None:
         """Have memory for so many more records, so that adding them takes less time.
 
         May be called while others search, add or remove records.
         """
+        self.store.reserve(more)
 
-    @abstractmethod
-    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:
+    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
         """Append records given as integer features, (m, d) in the kernel's precision.
 
         They become the rows ``len(self)`` and following. `keys` are those of :meth:`keys`, if they
@@ -208,14 +212,17 @@ class Index(ABC):
         InvalidInput
             If they are not such rows; nothing is changed.
         """
+        self._check_integers("integers", integers)
+        self.store.add(integers)
 
-    @abstractmethod
     def remove(self, rows: Ints, movers: Ints) -> None:
         """Erase `rows` physically; the records at `movers` take over the numbers of the holes.
 
         See :func:`vicinal.neighbours._scan.fill_holes` for how the two are chosen. Nothing of an
         erased record stays in memory: its bytes are overwritten by another record's or by zeros.
         """
+        new_size = len(self.store) - len(rows)
+        self.store.remove(rows[rows < new_size], movers, new_size)
 
     @abstractmethod
     def _scan(
@@ -307,38 +314,7 @@ _TASKS = 4  # tasks for every thread, so that none waits long for another
 _ALONE = 1 << 25
 
 
-class RowIndex(Index):
-    """An index that keeps all its records in one store of rows, in the order they came."""
-
-    def __init__(self, kernel: Kernel, n_features: int, engine: str | None = None) -> None:
-        super().__init__(kernel, n_features, engine)
-        self.store = FeatureRows(kernel, n_features)
-
-    def __len__(self) -> int:
-        return len(self.store)
-
-    @property
-    def stride(self) -> int:
-        return self.store.stride
-
-    @property
-    def features(self) -> IntegerMatrix:
-        return self.store.features
-
-    def reserve(self, more: int) -> None:
-        self.store.reserve(more)
-
-    def add(self, integers: IntegerMatrix, keys: AnyArray | None = None) -> None:  # noqa: ARG002
-        self._check_integers("integers", integers)
-        size = len(self.store)
-        self.store.add(integers, np.arange(size, size + len(integers), dtype=np.int32))
-
-    def remove(self, rows: Ints, movers: Ints) -> None:
-        new_size = len(self.store) - len(rows)
-        self.store.remove(rows[rows < new_size], movers, new_size, names=False)
-
-
-class ExactIndex(RowIndex):
+class ExactIndex(Index):
     """All records in growing memory, searched exhaustively; rows of a query come ascending.
 
     A record is a candidate of every query, which meets the privacy condition at once.
@@ -409,7 +385,7 @@ BLOCK_BYTES = 1 << 25  # memory taken at a time; pages of it that hold nothing y
 
 
 class FeatureRows:
-    """Integer features with offsets and names, ready to be scanned.
+    """Integer features with offsets, ready to be scanned.
 
     Rows of int8 are stored a multiple of 4 wide, for the engines. Without `block`, the records of a
     block of memory fill :data:`BLOCK_BYTES`.
@@ -423,7 +399,6 @@ class FeatureRows:
         self._kernel = kernel
         self._features = GrowableArray(self.stride, dtype, self.block)
         self._offsets = GrowableArray(None, np.int32, self.block)
-        self._names = GrowableArray(None, np.int32, self.block)
         self._size = 0
 
     def __len__(self) -> int:
@@ -434,40 +409,30 @@ class FeatureRows:
         return self._features.take(np.arange(self._size))[:, : self.n_features]
 
     def reserve(self, more: int) -> None:
-        for column in (self._features, self._offsets, self._names):
+        for column in (self._features, self._offsets):
             column.reserve(self._size, self._size + more)
 
-    def add(self, integers: IntegerMatrix, names: Ints32) -> None:
+    def add(self, integers: IntegerMatrix) -> None:
         step = max(1, min(self.block, BLOCK_BYTES // max(1, self.stride)))
         for start in range(0, len(integers), step):
             part = integers[start : start + step]
             at = self._size
             self._offsets.write(at, self._kernel.offsets(part))
             self._features.write(at, widened(part, self.stride))
-            self._names.write(at, names[start : start + step])
             self._size += len(part)
 
-    def remove(self, holes: Places, movers: Places, new_size: int, *, names: bool) -> None:
-        """Move the records at `movers` into `holes`, then wipe everything from `new_size` on.
-
-        With `names` the records take their names along; without, the names stay with the places.
-        """
-        for column in [self._features, self._offsets] + [self._names] * names:
+    def remove(self, holes: Places, movers: Places, new_size: int) -> None:
+        """Move the records at `movers` into `holes`, then wipe everything from `new_size` on."""
+        for column in (self._features, self._offsets):
             column.put(holes, column.take(movers))
-        for column in (self._features, self._offsets, self._names):
             column.cut(new_size, self._size)
         self._size = new_size
 
-    def name(self, positions: Places) -> Ints32:
-        return self._names.take(positions)
-
-    def rename(self, positions: Places, names: Ints32) -> None:
-        self._names.put(positions, names)
-
     def parts(self, rows: int) -> Iterator[ScanRecords]:
-        columns = self._features.blocks, self._offsets.blocks, self._names.blocks
         for number in range(-(-self._size // self.block)):
             size = min(self.block, self._size - number * self.block)
-            records = ScanRecords(*(blocks[number][:size] for blocks in columns))
+            first, features = number * self.block, self._features.blocks[number]
             for start in range(0, size, rows):
-                yield records[start : min(start + rows, size)]
+                part = slice(start, min(start + rows, size))
+                row_ids = np.arange(first + part.start, first + part.stop, dtype=np.int32)
+                yield ScanRecords(features[part], self._offsets.blocks[number][part], row_ids)

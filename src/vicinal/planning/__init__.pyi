@@ -20,7 +20,6 @@ from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed
 from vicinal.planning._guarantees import total_budget as total_budget
 from vicinal.planning._guarantees import total_over as total_over
-from vicinal.planning._parameter_tables import CENTROIDS as CENTROIDS
 from vicinal.planning._parameter_tables import GATE as GATE
 from vicinal.planning._parameter_tables import NEIGHBORS as NEIGHBORS
 from vicinal.planning._parameter_tables import PARAMETERS as PARAMETERS
@@ -32,8 +31,7 @@ from vicinal.planning._parameter_tables import IndKNNParameters as IndKNNParamet
 from vicinal.planning._parameter_tables import InteractionCount as InteractionCount
 from vicinal.planning._parameter_tables import MultiLabelParameters as MultiLabelParameters
 from vicinal.planning._parameter_tables import RegressorParameters as RegressorParameters
-from vicinal.planning._parameter_tables import first_index as first_index
-from vicinal.planning._parameter_tables import options_of as options_of
+from vicinal.planning._parameter_tables import index_factory as index_factory
 from vicinal.planning._plan import IndKNNPlan as IndKNNPlan
 from vicinal.planning._plan import default_delta as default_delta
 from vicinal.planning._plan_simulation import LEAST_POINTS as LEAST_POINTS

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 
 import numpy as np
@@ -63,13 +62,11 @@ from vicinal.neighbours import (
     FixedRadius,
     IntegerMatrix,
     Kernel,
-    PublicCentroids,
     Radius,
     Reference,
     int8_precision,
-    learn_cells,
 )
-from vicinal.planning._parameter_tables import CENTROIDS, NEIGHBORS, first_index, options_of
+from vicinal.planning._parameter_tables import NEIGHBORS, index_factory
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 
@@ -121,7 +118,7 @@ def plan_engine(
         integers = kernel.encode(model.features(rows))
     else:
         plan = plan.settled(n_public)
-    shard = Shard(kernel, integers.shape[1], ledger, index=first_index(plan.index))
+    shard = Shard(kernel, integers.shape[1], ledger, index=index_factory(plan.index))
     shard.ledger = ledger
     shard.add(integers, targets, subjects)
     planned = engine_on(
@@ -185,7 +182,7 @@ def rehearse(plan: IndKNNPlan, n_features: int, public: FloatMatrix | None) -> N
     for size, share in product(sizes, shares):
         with warnings.catch_warnings(action="ignore"):
             sized = plan.changed(n_records=size, model_share=share)
-            shard = Shard(kernel, width, MemoryLedger(), index=first_index(plan.index))
+            shard = Shard(kernel, width, MemoryLedger(), index=index_factory(plan.index))
             slack = slack_meter(sized)
             engine_on(shard, kernel, sized, width, points, slack, left=1 - share)
             if share:
@@ -223,9 +220,6 @@ def engine_on(
     budget_share = left if model is None else plan.left_by(model)
     planner = EnginePlanner(plan, kernel, n_features, reference, budget_share)
     k, radius = planner.radius()
-    if plan.index["kind"] == CENTROIDS:
-        cells = learn_cells(planner.points, radius, **options_of(plan.index))
-        shard.replace_index(partial(PublicCentroids, cells=cells))
     if plan.kernel == "rbf" and plan.bandwidth is None:
         # The shard and the radius go by similarities, which the bandwidth does not change.
         kernel = _tuned_rbf(kernel, radius, planner.points)

@@ -37,12 +37,10 @@ from vicinal.targets import (
 
 EXACT = "exact"
 LSH = "lsh"
-CENTROIDS = "centroids"
 
 _INDEX_OPTIONS: dict[str, tuple[str, ...]] = {
     EXACT: (),
     LSH: ("tables", "bits", "seed"),
-    CENTROIDS: ("cells", "recall"),
 }
 
 
@@ -71,16 +69,13 @@ class IndexOptions(Check):
         return options
 
 
-def first_index(index: dict[str, Any]) -> IndexFactory:
-    """Return what makes the index that records are put into first; centroids need the radius.
+def index_factory(index: dict[str, Any]) -> IndexFactory:
+    """Return what makes an empty index.
 
     `index` is a kind with its options, as :class:`IndexOptions` returns it.
     """
-    return partial(HyperplaneLSH, **options_of(index)) if index["kind"] == LSH else ExactIndex
-
-
-def options_of(index: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in index.items() if name != "kind"}
+    options = {name: value for name, value in index.items() if name != "kind"}
+    return partial(HyperplaneLSH, **options) if index["kind"] == LSH else ExactIndex
 
 
 ADAPTIVE = "adaptive"
@@ -216,11 +211,10 @@ class IndKNNParameters:
     index: Given[str | Mapping[str, Any], dict[str, Any]] = parameter(
         IndexOptions(),
         default=EXACT,
-        doc="""Index that finds the neighbours. It searches all records, hashes with random
-        hyperplanes (ZZGW23: 30 tables of 8 bits), or keeps lists around centroids learnt from
-        `public`. Options go into a
-        mapping: ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``, ``{"kind": "centroids",
-        "cells": 256, "recall": 0.95}``. What an index overlooks costs accuracy, never privacy.""",
+        doc="""Index that finds the neighbours. It searches all records, or hashes with random
+        hyperplanes (ZZGW23: 30 tables of 8 bits). Options go into a mapping:
+        ``{"kind": "lsh", "tables": 10, "bits": 8, "seed": 0}``. What hashing overlooks costs
+        accuracy, never privacy.""",
     )
     execution: str = parameter(
         Choice(("block", "sequential")),

@@ -35,7 +35,6 @@ from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
     ADAPTIVE,
     BALANCED,
-    CENTROIDS,
     GATE,
     NEIGHBORS,
     NO_REUSE,
@@ -196,7 +195,6 @@ class IndKNNPlan(Settings, VotingParameters):
             "neighbor_count='public'": not self.private_count,
             "noise_multiplier='auto'": self.noise_multiplier is None,
             "norm_bound='auto'": self.kernel == "rbf" and self.norm_bound is None,
-            "index='centroids'": self.index["kind"] == CENTROIDS,
         }
         for setting, needed in needs.items():
             if needed and not has_public:

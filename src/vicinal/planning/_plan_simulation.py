@@ -14,11 +14,13 @@ Accuracy is known only where labels are given.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
+from scipy.cluster.vq import kmeans2
 
 from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.engine import (
@@ -45,7 +47,6 @@ from vicinal.neighbours import (
     IntegerMatrix,
     Kernel,
     Reference,
-    learn_cells,
 )
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ExpectedError, VectorTarget
@@ -326,9 +327,12 @@ class SimulationSetup:
             )
         reference = Reference(kernel, points)
         if labels is None:
-            radius = AdaptiveRadius(reference, STAND_INS, len(points))
-            cells = learn_cells(reference, radius, cells=min(n_classes, len(points) // 16))
-            return cls(reference, cells.of(points).astype(np.int64), n_classes, real=False)
+            clusters = min(n_classes, len(points) // 16)
+            rows = points.astype(np.float64)
+            first = rows[np.linspace(0, len(rows) - 1, clusters).astype(np.int64)]
+            with warnings.catch_warnings(action="ignore"):  # equal points make empty clusters
+                found = kmeans2(rows, first, minit="matrix")[1]
+            return cls(reference, found.astype(np.int64), n_classes, real=False)
         if labels.shape != (len(points),) or labels.min() < 0 or labels.max() >= n_classes:
             raise InvalidInput(
                 f"The labels must be one for each of {len(points)} public points, each a position "

@@ -55,7 +55,6 @@ from vicinal.store._receipts import check_receipt as check_receipt
 from vicinal.store._receipts import erasure_receipt as erasure_receipt
 from vicinal.store._receipts import faults_of_receipt as faults_of_receipt
 from vicinal.store._record_files import StagingEndedError as StagingEndedError
-from vicinal.store._record_files import note_files as note_files
 from vicinal.store._record_files import write_digests as write_digests
 from vicinal.store._records import ATTEMPTS as ATTEMPTS
 from vicinal.store._records import NAMING as NAMING
@@ -79,6 +78,5 @@ from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces
 from vicinal.store._status import verify as verify
 from vicinal.store._store import NewStore as NewStore
-from vicinal.store._store_schema import CELLS as CELLS
 from vicinal.store._store_schema import ExtractedRows as ExtractedRows
 from vicinal.store._store_schema import StoreSchema as StoreSchema

@@ -30,11 +30,10 @@ from vicinal.ledger import (
     parse_json,
 )
 from vicinal.mechanisms import DeltaSlackAccountant
-from vicinal.neighbours import RBF, IntegerMatrix, Reference
+from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
     GATE,
     NEIGHBORS,
-    EnginePlanner,
     IndKNNPlan,
     PlannedEngine,
     check_under_total,
@@ -47,7 +46,7 @@ from vicinal.planning import (
 )
 from vicinal.store._opening import OpenStore
 from vicinal.store._private_models import StoredModel, settled_request, stored_model, train_model
-from vicinal.store._store_schema import StoreSchema, learnt_index
+from vicinal.store._store_schema import StoreSchema
 
 
 @dataclass(frozen=True, eq=False)
@@ -543,20 +542,3 @@ def note_training(parts: OpenStore, state: AudienceState, used: Floats) -> None:
         state.proxies.resume(state.budget_usage)
         state.proxies.spend(used)
         parts.ledger.write_proxies(state.audience, state.proxies.shares)
-
-
-def start_index(parts: OpenStore, state: AudienceState) -> None:
-    """Learn what the index of a new store still needs, and move its records there.
-
-    The radius is that of its first audience; others may find a little more or less with it.
-    """
-    schema = parts.schema
-    kernel, radius = schema.kernel_of(state.settings.bandwidth), state.engine.radius
-    if state.private_model is not None and schema.public is not None:
-        # That radius is one of the model's metric; records lie in the store's own features.
-        reference = Reference(kernel, kernel.encode(schema.public))
-        planner = EnginePlanner(state.settings, kernel, schema.width, reference, 1.0)
-        _, radius = planner.radius()
-    index = learnt_index(schema.index, kernel, schema.public, radius, parts.folder.path)
-    if index is not None:
-        parts.shard.replace_index(index)

@@ -37,12 +37,11 @@ from vicinal.ledger import (
     descends,
     guarded,
 )
-from vicinal.neighbours import IndexFactory
-from vicinal.planning import first_index
+from vicinal.planning import index_factory
 from vicinal.store import _erasure
 from vicinal.store._folder import KEY, Folder, refuse_links
 from vicinal.store._record_files import RecordFiles, check_files, note_files, record_file_faults
-from vicinal.store._store_schema import StoreSchema, index_of
+from vicinal.store._store_schema import StoreSchema
 
 LOST = "loss accepted"
 """In the history, and where the ledger keeps the head of the witness that it was accepted for."""
@@ -100,10 +99,9 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             database.put("schema", schema.spec())
             note_files(database, folder.path)
         record_files = _record_files(folder, schema, resources, create=True)
-        index = first_index(schema.index)
         witness = _new_witness(folder, resources)
         _finish(ledger, record_files, witness)
-        return _loaded(folder, witness, schema, ledger, record_files, index, resources)
+        return _loaded(folder, witness, schema, ledger, record_files, resources)
 
 
 def open_folder(
@@ -144,7 +142,6 @@ def open_folder(
         erasing = database.get(_erasure.PENDING) is not None
         if not erasing:
             _check_records(database, record_files, longer=True)
-        index = index_of(schema.index, folder.path)
         if witness is None or not reading:
             database.recover()
             witness = witness or _new_witness(folder, resources, over=there)
@@ -157,7 +154,7 @@ def open_folder(
             or record_files.reach_beyond(database.number("records"))
         ):
             raise unfinished()
-        return _loaded(folder, witness, schema, ledger, record_files, index, resources)
+        return _loaded(folder, witness, schema, ledger, record_files, resources)
 
 
 def _checked(folder: Folder, database: Database) -> Ledger:
@@ -288,10 +285,10 @@ def _loaded(
     schema: StoreSchema,
     ledger: Ledger,
     record_files: RecordFiles,
-    index: IndexFactory,
     resources: ExitStack,
 ) -> OpenStore:
     database, size = ledger.database, ledger.database.number("records")
+    index = index_factory(schema.index)
     shard = Shard(schema.kernel_of(None), schema.width, ledger, index)
     shard.resume(
         record_files.features_in_parts(size),

@@ -24,7 +24,7 @@ from vicinal.linear import (
 )
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
-from vicinal.planning import IndKNNPlan, first_index, numbers, settled_model, slack_meter
+from vicinal.planning import IndKNNPlan, index_factory, numbers, settled_model, slack_meter
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
@@ -62,7 +62,7 @@ class StoredModel:
 
     def shard(self, parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> SharedShard:
         """Return the records in this metric, which from now on change with the store's."""
-        index = first_index(settings.index)(self.kernel, self.public.shape[1])
+        index = index_factory(settings.index)(self.kernel, self.public.shape[1])
         mapped = MappedIndex(index, self.integers)
         parts.shard.follow(mapped, parts.record_files.features_in_parts(len(parts.shard)))
         return SharedShard(parts.shard, audience.account, mapped)

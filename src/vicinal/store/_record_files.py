@@ -29,7 +29,7 @@ from vicinal.ledger import (
     write_whole,
 )
 from vicinal.store._folder import KEY
-from vicinal.store._store_schema import CELLS, MAP, PUBLIC, file_digest
+from vicinal.store._store_schema import MAP, PUBLIC, file_digest
 
 RECORD_NAMES = ("features", "labels", "slots")
 """The files in the folder of records."""
@@ -258,14 +258,14 @@ def tiles_from(start: int, size: int) -> range:
     return range(start // TILE, len(tiles_of(size)))
 
 
-SMALL_FILES = (KEY, PUBLIC, MAP, CELLS)
+SMALL_FILES = (KEY, PUBLIC, MAP)
 _LARGEST = 1 << 34
 """Bytes of a small file: a stranger's may have no end."""
 
 
-def note_files(database: Database, folder: Path, names: Iterable[str] = SMALL_FILES) -> None:
+def note_files(database: Database, folder: Path) -> None:
     noted = {name for (name,) in database.read("SELECT name FROM files")}
-    new = [name for name in names if name not in noted and (folder / name).is_file()]
+    new = [name for name in SMALL_FILES if name not in noted and (folder / name).is_file()]
     if new:
         database.insert(Tables.FILES, [(name, file_digest(folder / name)) for name in new])
 

@@ -32,14 +32,13 @@ from vicinal.store._audience_state import (
     open_audience_state,
     refresh_model,
     requested_plan,
-    start_index,
     warned_after,
 )
 from vicinal.store._base_store import DEFAULT, BaseStore
 from vicinal.store._evaluation import CountedRows, charge_people
 from vicinal.store._folder import Folder, free_witness
 from vicinal.store._opening import OpenStore, create_store, open_folder
-from vicinal.store._record_files import StagingEndedError, note_files
+from vicinal.store._record_files import StagingEndedError
 from vicinal.store._records import (
     ATTEMPTS,
     Addition,
@@ -181,8 +180,6 @@ class Store(BaseStore):
                     store._parts.ledger.limit_total(*total, total_budget(*total))
             add_records(store._parts, records)
             store._audience_states[DEFAULT] = add_audience(store._parts, store._lock, DEFAULT, plan)
-            start_index(store._parts, store._audience_states[DEFAULT])
-            note_files(store._parts.database, folder.path)
             store._changed()
             folder.save()
         except BaseException:

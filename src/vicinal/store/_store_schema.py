@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,23 +16,16 @@ import numpy.typing as npt
 from vicinal import _checks, features
 from vicinal._arrays import AnyArray, FloatMatrix
 from vicinal._progress import step
-from vicinal.errors import InvalidInput, StorageFailed, StoreDamaged, UnusableRows
+from vicinal.errors import InvalidInput, StorageFailed, UnusableRows
 from vicinal.ledger import guarded, parse_json, replace_file
 from vicinal.mechanisms import RecordTargets
 from vicinal.neighbours import (
     RBF,
-    CentroidCells,
     Cosine,
-    IndexFactory,
     Kernel,
     Precision,
-    PublicCentroids,
-    Radius,
-    Reference,
-    cell_count,
-    learn_cells,
 )
-from vicinal.planning import CENTROIDS, IndKNNPlan, first_index, kernel_for, options_of
+from vicinal.planning import IndKNNPlan, kernel_for
 from vicinal.predictors import checked_features, checked_reference, refuse_same_memory
 from vicinal.store._folder import copy_file
 from vicinal.targets import Target, declared_target
@@ -230,50 +222,6 @@ if TYPE_CHECKING:
     from vicinal.predictors import IndKNNEstimator
 
 
-CELLS = "cells.npz"
-
-
-def index_of(index: dict[str, Any], folder: Path) -> IndexFactory:
-    """Return what makes the index of a store that is there.
-
-    `index`: its kind, and options by name. `folder`: where the cells are, if it has some. Raises
-    StorageFailed if they cannot be read.
-    """
-    if index["kind"] == CENTROIDS:
-        return partial(PublicCentroids, cells=_load(folder / CELLS))
-    return first_index(index)
-
-
-def learnt_index(
-    index: dict[str, Any], kernel: Kernel, public: FloatMatrix | None, radius: Radius, folder: Path
-) -> IndexFactory | None:
-    """Learn, from public facts, what an index still needs, and write it down; None if nothing.
-
-    Raises InvalidInput if the public reference is too small for the cells that are asked for.
-    """
-    if index["kind"] != CENTROIDS or public is None:
-        return None
-    cells = learn_cells(Reference(kernel, kernel.encode(public)), radius, **options_of(index))
-    content = io.BytesIO()
-    np.savez(
-        content,
-        centroids=cells.centroids,
-        offsets=cells.offsets,
-        numbers=np.array([cells.factor, cells.margin], dtype=np.float64),
-    )
-    replace_file(folder / CELLS, content.getvalue())
-    return partial(PublicCentroids, cells=cells)
-
-
-def _load(path: Path) -> CentroidCells:
-    try:
-        with guarded(path), path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            factor, margin = stored["numbers"].tolist()
-            return CentroidCells(stored["centroids"], stored["offsets"], int(factor), margin)
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile, StorageFailed):
-        raise StoreDamaged(f"{path} is damaged. Restore a backup.") from None
-
-
 PUBLIC = "public.npy"
 
 
@@ -415,8 +363,6 @@ def new_schema(
         vectors = checked_features(estimator_for(target), vectors, reset=True)
     reference = None if public is None else checked_reference(public, vectors)
     kernel = kernel_for(settings, reference)
-    if settings.index["kind"] == CENTROIDS and reference is not None:
-        cell_count(len(reference), settings.index.get("cells"))
     bound = getattr(kernel, "bound", None)
     args = (settings.kernel, bound, kernel.precision, extractor, reference)
     return StoreSchema(target, vectors.shape[1], *args, settings.index), vectors
