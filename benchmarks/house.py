@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3560,
+    "cli": 3_566,
     "serving": 2480,
     "reports": 1_498,
     "audit": 2642,
-    "distributed": 3_539,
-    "store": 5_445,
+    "distributed": 3_589,
+    "store": 5_447,
     "labelling, students": 2_956,
     "baselines": 493,
     "predictors": 2_041,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_478,
-    "code of src": 35_011,
-    "lines of tests": 42_319,
+    "lines of src": 55_536,
+    "code of src": 35_049,
+    "lines of tests": 42_378,
     "lines of experiments and benchmarks": 9_782,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -14,13 +14,9 @@ from vicinal.cli._options import AcceptLoss, Json, Ray, ShardSeconds, StorePath,
 from vicinal.cli._output import as_json, confirm
 from vicinal.cli._records import opened_at
 
-AnyStorePath = Annotated[
-    Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")
-]
-
 
 def serve(
-    store: AnyStorePath,
+    store: StorePath,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, Option(help="Port to listen on; 0 for any free one.", min=0, max=65535)

@@ -21,14 +21,7 @@ from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.distributed import _folders as layout
-from vicinal.distributed._membership import (
-    CLUSTER,
-    NUMBER,
-    ShardRecord,
-    ShardRecords,
-    another_shard,
-    links_after,
-)
+from vicinal.distributed import _membership as membership
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -116,7 +109,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
 
         subjects = placed_subjects(source.database, shards, shard_of)
         with source.database.transaction():
-            source.database.put(CLUSTER, identity)
+            source.database.put(membership.CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
@@ -152,8 +145,8 @@ def ready_cluster(
         stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
         if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
-            ShardRecords.of(coordinator.database, cluster)
-            kin = source.database.get(CLUSTER), coordinator.database.get(_SOURCE)
+            membership.ShardRecords.of(coordinator.database, cluster)
+            kin = source.database.get(membership.CLUSTER), coordinator.database.get(_SOURCE)
             if not cluster.homes and kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
@@ -188,12 +181,12 @@ def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path
     new = Path(to).absolute() / old.name
     part, moved = layout.ShardFolder.read(place / layout.COORDINATOR), layout.ShardFolder.read(old)
     with stores.open_folder(part.folder) as coordinator:
-        record = list(ShardRecords.of(coordinator.database, cluster))[number]
+        record = list(membership.ShardRecords.of(coordinator.database, cluster))[number]
         if moved.folder.identity != record.identity:
-            raise another_shard(number)
+            raise membership.another_shard(number)
         with stores.open_folder(moved.folder) as source:
-            if links_after(source.database, record.state) is None:
-                raise another_shard(number)
+            if membership.links_after(source.database, record.state) is None:
+                raise membership.another_shard(number)
             witness = stores.free_witness(new, layout.witness_of(new.parent, new.name))
             stores.pack(source, new)
             stores.private_folder(witness.parent)
@@ -256,7 +249,7 @@ def placed_subjects(
 
 def _write_shards(
     source: stores.OpenStore, target: Path, cluster: str, subjects: list[PlacedSubjects]
-) -> list[ShardRecord]:
+) -> list[membership.ShardRecord]:
     shards = len(subjects)
     slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.rows(Tables.DEPARTED)
@@ -268,11 +261,11 @@ def _write_shards(
             erased = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, subjects[number], slot_of_row, erased)
             with parts.database.transaction():
-                parts.database.put(CLUSTER, cluster)
-                parts.database.put(NUMBER, str(number))
+                parts.database.put(membership.CLUSTER, cluster)
+                parts.database.put(membership.NUMBER, str(number))
                 parts.mark_change()
             state = ShardState.of(parts.database)
-            records.append(ShardRecord(number, folder.folder.identity, state))
+            records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()
         sync_folder(target)
     return records
@@ -328,7 +321,7 @@ def _move_audience(
 
 
 def _write_coordinator(
-    source: stores.OpenStore, target: Path, cluster: str, records: list[ShardRecord]
+    source: stores.OpenStore, target: Path, cluster: str, records: list[membership.ShardRecord]
 ) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / layout.COORDINATOR
@@ -347,7 +340,7 @@ def _write_coordinator(
             for name in ("clock", "version", stores.NEXT_NUMBER, stores.NAMING):
                 if value := source.database.get(name):
                     parts.database.put(name, value)
-            ShardRecords(parts.database).replace_all(cluster, records)
+            membership.ShardRecords(parts.database).replace_all(cluster, records)
             parts.database.put(_SOURCE, _state(source))
         parts.mark()
     folder.save()
