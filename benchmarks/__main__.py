@@ -4,8 +4,7 @@
 `--parts` what a prediction is made of. Works that are compared run in turn, so that a machine that
 slows down slows all of them; times are medians. `python -m benchmarks.search` has more sizes and
 all indexes, `python -m benchmarks.rivals` what other libraries offer; here is the way from the
-product to the private answer. Private-kNN (`python -m benchmarks.private_knn`) and the smoothed
-wing (`python -m benchmarks.smoothed`) have tables of their own.
+product to the private answer, and `python -m benchmarks.private_knn` has that of Private-kNN.
 """
 
 from __future__ import annotations

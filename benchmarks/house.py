@@ -28,26 +28,26 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_566,
-    "serving": 2480,
-    "reports": 1_498,
-    "audit": 2642,
-    "distributed": 3_589,
-    "store": 5_447,
-    "labelling, students": 2_956,
+    "cli": 3_558,
+    "serving": 2_477,
+    "reports": 1_491,
+    "audit": 2_502,
+    "distributed": 3_560,
+    "store": 5_357,
+    "labelling, students": 3_110,
     "baselines": 493,
-    "predictors": 2_041,
-    "planning": 1_982,
-    "engine": 1_539,
+    "predictors": 2_034,
+    "planning": 1_915,
+    "engine": 1_093,
     "linear": 1_064,
     "targets": 1_286,
-    "features, datasets": 4687,
-    "ledger": 3_464,
+    "features, datasets": 4_687,
+    "ledger": 3_449,
     "mechanisms": 3_261,
     "neighbours": 3_526,
-    "smoothed": 3529,
+    "smoothed": 3_527,
     "accounting": 4_046,
-    "noise, testing, ground": 2440,
+    "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 55_536,
-    "code of src": 35_049,
-    "lines of tests": 42_378,
-    "lines of experiments and benchmarks": 9_782,
+    "lines of src": 54_875,
+    "code of src": 34_622,
+    "lines of tests": 41_311,
+    "lines of experiments and benchmarks": 9_392,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

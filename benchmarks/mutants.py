@@ -1,12 +1,12 @@
 """Mutants of what anybody pays, and which of them the nearest tests let live.
 
-`python -m benchmarks.mutants mechanisms/_charging.py [--only NAME,...] [--tests PATH ...]`
+`python -m benchmarks.mutants [FILE ...] [--only NAME,...] [--sample N] [--again LOG] [--tests ...]`
 
 A mutant is the file with one small fault in it: a number doubled, a sign turned, a bound moved by a
 step, a least taken for a most, a statement left out, a condition turned round. The package is
 copied, each mutant written into the copy, and the nearest tests run on it until one fails. What
 survives is either no fault (the same results, only slower) or a test that is missing. One process,
-one after the other: a file takes minutes to hours.
+one after the other: a file takes minutes to hours, a sample of N over all files what N of them do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import ast
 import copy
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -29,18 +30,50 @@ NEAREST = {
     "mechanisms/_charging.py": (
         "mechanisms/test_charging_kernels.py",
         "mechanisms/test_charging.py",
-        "audit/test_audit.py",
+        "mechanisms/test_mechanisms.py",
+        "engine/test_vectors.py",
+        "engine/test_labels.py",
     ),
-    "mechanisms/_linear_model.py": ("mechanisms/test_linear_model.py",),
-    "mechanisms/_count.py": ("mechanisms/test_charging_kernels.py", "audit/test_audit.py"),
-    "linear/_private_model.py": ("linear/test_private_model.py",),
-    "linear/_descent.py": ("linear/test_private_model.py",),
-    "engine/_engine.py": ("congruence/test_fronts.py", "audit/test_audit.py"),
-    "ledger/_total.py": ("audit/test_audit.py",),
+    "mechanisms/_count.py": (
+        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging_kernels.py",
+        "mechanisms/test_alone_and_together.py",
+    ),
+    "mechanisms/_votes.py": (
+        "mechanisms/test_mechanisms.py",
+        "mechanisms/test_charging.py",
+        "engine",
+    ),
+    "mechanisms/_gradients.py": ("mechanisms/test_linear_model.py", "linear", "baselines"),
+    "mechanisms/_linear_model.py": ("mechanisms/test_linear_model.py", "linear"),
+    "mechanisms/_noisy_labels.py": (
+        "ground/test_refusals.py",
+        "mechanisms/test_mechanisms.py",
+        "engine",
+    ),
+    "linear/_private_model.py": (
+        "linear/test_private_model.py",
+        "linear/test_private_model_leak.py",
+    ),
+    "linear/_descent.py": ("linear/test_descent.py", "linear/test_private_model.py"),
+    "engine/_engine.py": ("engine", "congruence/test_fronts.py"),
+    "engine/_shard.py": ("engine", "congruence/test_fronts.py", "congruence/test_shards.py"),
+    "ledger/_ledger.py": (
+        "store/test_store.py",
+        "store/test_total_charges.py",
+        "ledger",
+        "store/test_evaluation.py",
+        "store/test_store_additions.py",
+        "store/test_store_erasure.py",
+        "crash/test_durable_steps.py",
+    ),
+    "ledger/_total.py": ("store/test_total.py", "store/test_total_charges.py"),
 }
-"""By file of the package: tests, the quickest first; others are named by `--tests`."""
+"""By file of the package: tests, the quickest first; `--tests` names others, as tests/audit."""
 
-_SECONDS = 600  # a mutant that never ends is a dead one
+LIVED = "SURVIVED"
+
+_SECONDS = 300  # a mutant that never ends is a dead one
 
 Change = Callable[[Any], None]
 
@@ -127,27 +160,37 @@ def survives(package: Path, tests: list[str]) -> bool:
 def main() -> None:
     """Print every mutant with what became of it, then how many survived."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("file", help="of the package, as mechanisms/_charging.py")
+    parser.add_argument("files", nargs="*", default=[*NEAREST], help="of the package")
     parser.add_argument("--only", default="", help="functions, classes and constants, by commas")
     parser.add_argument("--tests", nargs="*", default=[], help="instead of the nearest ones")
-    parser.add_argument("--limit", type=int, default=10**6, help="mutants, at most")
+    parser.add_argument("--sample", type=int, default=10**6, help="at most, drawn by a seed")
+    parser.add_argument("--again", type=Path, help="what a run printed: those that survived it")
     given = parser.parse_args()
-    tests = given.tests or [f"tests/{name}" for name in NEAREST[given.file]]
+    only = {name for name in given.only.split(",") if name}
     with tempfile.TemporaryDirectory() as folder:
         package = shutil.copytree(ROOT / "src" / "vicinal", Path(folder) / "vicinal")
-        path = package / given.file
-        source = path.read_text(encoding="utf-8")
-        if not survives(package, tests):
+        sources = {file: (package / file).read_text(encoding="utf-8") for file in given.files}
+        every = [
+            (f"{file}:{line} {words}", file, mutant)
+            for file, source in sources.items()
+            for line, words, mutant in mutants(source, only)
+        ]
+        random.Random(0).shuffle(every)  # noqa: S311 (which are run)
+        if given.again:
+            lines = given.again.read_text(encoding="utf-8").splitlines()
+            lived = {words for kind, _, words in (x.partition(" ") for x in lines) if kind == LIVED}
+            every = [each for each in every if each[0] in lived]
+        tests = {f: given.tests or [f"tests/{name}" for name in NEAREST[f]] for f in given.files}
+        if not survives(package, sorted({name for names in tests.values() for name in names})):
             raise SystemExit("The tests fail without any fault. Nothing can be told.")
         counts = [0, 0]
-        every = mutants(source, {name for name in given.only.split(",") if name})
-        for number, (line, words, mutant) in enumerate(every):
-            if number >= given.limit:
-                break
-            path.write_text(mutant, encoding="utf-8")
-            lives = survives(package, tests)
+        print(f"{len(every)} mutants", flush=True)
+        for words, file, mutant in every[: given.sample]:
+            (package / file).write_text(mutant, encoding="utf-8")
+            lives = survives(package, tests[file])
+            (package / file).write_text(sources[file], encoding="utf-8")
             counts[lives] += 1
-            print(f"{'SURVIVED' if lives else 'caught':9} {given.file}:{line} {words}", flush=True)
+            print(f"{LIVED if lives else 'caught'} {words}", flush=True)
         print(f"{counts[0]} caught, {counts[1]} survived")
 
 

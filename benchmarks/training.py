@@ -1,7 +1,7 @@
 """What a private model costs: its training by the clock and of processors, and an answer.
 
 `python -m benchmarks --goals --only training`; made-up records, noise seeded, so without a
-guarantee. `python -m benchmarks.frontier` has the same on MNIST, beside neighbours alone.
+guarantee.
 """
 
 from __future__ import annotations

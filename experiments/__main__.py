@@ -13,18 +13,16 @@ class Experiments(CommandGroup):
     """All experiments, by name."""
 
     places: ClassVar = {
-        "ablation": "experiments.commands.ablation:ablation",
         "accounting": "experiments.commands.accounting:accounting",
         "accuracy": "experiments.commands.methods:accuracy",
         "audit-controls": "experiments.commands.audits:audit_controls",
         "audit-errors": "experiments.commands.audits:audit_errors",
         "indknn-agnews": "experiments.commands.comparison:indknn_agnews",
         "indknn-fashion": "experiments.commands.comparison:indknn_fashion",
-        "indknn-figures": "experiments.commands.methods:indknn_figures",
-        "indknn-labels": "experiments.commands.labels:indknn_labels",
         "indknn-mnist": "experiments.commands.comparison:indknn_mnist",
         "losses": "experiments.commands.losses:losses",
         "market-attributes": "experiments.commands.attributes:market_attributes",
+        "promises": "experiments.commands.promises:promises",
         "report-set": "experiments.commands.report_set:report_set",
         "smoothed-figures": "experiments.commands.smoothed:smoothed_figures",
         "smoothed-reference": "experiments.commands.smoothed:smoothed_reference",

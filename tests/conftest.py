@@ -19,12 +19,9 @@ FAULT = Interactions._fault
 
 # Times depend on the machine alone; examples must not.
 settings.register_profile(
-    "fixed",
-    deadline=None,
-    derandomize=True,
-    database=None,
+    "fixed", deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.too_slow],
-)
+)  # fmt: skip
 settings.register_profile("soak", settings.get_profile("fixed"), derandomize=False)
 settings.load_profile("fixed")
 

@@ -27,7 +27,7 @@ DOORS = ("_bernoulli", "_source")
 class SeededEntropy:
     """Stands in for the module `os` in vicinal.noise: its `urandom` can be seeded."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed):
         self._seed = seed
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -37,15 +37,15 @@ class SeededEntropy:
         return getattr(os, name)
 
     @property
-    def seeds(self) -> bool:
+    def seeds(self):
         """Whether tests are seeded at all."""
         return self._seed != SYSTEM
 
-    def start(self, name: str | None) -> None:
+    def start(self, name):
         """Start the stream of `name`, or the system's if that is None."""
         self.stream = None if name is None else self._stream_of(name)
 
-    def urandom(self, size: int) -> bytes:
+    def urandom(self, size):
         """Return bytes of the stream; of the operating system in a forked child."""
         with self._lock:
             if self.stream is None or os.getpid() != self._process:
@@ -86,14 +86,14 @@ def pytest_fixture_setup(fixturedef, request):
         entropy.stream = before
 
 
-def entropy_of(config) -> SeededEntropy:
+def entropy_of(config):
     """Return what stands in for the system's entropy, put in its place on first use."""
     if _ENTROPY not in config.stash:
         config.stash[_ENTROPY] = installed(config.getoption("--entropy"))
     return config.stash[_ENTROPY]
 
 
-def installed(seed: str) -> SeededEntropy:
+def installed(seed):
     """Put what stands in for the system's entropy in its place, in this process, and return it."""
     from vicinal.mechanisms import SystemBernoulli
 

@@ -13,7 +13,6 @@ import shlex
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import takewhile
 from pathlib import Path
@@ -28,13 +27,13 @@ ROOT = Path(__file__).parents[1]
 CODES = (0,)
 
 
-def blocks(path: Path, language: str) -> list[str]:
+def blocks(path, language):
     """Return the blocks of a page that are in a language."""
     text = path.read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
 
 
-def run(script: str) -> str:
+def run(script):
     """Run the lines of a page and return what they print; a test that runs `cd` restores its own.
 
     Known are commands of vicinal, Python from a file of this repository or from the lines that
@@ -44,12 +43,12 @@ def run(script: str) -> str:
     return "".join(_printed(shlex.split(line, comments=True), lines) for line in lines)
 
 
-def run_python(code: str) -> str:
+def run_python(code):
     """Run Python as a script of its own and return what it prints."""
     return _captured(exec, compile(code, "<page>", "exec"), {"__name__": "__main__"})
 
 
-def answers(folder: Path) -> float:
+def answers(folder):
     """Return the share of visitors of a made-up clinic whose answer is right."""
     rows = list(csv.DictReader((folder / "answers.csv").read_text().splitlines()))
     truth = parquet.read_table(folder / "truth.parquet").to_pylist()
@@ -59,7 +58,7 @@ def answers(folder: Path) -> float:
     return sum(right) / len(right)
 
 
-def _printed(words: list[str], following: Iterator[str]) -> str:
+def _printed(words, following):
     match words:
         case []:
             return ""
@@ -81,19 +80,19 @@ def _printed(words: list[str], following: Iterator[str]) -> str:
     return ""
 
 
-def _vicinal(arguments: list[str]) -> str:
+def _vicinal(arguments):
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code in CODES, (arguments, done.output, done.exception)
     return done.output
 
 
-def _script(name: str, arguments: list[str]) -> str:
+def _script(name, arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", [name, *arguments])
         return _captured(runpy.run_path, str(ROOT / name), run_name="__main__")
 
 
-def _captured(function, *args, **kwargs) -> str:
+def _captured(function, *args, **kwargs):
     """Call a function and return what it prints; a warning is none of ours, as at a terminal."""
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()) as printed:
         warnings.simplefilter("default")

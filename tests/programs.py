@@ -8,7 +8,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 PROGRAMS = {
     "browser": ("chromium", "google-chrome", "chrome", "chromium-browser"),
@@ -25,18 +24,18 @@ PLACES = ("/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"
 """Where systems put programs that not everybody has on the path."""
 
 
-def found(name: str) -> str | None:
+def found(name):
     """Return the path of a program, or None."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *PLACES])
     return next((it for one in PROGRAMS[name] if (it := shutil.which(one, path=path))), None)
 
 
-def needed(name: str) -> str:
+def needed(name):
     """Return the path of a program; without it the running test is skipped, or fails."""
     return found(name) or missing(name)
 
 
-def missing(name: str) -> NoReturn:
+def missing(name):
     """Skip the running test, or fail it where it may not be skipped."""
     import pytest
 

@@ -18,7 +18,7 @@ MEMORY = 100 << 20
 class Engine:
     """A Ray engine of two cores that starts when it is first asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._cluster = None
 
     def running(self):
@@ -29,7 +29,7 @@ class Engine:
         self._cluster = self._cluster or RayCluster(cpus=2, memory=MEMORY)
         return self._cluster
 
-    def stop(self) -> None:
+    def stop(self):
         """End the engine if it runs."""
         if self._cluster is not None:
             self._cluster.stop()

@@ -9,7 +9,7 @@ import sys
 import entropy
 
 
-def main(program: str, *arguments: str) -> None:
+def main(program, *arguments):
     """Run a module (-m NAME), standard input (-) or a script."""
     entropy.installed("0").start("a process of its own")
     if program == "-m":

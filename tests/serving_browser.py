@@ -7,7 +7,6 @@ import os
 import subprocess
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -24,7 +23,7 @@ OPTIONS = (
 class Page:
     """One tab."""
 
-    def __init__(self, socket) -> None:
+    def __init__(self, socket):
         self._socket = socket
         self._ids = itertools.count(1)
         self.events: list[dict] = []
@@ -90,7 +89,7 @@ class Page:
             features=[{"name": "prefers-color-scheme", "value": value}],
         )
 
-    def picture(self, path: Path):
+    def picture(self, path):
         """Write a picture of the whole page."""
         shot = self.send("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
@@ -116,7 +115,7 @@ class Page:
 
 
 @contextmanager
-def page(folder: Path):
+def page(folder):
     """Start a browser with an empty profile in `folder`, and yield its tab."""
     connect = pytest.importorskip("websockets.sync.client").connect
     process = subprocess.Popen(
@@ -135,7 +134,7 @@ def page(folder: Path):
         process.wait(120)
 
 
-def _port(path: Path, process) -> int:
+def _port(path, process):
     end = time.monotonic() + 240
     while not (path.exists() and path.read_text().strip()):
         assert process.poll() is None, "the browser ended"

@@ -88,10 +88,20 @@ def thread_of(server):
         assert not thread.is_alive()
 
 
+def at_once(count, work):
+    """Run a work in so many threads at once."""
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(480)
+        assert not thread.is_alive()
+
+
 class Direct:
     """Calls an application without a network, in the running event loop."""
 
-    def __init__(self, app) -> None:
+    def __init__(self, app):
         self._app = app
         self._inbox: asyncio.Queue = asyncio.Queue()
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -40,7 +39,7 @@ TARGETS = {
 """What records carry in place of a class, and the parameters that declare it."""
 
 
-def make(path, target=None, **parameters) -> Store:
+def make(path, target=None, **parameters):
     """Return a new store of 300 records of 150 people, with classes or one of `TARGETS`."""
     y, declared = TARGETS.get(target, (Y, {"classes": range(CLASSES)}))
     settings = {**declared, "public": R, "n_records": 300, **PLAN, **parameters}
@@ -65,19 +64,19 @@ def framed_ids(database):
     return {slot: one + b">" for slots, ids in pairs for slot, one in zip(slots, ids, strict=False)}
 
 
-def files_with(folder: Path, needle: bytes) -> list[str]:
+def files_with(folder, needle):
     """Return the names of all files below `folder` that hold `needle`."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return [path.name for path in found if needle in path.read_bytes()]
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
+def contents(folder):
     """Return what is in all files below `folder`."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @contextmanager
-def broken_off(monkeypatch, target) -> Iterator[None]:
+def broken_off(monkeypatch, target):
     """Interrupt the body where it calls `target`, as Ctrl-C would."""
 
     def interrupted(*_):
@@ -90,7 +89,7 @@ def broken_off(monkeypatch, target) -> Iterator[None]:
 
 
 @contextmanager
-def postgres_server() -> Iterator[str]:
+def postgres_server():
     """Run a server of its own, where there is one; yield the URL of its socket, without a database.
 
     It lies beside pytest's folders, in memory as they do (scratch.py): only their owner may enter
@@ -121,7 +120,7 @@ def postgres_server() -> Iterator[str]:
             run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
 
 
-def fresh_database(url: str, name: str) -> str:
+def fresh_database(url, name):
     """Make an empty database on the server and return its URL."""
     import psycopg
 
@@ -130,6 +129,6 @@ def fresh_database(url: str, name: str) -> str:
     return url.format(name)
 
 
-def _server_user() -> str | None:
+def _server_user():
     """Return as whom a server runs: not as root."""
     return "postgres" if os.getuid() == 0 else None

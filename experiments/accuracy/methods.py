@@ -228,12 +228,6 @@ CONTENDERS: Mapping[str, Contender] = MappingProxyType(
         MODEL: Contender(
             "Ind-KNN, private model", _ind_knn(model_share="auto"), (6.0, 0.1)
         ),
-        "gate": Contender("Ind-KNN, gate", _ind_knn(reuse_predictions="gate"), (0.5, 0.2)),
-        "labels-gate": Contender(
-            "Ind-KNN, labels and gate",
-            _ind_knn(release="label", reuse_predictions="gate"),
-            (0.5, 0.2),
-        ),
         "hashing": Contender("Ind-KNN, hashing", _ind_knn(index="lsh"), (1.0, 0.8)),
         "private-knn": Contender("Private-kNN", _private_knn(screened=False), (4.0, 0.5)),
         "private-knn-screened": Contender(
@@ -304,4 +298,5 @@ def silenced() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)
         warnings.filterwarnings("ignore", "The public reference is too small", UserWarning)
+        warnings.filterwarnings("ignore", "The queries do not look like", UserWarning)
         yield

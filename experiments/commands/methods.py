@@ -1,4 +1,4 @@
-"""`accuracy`, `indknn-figures`: all methods side by side."""
+"""`accuracy`: all methods side by side."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from experiments.commands.options import (
     OUT,
     AgTest,
     AgTrain,
-    Runs,
     text_benchmark,
     texts,
     with_notes,
     write_table,
 )
-from vicinal.cli import Json, output_folder, progress, write_file
+from vicinal.cli import Json, output_folder, progress
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from vicinal.reports import Begin
 
 ACCURACY = "accuracy"
-FIGURES = "indknn-figures"
 
 HOG = "hog"
 SCATTERING = "scattering"
@@ -51,7 +49,7 @@ NOTE = (
 _QUICK = ((0.5, 1.0, 2.0), (1000, 4000), 2)
 _FULL = ((0.25, 0.5, 1.0, 2.0, 4.0), (500, 1000, 2000, 4000, 8000), 5)
 _METHODS = (
-    "zhu2023", "default", "labels", "gate", "labels-gate", "private-knn",
+    "zhu2023", "default", "labels", "private-knn",
     "private-knn-screened", "pate", "pate-screened", "noisy-sgd", "not-private",
 )  # fmt: skip
 
@@ -76,11 +74,12 @@ class _Source:
     load: Callable[[Begin], Benchmark]
 
 
-def _sources(
+def sources(
     mnist: bool, fashion: Path | None, cifar: Path | None,
     agnews: tuple[Path | None, Path | None], folder: Path, features: str = HOG,
     vectors: Sequence[str] = (),
 ) -> list[_Source]:  # fmt: skip
+    """Return the data sets that options name; features of images lie in the folder."""
     from vicinal.datasets import image_npz, load_mnist
 
     found = [_image_source("MNIST", load_mnist, features, folder)] if mnist else []
@@ -104,7 +103,7 @@ def _vectors(path: Path, _begin: Begin) -> Benchmark:
 
 
 def _image_source(name: str, load: Callable[[], Any], features: str, folder: Path) -> _Source:
-    from experiments.planning import feature_maps
+    from experiments import feature_maps
 
     maps = {SCATTERING: feature_maps.SCATTERING, LITE0: feature_maps.LITE0, HOG: feature_maps.HOG}
     used, words = maps[features], name if features == HOG else f"{name}, {features}"
@@ -171,12 +170,12 @@ def accuracy(
     folder = output_folder(out)
     agnews = agnews_train, agnews_test
     kept = folder if cache is None else output_folder(cache)
-    sources = _sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
+    given = sources(mnist, fashion, cifar, agnews, kept, features, vectors or ())
     cells = _cells(folder, ACCURACY, resume=resume)
     if not json:
-        typer.echo(_announced(grid.work(table) * len(sources)), err=True)
+        typer.echo(_announced(grid.work(table) * len(given)), err=True)
     with progress(silent=json) as begin:
-        for source, benchmark in _loaded(sources, begin):
+        for source, benchmark in _loaded(given, begin):
             step = begin(source.name, grid.work(table))
             grid.measure(source.name, _held_out(benchmark, held_out), table, cells, step)
     _tell(ACCURACY, cells, folder, json=json)
@@ -199,37 +198,6 @@ def _held_out(benchmark: Benchmark, n_rows: int) -> Benchmark:
         test=np.concatenate([benchmark.test, benchmark.records[n_records:]]),
         test_labels=np.concatenate([benchmark.test_labels, benchmark.labels[n_records:]]),
     )
-
-
-def indknn_figures(
-    mnist: Mnist = True,
-    fashion: Fashion = None,
-    cifar: Cifar = None,
-    agnews_train: AgTrain = None,
-    agnews_test: AgTest = None,
-    runs: Runs = 3,
-    resume: Resume = False,
-    json: Json = False,
-    out: Out = OUT,
-) -> None:
-    """The figures of Zhu et al. 2023: epsilon, queries, private records, and retraining."""
-    from experiments.accuracy import figures
-    from experiments.accuracy.method_plots import draw_methods
-    from experiments.accuracy.table import entries
-
-    folder = output_folder(out)
-    sources = _sources(mnist, fashion, cifar, (agnews_train, agnews_test), folder)
-    cells = _cells(folder, FIGURES, resume=resume)
-    if not json:
-        typer.echo(_announced(figures.work(runs) * len(sources)), err=True)
-    with progress(silent=json) as begin:
-        for source, benchmark in _loaded(sources, begin):
-            step = begin(source.name, figures.work(runs))
-            figures.measure(source.name, benchmark, runs, cells, step)
-            found = entries(cells)
-            drawn = figures.panels(source.name, len(benchmark.records), found)
-            write_file(folder / f"{FIGURES}-{source.name.lower()}.png", draw_methods(drawn))
-    _tell(FIGURES, cells, folder, json=json)
 
 
 def _loaded(sources: Sequence[_Source], begin: Begin) -> Iterator[tuple[_Source, Benchmark]]:

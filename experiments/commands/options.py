@@ -42,7 +42,7 @@ def images(data: Path | None) -> Dataset:
 
 def benchmark(data: Path | None, begin: Begin) -> Benchmark:
     """Return HOG features of those images, of ten classes."""
-    from experiments.planning.feature_maps import HOG
+    from experiments.feature_maps import HOG
 
     return HOG.benchmark(images(data), range(10), begin)
 

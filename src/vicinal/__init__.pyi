@@ -4,7 +4,6 @@ from vicinal import testing as testing
 from vicinal.accounting import Guarantee as Guarantee
 from vicinal.accounting import account as account
 from vicinal.accounting import calibrate as calibrate
-from vicinal.audit import inspect_model as inspect_model
 from vicinal.baselines import NoisySGDClassifier as NoisySGDClassifier
 from vicinal.baselines import PATEClassifier as PATEClassifier
 from vicinal.features import HOGFeatures as HOGFeatures

@@ -66,16 +66,13 @@ def test_bad_targets_are_refused(epsilon):
 @pytest.mark.parametrize(
     ("plan", "field", "release", "named"),
     [
-        (PLAN, "colour", 0, "'field'"),
-        (PLAN, "sigma", 2, "'release'"),
-        (PLAN, "sigma", -1, "'release'"),
-        (PLAN, "B", 0, "releases[0].B"),
+        (PLAN, "colour", 0, "'field'"), (PLAN, "sigma", 2, "'release'"),
+        (PLAN, "sigma", -1, "'release'"), (PLAN, "B", 0, "releases[0].B"),
         ({"delta": 1e-5}, "sigma", 0, "'releases'"),
-        ({"delta": 1e-5, "releases": [3]}, "sigma", 0, "releases[0]"),
-        ([], "sigma", 0, "'plan'"),
+        ({"delta": 1e-5, "releases": [3]}, "sigma", 0, "releases[0]"), ([], "sigma", 0, "'plan'"),
         ({**PLAN, "delta": 2}, "sigma", 0, "'delta'"),
     ],
-)
+)  # fmt: skip
 def test_other_nonsense_is_refused_by_name(plan, field, release, named):
     with pytest.raises(InvalidInput) as error:
         calibrate(plan, 1.0, field, release)

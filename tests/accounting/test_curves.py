@@ -85,7 +85,7 @@ def test_delta_and_epsilon_are_inverse(release):
     assert delta_of(cost, epsilon * 0.98) > 1e-5
 
 
-def exact_binomial_delta(q: float, r: float, count: int, epsilon: float) -> mpf:
+def exact_binomial_delta(q, r, count, epsilon):
     mp.dps = 50
     q, r, x = mpf(q), mpf(r), mp.exp(mpf(epsilon))
     total = mpf(0)

@@ -348,10 +348,7 @@ def test_rectangles_of_margins_and_shifts_are_bounded(order):
     upper, _ = cells._bounds(margins, margins + high, np.arange(200))
     for _ in range(30):
         mu, a = least + wide * generator.random(200), margins + high * generator.random(200)
-        won, lost = (
-            _label_divergence.log_gain(a, mu),
-            -_label_divergence.log_gain(-a - mu, mu),
-        )
+        won, lost = (_label_divergence.log_gain(a, mu), -_label_divergence.log_gain(-a - mu, mu))
         g = np.logaddexp(
             log_ndtr(a) + log_psi(won, np.asarray(order)),
             log_ndtr(-a) + log_psi(lost, np.asarray(order)),

@@ -34,41 +34,28 @@ GOOD = {
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1, "1", None, True, [])
 BAD = {
-    "k": (*NUMBERS, 0, 2.5, 10**7),
-    "classes": (*NUMBERS, 1, 2.5),
-    "threshold": (math.nan, math.inf, "1", None, True, 1e9),
-    "sigma": (*NUMBERS, 0),
-    "gamma": (*NUMBERS, 0, 1.01),
-    "sensitivity": (*NUMBERS, 0),
-    "steps": (*NUMBERS, 0, 2.5, 10**7),
-    "model_share": (*NUMBERS, 0, 1),
-    "model_steps": (*NUMBERS, 0, 2.5, 10**7),
-    "tau": (*NUMBERS, 0),
-    "scale": (*NUMBERS, 0),
-    "teachers": (*NUMBERS, 0, 2.5),
-    "sigma_screen": (*NUMBERS, 0),
-    "sigma_votes": (*NUMBERS, 0),
-    "answered": (*NUMBERS, 10**6, 0.5),
-    "epsilon": (*NUMBERS, 0),
-    "delta": (*NUMBERS, 0, 1),
-    "B": (*NUMBERS, 0),
-    "release": (None, "scores", 1),
-    "beta": (*NUMBERS, 0, 4.5),
-    "count": (*NUMBERS, 0, 2.5, 10**10),
+    "k": (*NUMBERS, 0, 2.5, 10**7), "classes": (*NUMBERS, 1, 2.5),
+    "threshold": (math.nan, math.inf, "1", None, True, 1e9), "sigma": (*NUMBERS, 0),
+    "gamma": (*NUMBERS, 0, 1.01), "sensitivity": (*NUMBERS, 0), "steps": (*NUMBERS, 0, 2.5, 10**7),
+    "model_share": (*NUMBERS, 0, 1), "model_steps": (*NUMBERS, 0, 2.5, 10**7), "tau": (*NUMBERS, 0),
+    "scale": (*NUMBERS, 0), "teachers": (*NUMBERS, 0, 2.5), "sigma_screen": (*NUMBERS, 0),
+    "sigma_votes": (*NUMBERS, 0), "answered": (*NUMBERS, 10**6, 0.5), "epsilon": (*NUMBERS, 0),
+    "delta": (*NUMBERS, 0, 1), "B": (*NUMBERS, 0), "release": (None, "scores", 1),
+    "beta": (*NUMBERS, 0, 4.5), "count": (*NUMBERS, 0, 2.5, 10**10),
     "cells": (*NUMBERS, 0, 2.5, 10**9),
     "orders": (*NUMBERS, [1, 2, 3], [2, 2, 3], [3, 2, 1], [2, math.nan, 4], ["2", 3, 4]),
     "rdp": (*NUMBERS, [0.1], [0.1, -0.1, 0.1], [0.1, math.nan, 0.1], [math.inf] * 3),
     "losses": (*NUMBERS, [0.1, -0.1], [0, math.inf], [math.nan] * 2, [0, 1e3]),
     "probabilities": (*NUMBERS, [0.2] * 5, [1.1, -0.1], [math.nan] * 2, [0, 1]),
     "infinite": (math.nan, math.inf, -0.1, 1, "1", None, True, []),
-}
+}  # fmt: skip
 
 
-def release(kind: str, **changes: object) -> dict[str, object]:
+def release(kind, **changes):
     return {"kind": kind, "count": 10, **GOOD[kind], **changes}
 
 
-def plan(*releases: object, delta: float = 1e-5) -> dict[str, object]:
+def plan(*releases, delta=1e-5):
     return {"delta": delta, "releases": list(releases)}
 
 

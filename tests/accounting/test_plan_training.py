@@ -183,7 +183,7 @@ def test_a_plan_beside_a_model_asks_a_tenth_with_what_training_leaves():
     [
         (("--model-share", "1"), ">= 0 and < 1"),
         (("--model-share", "some"), ">= 0 and < 1"),
-        (("--model-share", ".5", "--reuse", "gate"), "must be 0 unless"),
+        (("--model-share", ".5", "--kernel", "rbf"), "must be 0 unless"),
     ],
 )
 def test_what_a_plan_cannot_have_beside_a_model_is_refused(options, words):

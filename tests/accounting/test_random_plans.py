@@ -22,7 +22,7 @@ SELDOM = 200
 COUNT = 300
 
 
-def spread(rng: np.random.Generator, low: float, high: float) -> float:
+def spread(rng, low, high):
     return math.exp(rng.uniform(math.log(low), math.log(high)))
 
 
@@ -122,7 +122,7 @@ LABELS = {
 EVERY = {**VARIANTS, **LABELS}
 
 
-def companies(number: int) -> list[str]:
+def companies(number):
     """Return which variants plan `number` has: one to five, every pair of them sooner or later."""
     if number % SELDOM == 0:
         turn = number // SELDOM
@@ -133,7 +133,7 @@ def companies(number: int) -> list[str]:
     return rng.choice(list(VARIANTS), rng.integers(1, 6)).tolist()
 
 
-def random_plan(number: int) -> dict[str, object]:
+def random_plan(number):
     rng = np.random.default_rng([11, number])
     releases = []
     for name in companies(number):
@@ -142,7 +142,7 @@ def random_plan(number: int) -> dict[str, object]:
     return {"delta": spread(rng, 1e-12, 0.1), "releases": releases}
 
 
-def check(number: int) -> None:
+def check(number):
     given = random_plan(number)
     price = account(given)
     best = min(price["by_method"].values())

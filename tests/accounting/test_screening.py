@@ -29,12 +29,12 @@ TINY = [
 ]
 
 
-def laws(screening: Screening) -> list[tuple[mpf, mpf]]:
+def laws(screening):
     """Return (q, r) in 50 digits for every t and sign, by enumeration."""
     mp.dps = 50
     sigma, gamma = mpf(screening.sigma), mpf(screening.gamma)
 
-    def passes(votes: int) -> mpf:
+    def passes(votes):
         return mp.ncdf((votes - mpf(screening.threshold)) / sigma)
 
     steps = [(t, t + 1) for t in range(screening.k)]
@@ -42,17 +42,17 @@ def laws(screening: Screening) -> list[tuple[mpf, mpf]]:
     return [(passes(t), (1 - gamma) * passes(t) + gamma * passes(u)) for t, u in steps]
 
 
-def renyi(p: mpf, q: mpf, alpha: float) -> mpf:
+def renyi(p, q, alpha):
     alpha = mpf(alpha)
     total = p**alpha * q ** (1 - alpha) + (1 - p) ** alpha * (1 - q) ** (1 - alpha)
     return mp.log(total) / (alpha - 1)
 
 
-def true_rdp(screening: Screening, alpha: float) -> mpf:
+def true_rdp(screening, alpha):
     return max(max(renyi(r, q, alpha), renyi(q, r, alpha)) for q, r in laws(screening))
 
 
-def hockey_stick(p: mpf, q: mpf, x: mpf) -> mpf:
+def hockey_stick(p, q, x):
     return max(mpf(0), p - x * q) + max(mpf(0), (1 - p) - x * (1 - q))
 
 
@@ -111,7 +111,7 @@ def test_many_votes_are_stable(sigma):
     assert mpf(screening.rdp(np.array([8.0]))[0]) == pytest.approx(truth, rel=3e-6)
 
 
-def laws_at(screening: Screening, votes: int, sign: int) -> tuple[mpf, mpf]:
+def laws_at(screening, votes, sign):
     q = mp.ncdf((votes - mpf(screening.threshold)) / mpf(screening.sigma))
     p = mp.ncdf((votes + sign - mpf(screening.threshold)) / mpf(screening.sigma))
     return q, (1 - mpf(screening.gamma)) * q + mpf(screening.gamma) * p
@@ -124,7 +124,7 @@ def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
     assert (Screening(30, 20, 5.0, 1e-9).rdp(ORDERS[:5]) < 1e-14).all()
 
 
-def adaptive_truth(screening: Screening, answers: int, x: mpf) -> mpf:
+def adaptive_truth(screening, answers, x):
     """Return the hockey-stick divergence of `answers`, the votes chosen anew each time, exactly."""
     if answers == 0:
         return max(mpf(0), 1 - x)
@@ -222,7 +222,7 @@ def test_a_batch_beside_a_faint_release_keeps_its_mass():
     assert both.to_epsilon(1e-5, "pld") == pytest.approx(cost.to_epsilon(1e-5, "pld"), rel=1e-3)
 
 
-def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
+def interleaved(order, x):
     """Return the hockey-stick divergence of answers made in this order, each chosen anew."""
     if not order:
         return max(0.0, 1 - x)
@@ -233,7 +233,7 @@ def interleaved(order: list[list[tuple[float, float]]], x: float) -> float:
     )
 
 
-def composed(first: Screening, second: Screening, answers: int, epsilon: float) -> float:
+def composed(first, second, answers, epsilon):
     """Return an upper bound on the divergence of two batch pairs together, on a grid of losses."""
     pairs = [(ScreeningBatchPair(each, answers), 1) for each in (first, second)]
     return pld_delta(pairs, epsilon)

@@ -19,19 +19,19 @@ pytestmark = pytest.mark.quick
 RNG = np.random.default_rng(11)
 
 
-def settings(count: int) -> list[tuple[float, float]]:
+def settings(count):
     """Return (sigma, gamma), log-uniform."""
     sigma = np.exp(RNG.uniform(math.log(0.4), math.log(300), count))
     gamma = np.exp(RNG.uniform(math.log(1e-3), 0, count))
     return list(zip(sigma.tolist(), gamma.tolist(), strict=True))
 
 
-def exact_rdp(sigma: float, gamma: float, alpha: float) -> mpf:
+def exact_rdp(sigma, gamma, alpha):
     """Return the RDP by quadrature in 40 digits, of terms that do not cancel."""
     mp.dps = 40
     mu, rate, order = 1 / mpf(sigma), mpf(gamma), mpf(alpha)
 
-    def term(z: mpf) -> mpf:
+    def term(z):
         excess = rate * mp.expm1(mu * z - mu**2 / 2)
         return mp.npdf(z) * ((1 + excess) ** order - 1 - order * excess)
 

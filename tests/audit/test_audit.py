@@ -323,7 +323,7 @@ def facts_of(**plan):
     """Return public facts of a made-up store of two classes, with a plan of these parameters."""
     whole = {
         "epsilon": 1.0, "delta": 1e-5, "accounting": "gdp", "release": "votes",
-        "reuse_predictions": "none", "neighbor_count": "public", **plan,
+        "neighbor_count": "public", **plan,
     }  # fmt: skip
     return {
         "classes": ["a", "b"], "target": {"kind": "classes"}, "kernel": "cosine",
@@ -348,7 +348,6 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     [
         ({}, set()),
         ({"neighbor_count": "private", "accounting": "rdp"}, {"count"}),
-        ({"reuse_predictions": "gate"}, {"gate"}),
         ({"model_share": 0.3}, {"model"}),
     ],
 )
@@ -408,7 +407,6 @@ def test_every_mechanism_has_a_row_and_every_world_of_the_list():
         found
     )
     assert {
-        "gate",
         "count",
         "model",
         "students",

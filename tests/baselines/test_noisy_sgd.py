@@ -309,15 +309,12 @@ X0, Y0 = data(9)
 @pytest.mark.parametrize(
     ("X", "y", "more", "named"),
     [
-        (np.full((9, 8), np.inf), Y0, {}, "infinity"),
-        (X0, Y0[:8], {}, "'y'"),
-        (X0, Y0 + 5, {}, "'y'"),
-        (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+        (np.full((9, 8), np.inf), Y0, {}, "infinity"), (X0, Y0[:8], {}, "'y'"),
+        (X0, Y0 + 5, {}, "'y'"), (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
         (X0, Y0, {"public": X0[:, :2]}, "'public'"),
-        (X0, Y0, {"public": X0[:1]}, "part of the private"),
-        (X0[:0], Y0[:0], {}, "0 sample"),
+        (X0, Y0, {"public": X0[:1]}, "part of the private"), (X0[:0], Y0[:0], {}, "0 sample"),
     ],
-)
+)  # fmt: skip
 def test_bad_records_are_refused_and_leave_what_was(X, y, more, named):
     estimator = classifier(n_steps=2).fit(*data(30))
     before = vars(estimator).copy()

@@ -50,8 +50,8 @@ def digits(tmp_path_factory):
     return path
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(*arguments, program=app):
+    return CliRunner().invoke(program, [str(argument) for argument in arguments])
 
 
 def demo(digits, *more):
@@ -81,7 +81,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize(("program", "command"), COMMANDS)
 def test_every_command_has_help(program, command):
-    result = CliRunner().invoke(program, [*command, "--help"])
+    result = run(*command, "--help", program=program)
     assert result.exit_code == 0
     assert "Usage:" in result.stdout
 
@@ -99,16 +99,11 @@ def test_all_functions_of_the_store_module_are_commands():
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"]],
+    "arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "--queries", "many"]]
 )
 def test_bad_usage_exits_with_2(arguments):
-    assert_bad_usage(run(*arguments))
-
-
-def assert_bad_usage(result):
-    assert result.exit_code == 2
-    assert result.stdout == ""
+    result = run(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
     assert "Error" in result.stderr
 
 
@@ -118,14 +113,11 @@ def assert_bad_usage(result):
 @pytest.mark.parametrize(
     ("option", "value", "named"),
     [
-        ("--epsilon", "0", "epsilon"),
-        ("--epsilon", "nan", "epsilon"),
-        ("--delta", "1", "delta"),
-        ("--queries", "0", "queries"),
-        ("--queries", "150", "queries"),
+        ("--epsilon", "0", "epsilon"), ("--epsilon", "nan", "epsilon"), ("--delta", "1", "delta"),
+        ("--queries", "0", "queries"), ("--queries", "150", "queries"),
         ("--data", "no-such-file.npz", "no-such-file.npz"),
     ],
-)
+)  # fmt: skip
 def test_demo_refuses_bad_input_in_one_line(digits, tmp_path, option, value, named):
     result = run("demo", "--data", digits, "--out", tmp_path, option, value)
     assert_one_line(result, 2)
@@ -151,6 +143,7 @@ def test_demo_writes_a_report_and_says_where(digits, tmp_path):
     result = demo(digits, "--out", tmp_path / "new" / "folder")
     assert result.exit_code == 0
     assert result.stderr == ""
+    assert not {"\x1b", "\r", "\b"} & set(result.stdout), "no escape codes off a terminal"
     report = tmp_path / "new" / "folder" / "report.html"
     assert str(report) in result.stdout
     assert "(8, 1e-05)-differential privacy for every subject" in " ".join(result.stdout.split())
@@ -160,41 +153,27 @@ def test_demo_writes_a_report_and_says_where(digits, tmp_path):
     assert str(digits.parent) not in page
 
 
-def test_demo_answers_with_real_noise(digits, tmp_path):
-    found = json.loads(demo(digits, "--json", "--no-report", "--out", tmp_path / "none").stdout)
-    assert found["guarantee"]["holds"] is True
-    assert found["guarantee"]["epsilon"] == 8
-    assert found["report"] is None
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.quick
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
     code = "from vicinal.cli import _main, _output; _output.PATIENCE = 24 * 3600.0; _main.app()"
     options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
+    options += ["--out", tmp_path / "none"]
     done = subprocess.run(
-        [sys.executable, "-c", code, "demo", "--data", digits, *options],
-        capture_output=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-c", code, "demo", "--data", digits, *options], capture_output=True,
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
+        text=True, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)
+    assert (found["guarantee"]["holds"], found["guarantee"]["epsilon"]) == (True, 8)
+    assert found["report"] is None
+    assert not (tmp_path / "none").exists()
     assert found["total"] == QUERIES
     assert found["correct"] / QUERIES == found["accuracy"]
     assert found["peak_memory_bytes"] > 2**20
     low, high = found["interval_95"]
     assert low < found["accuracy"] < high or found["correct"] == QUERIES
-
-
-def test_text_output_has_no_escape_codes(digits):
-    result = demo(digits, "--no-report")
-    assert result.exit_code == 0
-    assert "Accuracy" in result.stdout
-    assert not {"\x1b", "\r", "\b"} & set(result.stdout + result.stderr)
 
 
 # ---------------------------------------------------------------- progress
@@ -227,10 +206,6 @@ def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, 
 # ---------------------------------------------------------------- experiments
 
 
-def reproduce(*arguments):
-    return CliRunner().invoke(experiments, [str(argument) for argument in arguments])
-
-
 def small(name, n_components):
     settings = (Setting(8.0, 20), Setting(4.0, 20))
     public_map = PublicMap(n_components)
@@ -240,41 +215,20 @@ def small(name, n_components):
 def test_reproduce_prints_and_writes_a_table(digits, tmp_path, monkeypatch):
     monkeypatch.setattr(recipes, "images", lambda _runs: (small("HOG", 20),))
     options = ["--data", digits, "--out", tmp_path]
-    printed = reproduce("indknn-fashion", *options)
+    printed = run("indknn-fashion", *options, program=experiments)
     assert printed.exit_code == 0
     assert (tmp_path / "indknn-fashion.txt").read_text() == printed.stdout
-    as_json = json.loads(reproduce("indknn-fashion", *options, "--json").stdout)
+    as_json = json.loads(run("indknn-fashion", *options, "--json", program=experiments).stdout)
     assert len(as_json["rows"]) == 7
     assert as_json["simulation"] is True
     assert json.loads((tmp_path / "indknn-fashion.json").read_text())["rows"] == as_json["rows"]
     assert "no guarantee" in " ".join(printed.stdout.split())
 
 
-@pytest.fixture
-def headlines(tmp_path):
-    """Write two small tables of texts."""
-    for name, rows in (("train", 300), ("test", 120)):
-        lines = [f"{row % 4},text number {row} of {name}" for row in range(rows)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["label,text", *lines]) + "\n")
-    return "--train", tmp_path / "train.csv", "--test", tmp_path / "test.csv"
-
-
-class FakeSentences:
-    """Embeds by the label that the text's number gives away, and counts texts."""
-
-    model = "fake"
-    embedded = 0
-
-    def transform(self, texts, progress):
-        FakeSentences.embedded += len(texts)
-        progress(len(texts))
-        numbers = np.array([int(text.split()[2]) for text in texts])
-        noise = np.random.default_rng(len(texts)).normal(size=(len(texts), 8)) * 0.2
-        return (np.eye(8)[numbers % 4] + noise).astype(np.float32)
-
-
-def test_a_missing_extra_is_one_line_with_the_remedy(headlines, tmp_path, monkeypatch):
+def test_a_missing_extra_is_one_line_with_the_remedy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    result = reproduce("indknn-agnews", *headlines, "--out", tmp_path / "out")
+    (tmp_path / "texts.csv").write_text("label,text\n1,one\n0,two\n" * 60)
+    files = "--train", tmp_path / "texts.csv", "--test", tmp_path / "texts.csv"
+    result = run("indknn-agnews", *files, "--out", tmp_path / "out", program=experiments)
     assert_one_line(result, 2)
     assert "vicinal[text]" in result.stderr

@@ -132,21 +132,11 @@ def test_labels_of_public_rows_say_what_is_always_right_and_which_class_is_rare(
     table = table.set_column(table.column_names.index("y"), "y", [labels.tolist()])
     parquet.write_table(table, tmp_path / "rare.parquet")
     command = ["plan", *PLAN, "--features", "table", "--schema", folder / "schema.json"]
-    shown = run(*command, "--public", tmp_path / "rare.parquet", "--label", "y").stdout
+    command += ["--public", tmp_path / "rare.parquet", "--label", "y"]
+    shown = run(*command).stdout
     assert "% if every answer were the commonest" in " ".join(shown.split())
     assert "a class is rare among the public labels, --class-prior 0.0" in shown
-    assert (
-        "--class-prior"
-        not in run(
-            *command,
-            "--public",
-            tmp_path / "rare.parquet",
-            "--label",
-            "y",
-            "--class-prior",
-            ".1,.9",
-        ).stdout
-    )
+    assert "--class-prior" not in run(*command, "--class-prior", ".1,.9").stdout
 
 
 def test_a_model_is_announced_before_anything_is_read(folder):

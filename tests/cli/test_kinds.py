@@ -106,15 +106,11 @@ def labels_alone(kind, _path):
     assert planned(kind, release="label").label_only
 
 
-def reuse(kind, _path):
-    assert planned(kind, reuse_predictions="gate").gated
-
-
 PLACES = {
     place.__name__: place
     for place in (
         estimator, store, cluster, service, evaluation, audit, command_line, labelling,
-        private_model, labels_alone, reuse,
+        private_model, labels_alone,
     )
 }  # fmt: skip
 
@@ -122,7 +118,6 @@ AVERAGED = ("bounds", "labels")
 HOLES = {
     "labelling": (AVERAGED, "a student learns classes: soft labels are probabilities of classes"),
     "labels_alone": (AVERAGED, "the price of a label alone is that of the largest of noisy votes"),
-    "reuse": (AVERAGED, "the gate asks how sure a class is; averages state an error instead"),
 }
 """By place: the kinds that cannot be used there, and why that was decided."""
 

@@ -31,64 +31,24 @@ def data(files, kind):
     return ["--private", private, "--public", public, "--classes", "0-9"]
 
 
-def test_from_private_vectors_to_a_student(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    answers, out, onnx = (tmp_path / name for name in ("answers.npz", "student.pt", "student.onnx"))
-    told = json.loads(
-        run(
-            "label",
-            *data(files, "vectors"),
-            "--folder",
-            tmp_path / "run",
-            "--out",
-            answers,
-            "--epsilon",
-            4,
-            "--questions",
-            QUESTIONS,
-            "--json",
-        )
-    )
-    assert told["questions"] == QUESTIONS
-    assert told["kept"] == QUESTIONS * 3 // 4
-    assert told["guarantee"]["epsilon"] == 4.0
-    assert told["guarantee"]["holds"] is True
-    right = load_digits().target[1300:][load_answers(answers).rows] == load_answers(answers).labels
-    assert right.mean() > 0.6
-    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
-    told = json.loads(
-        run(
-            "student",
-            answers,
-            "--public",
-            files / "vectors-public.npz",
-            "--out",
-            out,
-            "--onnx",
-            onnx,
-            "--steps",
-            60,
-            "--json",
-        )
-    )
-    assert told["answers"] == QUESTIONS * 3 // 4
-    assert told["agreement"] > 0.8
-    assert onnx.stat().st_size > 1000
-    from vicinal import students
-
-    assert students.load(out).guarantee["epsilon"] == 4.0
-
-
 def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp_path):
     """Fails if a report shows accuracy alone, or learns from the labels that it compares with."""
     pytest.importorskip("torch", reason="students need the extra 'students'")
     answers, known = tmp_path / "answers.npz", files / "vectors-known.npz"
     private = ["--private", files / "vectors-private.npz", "--classes", "0-9"]
     asking = ["--folder", tmp_path / "run", "--out", answers, "--questions", QUESTIONS]
-    text = run("label", *private, "--public", known, *asking, "--epsilon", 4)
+    command = ["label", *private, "--public", known, *asking, "--epsilon", 4]
+    text = run(*command)
     assert "Answers by class: 0 " in text
     assert "Balanced accuracy 0." in text
     assert "Right by class: 0 " in text
+    first = load_answers(answers)
+    told = json.loads(run(*command, "--json"))
+    np.testing.assert_array_equal(first.margins, load_answers(answers).margins, "nobody was asked")
+    assert "another run" in run(*command, "--epsilon", 3, code=2)
+    assert (told["questions"], told["kept"]) == (QUESTIONS, QUESTIONS * 3 // 4)
+    assert (told["guarantee"]["epsilon"], told["guarantee"]["holds"]) == (4.0, True)
+    assert (load_digits().target[1300:][first.rows] == first.labels).mean() > 0.6
     training = ["student", answers, "--out", tmp_path / "s.pt", "--steps", 60]
     told = json.loads(run(*training, "--public", known, "--json"))
     assert set(told["agreement_by_class"]) == set("0123456789")
@@ -97,7 +57,14 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert figures["auc"]["low"] > 0.8
     assert figures["balanced_accuracy"]["value"] > 0.5
     assert sum(one["total"] for one in figures["by_class"].values()) == figures["total"]
+    pytest.importorskip("onnx", reason="writing ONNX needs the extra 'students'")
+    training += ["--onnx", tmp_path / "s.onnx"]
     alone = json.loads(run(*training, "--public", files / "vectors-public.npz", "--json"))
+    assert (tmp_path / "s.onnx").stat().st_size > 1000
+    from vicinal import students
+
+    assert students.load(tmp_path / "s.pt").guarantee["epsilon"] == 4.0
+    assert alone["answers"] == QUESTIONS * 3 // 4
     assert alone["figures"] is None
     assert alone["agreement"] == told["agreement"]
     asking[1] = tmp_path / "refused"
@@ -106,44 +73,13 @@ def test_answers_and_student_are_compared_with_public_labels_by_class(files, tmp
     assert not asking[1].exists()
 
 
-def test_the_same_command_again_reads_and_does_not_ask(files, tmp_path):
-    command = [
-        "label",
-        *data(files, "vectors"),
-        "--folder",
-        tmp_path / "run",
-        "--out",
-        tmp_path / "answers.npz",
-        "--questions",
-        QUESTIONS,
-    ]
-    run(*command)
-    first = load_answers(tmp_path / "answers.npz")
-    run(*command)
-    again = load_answers(tmp_path / "answers.npz")
-    np.testing.assert_array_equal(first.margins, again.margins)
-    assert "another run" in run(*command, "--epsilon", 3, code=2)
-
-
 def test_rounds_on_images_with_a_report(files, tmp_path):
     pytest.importorskip("torch", reason="students need the extra 'students'")
-    told = json.loads(
-        run(
-            "transfer",
-            *data(files, "images"),
-            "--public",
-            files / "images-known.npz",
-            "--folder",
-            tmp_path / "run",
-            "--out",
-            tmp_path / "student.pt",
-            "--epsilon",
-            2,
-            "--steps",
-            8,
-            "--json",
-        )
-    )
+    where = "--folder", tmp_path / "run", "--out", tmp_path / "student.pt"
+    vectors = "transfer", *data(files, "vectors"), *where, "--method", "uda"
+    assert "cannot be augmented" in run(*vectors, code=2)
+    known = "--public", files / "images-known.npz", "--epsilon", 2, "--steps", 8, "--json"
+    told = json.loads(run("transfer", *data(files, "images"), *where, *known))
     assert [part["share_of_budget"] for part in told["rounds"]] == [0.3, 0.7]
     assert told["guarantee"]["epsilon"] == 2.0
     first, second, student = (one["total"] for one in told["figures"].values())
@@ -174,15 +110,12 @@ def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--questions", 10_000], "at least 10000"),
-        (["--epsilon", "nan"], "epsilon"),
-        (["--keep", 0], "keep"),
-        (["--release", "all"], "release"),
+        (["--questions", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
+        (["--keep", 0], "keep"), (["--release", "all"], "release"),
         (["--classes", "0-8"], "labels of the --classes option"),
-        (["--private", "nothing.npz"], "no file"),
-        (["--private", "table.csv"], "npz"),
+        (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "npz"),
     ],
-)
+)  # fmt: skip
 def test_bad_input_ends_with_a_sentence_and_before_anything_is_spent(
     files, tmp_path, options, said
 ):
@@ -201,22 +134,6 @@ def test_a_weak_plan_has_to_be_meant(files, tmp_path, weak):
     assert "-differential privacy for every subject" in run(*command, "--yes")
 
 
-def test_vectors_cannot_be_augmented(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    message = run(
-        "transfer",
-        *data(files, "vectors"),
-        "--folder",
-        tmp_path / "run",
-        "--out",
-        tmp_path / "s.pt",
-        "--method",
-        "uda",
-        code=2,
-    )
-    assert "cannot be augmented" in message
-
-
 @pytest.mark.parametrize("keep", [[], ["--rounds", 1, "--model-keep", 0.6]])
 def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monkeypatch):
     pytest.importorskip("torch", reason="students need the extra 'students'")
@@ -229,14 +146,8 @@ def test_table1_on_vectors_with_and_without_a_private_model(keep, tmp_path, monk
     centres, (y, test) = 4 * rng.normal(size=(10, 12)), rng.integers(0, 10, (2, 1200))
     rows = {f"x_{name}": np.rint(centres[of] + rng.normal(size=(len(of), 12))).astype(np.int8)
             for name, of in (("train", y), ("test", test[:240]))}  # fmt: skip
-    facts = {
-        "y_train": y,
-        "y_test": test[:240],
-        "steps": np.ones(12),
-        "n_components": 8,
-        "power": 0.5,
-    }
-    np.savez(tmp_path / "made.npz", **rows, **facts)
+    facts = {"steps": np.ones(12), "n_components": 8, "power": 0.5}
+    np.savez(tmp_path / "made.npz", **rows, **facts, y_train=y, y_test=test[:240])
     where = "--vectors", tmp_path / "made.npz", "--out", tmp_path / "out"
     output = run(
         "table1-mnist", *where, "--runs", 1, "--epsilon", 50, *keep, "--json", program=experiments

@@ -21,7 +21,7 @@ except SystemExit as stopped:
 """
 
 
-def loaded(code: str) -> set[str]:
+def loaded(code):
     """Return the names of all modules that a fresh interpreter has loaded after `code`."""
     code += "\nimport sys\nprint()\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -56,7 +56,10 @@ def test_from_a_table_to_answers_and_back_out(data, store):
     run("verify", store, "--erased", "person-4", code=2)
 
 
-def test_what_is_public_and_what_is_the_curators(store):
+def test_what_is_public_and_what_is_the_curators(data, store):
+    run("export-guarantee", store, "--out", data / "guarantee.txt")
+    assert "(4, 1e-05)-differential privacy" in (data / "guarantee.txt").read_text()
+    assert json.loads(run("export-guarantee", store, "--json"))["epsilon"] == 4
     public = run("inspect", store)
     assert "differential privacy" in public
     assert "PRIVATE" not in public
@@ -66,12 +69,6 @@ def test_what_is_public_and_what_is_the_curators(store):
     assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["subjects"] == 150
     told = run("erase", "--yes", store, "--subject", "person-3", "--curator")
     assert told.endswith("\nPrivate: 2 records were erased.\n")
-
-
-def test_the_guarantee_is_exported_whole(data, store):
-    run("export-guarantee", store, "--out", data / "guarantee.txt")
-    assert "(4, 1e-05)-differential privacy" in (data / "guarantee.txt").read_text()
-    assert json.loads(run("export-guarantee", store, "--json"))["epsilon"] == 4
 
 
 def test_records_are_added_and_audiences_and_quotas_kept(data, store):
@@ -88,32 +85,14 @@ def test_records_are_added_and_audiences_and_quotas_kept(data, store):
     assert facts["audiences"]["press"]["queries"] == {"planned": 4, "used": 0, "left": 4}
 
 
-def test_records_with_a_key_are_added_once(data, store):
-    more = table(points(3, 5)[0], colour=["red", "red", "blue"], who=["x", "x", "y"])
-    parquet.write_table(more, data / "more.parquet")
-    named = ("--label", "colour", "--subject", "who", "--key", "k")
-    first, again = (run("add", store, "--data", data / "more.parquet", *named) for _ in range(2))
-    assert first == again
-    assert first.startswith("Added. The data are now at version ")
-    assert json.loads(run("inspect", store, "--curator", "--json"))["private"]["records"] == 303
-    parquet.write_table(more.slice(1), data / "more.parquet")
-    run("add", store, "--data", data / "more.parquet", *named, code=2)
-
-
-def test_an_index_and_reuse_from_the_command_line(data):
+def test_an_index_from_the_command_line(data):
     run(
         "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
         "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
-        "red,green,blue", "--records", 300, "--index", "lsh", "--reuse", "gate",
+        "red,green,blue", "--records", 300, "--index", "lsh",
     )  # fmt: skip
-    run("audience", data / "store", "press", "--reuse", "none")
     facts = json.loads(run("inspect", data / "store", "--json"))
     assert facts["index"] == {"kind": "lsh"}
-    reuse = {name: told["plan"]["reuse_predictions"] for name, told in facts["audiences"].items()}
-    assert reuse == {"default": "gate", "press": "none"}
-    found = run("predict", data / "store", "--data", data / "queries.csv", "--json")
-    assert json.loads(found)["confidence"] is None, "the gate's noise changes from day to day"
-    run("audience", data / "store", "more", "--reuse", "neighbors", code=2)
 
 
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):

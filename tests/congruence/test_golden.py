@@ -24,7 +24,6 @@ OPTIONS = {
     "rdp": {"accounting": "rdp"},
     "lsh": {"index": {"kind": "lsh", "tables": 6, "bits": 4, "seed": 3}},
     "sequential": {"execution": "sequential"},
-    "gate": {"reuse_predictions": "gate"},
     "private count": {"neighbor_count": "private", "min_similarity": 0.2, "noise_multiplier": 0.5},
     "fixed k": {"n_neighbors": 40, "n_records": 900, "noise_multiplier": 0.4},
 }

@@ -35,7 +35,6 @@ PLANS = {
     "private count, one by one": {"neighbor_count": "private", "execution": "sequential"},
     "private count, labels": {"neighbor_count": "private", "release": "label"},
 }
-REUSE = {"gate": {"reuse_predictions": "gate"}}
 PRESET = {"epsilon": 2.0, "tau": 0.5, "noise_multiplier": 1.5}
 
 indexes = pytest.mark.parametrize("index", INDEXES)
@@ -161,16 +160,12 @@ def test_the_papers_algorithm_over_shards_is_the_papers_algorithm(execution, sha
     compared(sized, shards, seed=9, blocks=[queries(20), queries(30, seed=4)])
 
 
-@pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("execution", ["block", "sequential"])
-def test_earlier_answers_join_the_sums_once(published, execution):
+def test_earlier_answers_join_the_sums_once(execution):
     """Fails if the votes of earlier answers are counted on every shard, or on none."""
     plan = {"simulation_seed": 7, "n_queries": 320, "execution": execution}
 
     def make():
-        if not published:
-            more = {**tools.PLAN, **plan, "n_records": 300, "reuse_predictions": "gate"}
-            return IndKNNClassifier(range(3), **more)
         preset = {**PRESET, **plan, "reuse_predictions": True}
         return IndKNNClassifier.zhu2023(range(3), **preset).set_params(n_records=300)
 
@@ -283,11 +278,11 @@ def test_a_cluster_answers_10_000_queries_as_a_store(tmp_path, opened, shards, r
     check_like_store(tmp_path, opened, shards, blocks, **settings)
 
 
-@pytest.mark.parametrize("plan", [*PLANS, *REUSE])
+@pytest.mark.parametrize("plan", PLANS)
 def test_a_cluster_answers_as_a_store_whatever_the_plan(tmp_path, plan):
-    """Fails if a kind of release, kernel, budget, count or reuse is lost on the way."""
+    """Fails if a kind of release, kernel, budget or count is lost on the way."""
     blocks = [tools.Q[:9], tools.Q[9:24]]
-    check_like_store(tmp_path, shard_tools.local, 2, blocks, **{**PLANS, **REUSE}[plan])
+    check_like_store(tmp_path, shard_tools.local, 2, blocks, **PLANS[plan])
 
 
 @pytest.mark.parametrize("target", tools.TARGETS)

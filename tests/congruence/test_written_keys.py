@@ -49,16 +49,13 @@ PACKAGE = Path(vicinal.__file__).parent
 EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 
 BY_FIELDS = {
-    "accounting": ["Guarantee"],
-    "audit": ["ModelInspection", "ControlResult"],
-    "cli": ["ReferenceUsage", "Coincidences"],
-    "distributed": ["ClusterDescription"],
+    "accounting": ["Guarantee"], "audit": ["ControlResult"],
+    "cli": ["ReferenceUsage", "Coincidences"], "distributed": ["ClusterDescription"],
     "labelling": ["LabellingPlan", "Round"],
     "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
-    "serving": ["ApiKey", "Presence"],
-    "smoothed": ["Bounds"],
+    "serving": ["ApiKey", "Presence"], "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],
-}
+}  # fmt: skip
 """By package: classes whose fields become keys there, by `asdict`, `astuple` or `vars(self)`."""
 
 WHOLE = ("VoteRequest", "PredictRequest")
@@ -141,8 +138,7 @@ class Spy:
 
 def write_a_store(folder):
     """Answer, evaluate and erase; return the tables of the ledger, and what `meta` holds."""
-    more = {"reuse_predictions": "gate", "index": {"kind": "lsh", "tables": 4}}
-    with tools.make(folder / "store", **more) as store:
+    with tools.make(folder / "store", index={"kind": "lsh", "tables": 4}) as store:
         store.predict(tools.Q[:4], idempotency_key="one")
         store.open_audience("other", n_queries=60, model_share=0.5)
         store.allow("somebody", 30, audience="other")

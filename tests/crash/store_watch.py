@@ -16,7 +16,7 @@ QUERIES = np.random.default_rng(5).normal(size=(4000, tools.D)) * 2
 class Spawner:
     """The process of a file of this folder, to be given orders."""
 
-    def __init__(self, folder: Path, name: str = "store_spawner.py") -> None:
+    def __init__(self, folder, name="store_spawner.py"):
         script = Path(__file__).with_name(name)
         self._process = subprocess.Popen(
             [sys.executable, script, folder / "warm"],
@@ -26,32 +26,32 @@ class Spawner:
         )
         assert self._line() == "ready"
 
-    def order(self, **order) -> int:
+    def order(self, **order):
         """Have one life lived, and return its exit code; -9 if it was killed."""
         self._process.stdin.write(json.dumps(order, default=str) + "\n")
         self._process.stdin.flush()
         return json.loads(self._line())["code"]
 
-    def close(self) -> None:
+    def close(self):
         self._process.stdin.close()
         self._process.wait(timeout=240)
         self._process.stdout.close()
 
-    def _line(self) -> str:
+    def _line(self):
         return self._process.stdout.readline().strip()
 
 
-def seen(path: Path) -> list[dict]:
+def seen(path):
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 class Watch:
     """Remembers budgets from one opening to the next: nobody's may ever grow."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._left: dict = {}
 
-    def check(self, folder: Path, notes: list[dict], first: int = 0) -> None:
+    def check(self, folder, notes, first=0):
         """Open the store and compare it with what the world has seen of it.
 
         Answers are compared from note number `first` on; who was erased, from the beginning.
@@ -63,7 +63,7 @@ class Watch:
             check_answers(store, notes[first:])
             check_erased(store, notes)
 
-    def _check_budgets(self, store: Store) -> None:
+    def _check_budgets(self, store):
         book = store._parts.ledger
         left = book.audiences["default"].account.remaining
         for person, slot in book.slot_table.slot_of.items():
@@ -72,7 +72,7 @@ class Watch:
             self._left[person] = now
 
 
-def check_answers(store: Store, notes: list[dict]) -> None:
+def check_answers(store, notes):
     """Every answer that was seen is there, charged (verify counts them), and replays for free.
 
     A request that repeats earlier answers only is not stored under its key: after a
@@ -86,7 +86,7 @@ def check_answers(store: Store, notes: list[dict]) -> None:
     assert store.quota().used == before, "an answer that was seen had not been charged"
 
 
-def check_erased(store: Store, notes: list[dict]) -> None:
+def check_erased(store, notes):
     """Whoever was erased, to the end, is nowhere any more unless somebody added them again."""
     gone: set[str] = set()
     for note in notes:

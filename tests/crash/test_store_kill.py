@@ -28,8 +28,7 @@ def spawner(tmp_path_factory):
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     folder = tmp_path_factory.mktemp("template") / "store"
-    # With a memory, whose lessons must be as durable as the answers they are drawn from.
-    tools.make(folder, n_queries=100_000, reuse_predictions="gate").close()
+    tools.make(folder, n_queries=100_000).close()
     return folder
 
 

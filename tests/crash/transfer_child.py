@@ -12,7 +12,6 @@ from vicinal.labelling import (
     FileJournal,
     FixedPlanLabeller,
     IndKNNLabeller,
-    Labeller,
     LabellingPlan,
     LabellingTask,
     Round,
@@ -28,7 +27,7 @@ BLOCK = 50
 class Turned:
     """Features that do not depend on answers, so that every run must cost the same."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number):
         self.number = number
 
     def transform(self, examples):
@@ -64,7 +63,7 @@ def data(seed=SEED):
     return records, labels, pool
 
 
-def die_at(stage: str, count: int) -> None:
+def die_at(stage, count):
     """Replace a step of writing by one that kills this process the N-th time."""
     seen = 0
 
@@ -87,7 +86,7 @@ def die_at(stage: str, count: int) -> None:
         os.fsync = deadly(os.fsync)
 
 
-def main(folder: Path, *death: str | int, seed: int = SEED) -> None:
+def main(folder, *death, seed=SEED):
     """Carry out rounds of Ind-KNN; `death` is a stage of writing, and at which time it kills."""
     labels, subjects = data(seed)[1], np.arange(N) // 2  # two records a person
     if seed != SEED:
@@ -96,39 +95,35 @@ def main(folder: Path, *death: str | int, seed: int = SEED) -> None:
     carry_out(folder, labeller, *death, seed=seed)
 
 
-def main_planned(folder: Path, *death: str | int, seed: int = SEED) -> None:
+def main_planned(folder, *death, seed=SEED):
     """Carry out rounds of Private-kNN."""
     labeller = FixedPlanLabeller(private_knn, plan(), data(seed)[1])
     carry_out(folder, labeller, *death, seed=seed)
 
 
-def warm_up() -> None:
+def warm_up():
     """Load all code, and price both plans, before the first child: on records of nobody else."""
     for number, run in enumerate((main, main_planned), start=SEED + 1):
         with tempfile.TemporaryDirectory() as folder:
             run(Path(folder), seed=number)
 
 
-def private_knn(_part: Round) -> PrivateKNNClassifier:
+def private_knn(_part):
     return PrivateKNNClassifier(range(CLASSES), 30, 0.3, sigma_votes=400.0)
 
 
-def plan() -> LabellingPlan:
+def plan():
     part = {"questions": QUESTIONS, "share": 0.5, "components": None}
     return LabellingPlan((Round(**part), Round(**part)))
 
 
-def carry_out(folder: Path, labeller: Labeller, *death: str | int, seed: int = SEED) -> None:
+def carry_out(folder, labeller, *death, seed=SEED):
     patch("vicinal.labelling._loop.BLOCK", BLOCK).start()
     if death:
         die_at(*death)
     records, _, pool = data(seed)
     with FileJournal(folder) as kept:
         transfer(
-            LabellingTask(records, pool, Turned(0)),
-            labeller,
-            Learner(),
-            plan(),
-            kept,
+            LabellingTask(records, pool, Turned(0)), labeller, Learner(), plan(), kept,
             lambda _name, _size: lambda _done: None,
-        )
+        )  # fmt: skip

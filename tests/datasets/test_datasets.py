@@ -2,7 +2,6 @@ import csv
 import gzip
 import hashlib
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +18,13 @@ MNIST_SHA256 = "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64
 # -------------------------------------------------------------------- mnist
 
 
-def test_the_shipped_mnist_file_is_the_one_described() -> None:
+def test_the_shipped_mnist_file_is_the_one_described():
     data = files("vicinal.datasets") / "data"
     assert hashlib.sha256((data / "mnist.npz").read_bytes()).hexdigest() == MNIST_SHA256
     assert MNIST_SHA256 in (data / "README.md").read_text()
 
 
-def test_mnist_has_its_published_sizes() -> None:
+def test_mnist_has_its_published_sizes():
     train, test = load_mnist().split()
     assert train.features.shape == (60_000, 28, 28)
     assert test.features.shape == (10_000, 28, 28)
@@ -39,7 +38,7 @@ def test_mnist_has_its_published_sizes() -> None:
 # ------------------------------------------------------------------ dataset
 
 
-def test_a_data_set_hands_out_chosen_records() -> None:
+def test_a_data_set_hands_out_chosen_records():
     held_out = Dataset(np.zeros((1, 2)))
     data = Dataset(
         np.arange(8).reshape(4, 2), np.array([0, 1, 2, 3]), np.array(list("abca")), held_out
@@ -56,7 +55,7 @@ def test_a_data_set_hands_out_chosen_records() -> None:
     assert len(train) == 4
 
 
-def test_a_representation_tells_neither_values_nor_how_many() -> None:
+def test_a_representation_tells_neither_values_nor_how_many():
     data = Dataset(np.full((4321, 5), 77.0), np.full(4321, 77), test=Dataset(("secret",)))
     assert repr(data) == "Dataset(float64 records of shape (5,), labels, test)"
     assert repr(data.test) == "Dataset(texts)"
@@ -65,7 +64,7 @@ def test_a_representation_tells_neither_values_nor_how_many() -> None:
 # ---------------------------------------------------------------------- npz
 
 
-def test_npz_with_short_keys(tmp_path: Path) -> None:
+def test_npz_with_short_keys(tmp_path):
     path = tmp_path / "short.npz"
     np.savez(path, x=np.eye(3), y=np.array(["a", "b", "a"]), subjects=np.array([4, 4, 5]))
     data = load_table(path)
@@ -75,7 +74,7 @@ def test_npz_with_short_keys(tmp_path: Path) -> None:
     assert data.test is None
 
 
-def test_npz_with_truth_values_for_labels(tmp_path: Path) -> None:
+def test_npz_with_truth_values_for_labels(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([True, False]))
     assert load_table(tmp_path / "a.npz").labels.tolist() == [True, False]
     np.savez(tmp_path / "b.npz", x=np.eye(2), subjects=np.array([True, False]))
@@ -83,7 +82,7 @@ def test_npz_with_truth_values_for_labels(tmp_path: Path) -> None:
         load_table(tmp_path / "b.npz")
 
 
-def test_npz_with_a_test_part(tmp_path: Path) -> None:
+def test_npz_with_a_test_part(tmp_path):
     path = tmp_path / "long.npz"
     np.savez(path, x_train=np.eye(3), y_train=np.arange(3), x_test=np.ones((1, 3)))
     train, test = load_table(str(path)).split()
@@ -105,16 +104,14 @@ def test_npz_with_a_test_part(tmp_path: Path) -> None:
         ({"x": np.full((1, 2), "secret", dtype=object)}, "Python objects are not read"),
     ],
 )
-def test_unusable_npz_files_are_refused(
-    arrays: dict[str, np.ndarray], message: str, tmp_path: Path
-) -> None:
+def test_unusable_npz_files_are_refused(arrays, message, tmp_path):
     np.savez(tmp_path / "wrong.npz", **arrays)
     with pytest.raises(InvalidInput, match=message) as caught:
         load_table(tmp_path / "wrong.npz")
     assert "secret" not in str(caught.value)
 
 
-def test_damaged_npz_files_are_refused(tmp_path: Path) -> None:
+def test_damaged_npz_files_are_refused(tmp_path):
     whole = tmp_path / "whole.npz"
     np.savez_compressed(whole, x=np.random.default_rng(0).normal(size=(50, 50)))
     content = bytearray(whole.read_bytes())
@@ -125,7 +122,7 @@ def test_damaged_npz_files_are_refused(tmp_path: Path) -> None:
             load_table(tmp_path / f"{name}.npz")
 
 
-def test_image_npz_wants_images_with_labels_and_a_test_part(tmp_path: Path) -> None:
+def test_image_npz_wants_images_with_labels_and_a_test_part(tmp_path):
     sound = {
         "x_train": np.zeros((2, 5, 5), dtype=np.uint8),
         "y_train": np.arange(2),
@@ -154,14 +151,14 @@ TABLE = "name,age,height,diagnosis\nAnn,30, 1.5 ,0\nBob,41,1e0,1\nAnn,31,-2,1\n"
 
 
 @pytest.fixture(params=["table.csv", "table.csv.gz"])
-def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def table(request, tmp_path):
     path = tmp_path / request.param
     packed = gzip.compress(TABLE.encode()) if path.suffix == ".gz" else TABLE.encode()
     path.write_bytes(packed)
     return path
 
 
-def test_csv_columns_become_features_labels_and_subjects(table: Path) -> None:
+def test_csv_columns_become_features_labels_and_subjects(table):
     data = load_table(table, label="diagnosis", subject="name")
     assert_array_equal(data.features, [[30, 1.5], [41, 1], [31, -2]])
     assert data.features.dtype == np.float64
@@ -171,12 +168,12 @@ def test_csv_columns_become_features_labels_and_subjects(table: Path) -> None:
 
 
 @pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_blocks(monkeypatch):
     monkeypatch.setattr("vicinal.datasets._tables._BLOCK", 64)
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_csv_texts_with_commas_quotes_and_newlines_survive(tmp_path: Path) -> None:
+def test_csv_texts_with_commas_quotes_and_newlines_survive(tmp_path):
     texts = ["a, b", 'say "x"', "two\nlines", "", "NA", "  spaced  ", "naïve", "nan"] * 10
     with (tmp_path / "texts.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("text", "label"), *((t, "World") for t in texts)])
@@ -188,16 +185,11 @@ def test_csv_texts_with_commas_quotes_and_newlines_survive(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
-        (["7", "-12", "0"], "i"),
-        (["7", "07"], "U"),
-        (["-0", "0"], "U"),
-        (["true", "false"], "U"),
+        (["7", "-12", "0"], "i"), (["7", "07"], "U"), (["-0", "0"], "U"), (["true", "false"], "U"),
         (["12345678901234567890", "1"], "U"),
     ],
-)
-def test_names_are_integers_only_when_nothing_is_lost(
-    values: list[str], kind: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_names_are_integers_only_when_nothing_is_lost(values, kind, tmp_path):
     path = tmp_path / "names.csv"
     path.write_text("x,id\n" + "".join(f"1,{value}\n" for value in values))
     subjects = load_table(path, subject="id").subjects
@@ -206,7 +198,7 @@ def test_names_are_integers_only_when_nothing_is_lost(
 
 
 @pytest.mark.usefixtures("small_blocks")
-def test_a_type_that_shows_late_in_a_csv_file_is_no_trouble(tmp_path: Path) -> None:
+def test_a_type_that_shows_late_in_a_csv_file_is_no_trouble(tmp_path):
     path = tmp_path / "late.csv"
     rows = 100
     path.write_text("x,id\n" + "1,1\n" * rows + "1.5,abc\n")
@@ -223,16 +215,11 @@ def test_a_type_that_shows_late_in_a_csv_file_is_no_trouble(tmp_path: Path) -> N
         ("x,y\n1,2\n1,NaN\n", "column 2 of the file lacks values"),
         ("x,y\n1,2\n1,NA\n", "column 2 of the file lacks values"),
         ("x,y\n1,2\n1,-inf\n", "column 2 of the file must hold finite"),
-        ("x,y\n1,2\n1,2,secret\n", "damaged"),
-        ("x,y\n1,2\nsecret\n", "damaged"),
-        ("x,x\n1,2\n", "two columns of one name"),
-        ("secret,y\n", "no records"),
-        ("", "damaged"),
+        ("x,y\n1,2\n1,2,secret\n", "damaged"), ("x,y\n1,2\nsecret\n", "damaged"),
+        ("x,x\n1,2\n", "two columns of one name"), ("secret,y\n", "no records"), ("", "damaged"),
     ],
-)
-def test_unusable_csv_files_are_refused_without_an_echo(
-    content: str, message: str, tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_unusable_csv_files_are_refused_without_an_echo(content, message, tmp_path):
     path = tmp_path / "wrong.csv"
     path.write_text(content)
     with pytest.raises(InvalidInput, match=message) as caught:
@@ -242,7 +229,7 @@ def test_unusable_csv_files_are_refused_without_an_echo(
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-def test_missing_labels_and_other_encodings_are_refused(tmp_path: Path) -> None:
+def test_missing_labels_and_other_encodings_are_refused(tmp_path):
     path = tmp_path / "wrong.csv"
     path.write_text("x,y\n1,a\n2,\n")
     with pytest.raises(InvalidInput, match="label column lacks values"):
@@ -255,7 +242,7 @@ def test_missing_labels_and_other_encodings_are_refused(tmp_path: Path) -> None:
         load_table(tmp_path / "wrong.csv.gz")
 
 
-def test_the_call_itself_is_checked(table: Path, tmp_path: Path) -> None:
+def test_the_call_itself_is_checked(table, tmp_path):
     for wrong, message in (
         ({"label": "nobody"}, "no column 'nobody', which you named as the label"),
         ({"subject": "nobody"}, "you named as the subject"),
@@ -278,20 +265,17 @@ def test_the_call_itself_is_checked(table: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------ parquet
 
 
-def _write(path: Path, **columns: object) -> Path:
+def _write(path, **columns):
     parquet.write_table(pa.table(columns), path)
     return path
 
 
-def test_parquet_columns_become_features_labels_and_subjects(tmp_path: Path) -> None:
+def test_parquet_columns_become_features_labels_and_subjects(tmp_path):
     path = _write(
-        tmp_path / "t.parquet",
-        whole=pa.array([1, 2], pa.uint8()),
-        half=pa.array([0.5, 1.5], pa.float32()),
-        flag=[True, False],
-        ill=[False, True],
+        tmp_path / "t.parquet", whole=pa.array([1, 2], pa.uint8()),
+        half=pa.array([0.5, 1.5], pa.float32()), flag=[True, False], ill=[False, True],
         who=pa.array(["Ann", "Bob"]).dictionary_encode(),
-    )
+    )  # fmt: skip
     data = load_table(path, label="ill", subject="who")
     assert_array_equal(data.features, [[1, 0.5, 1], [2, 1.5, 0]])
     assert data.labels.tolist() == [0, 1]
@@ -310,22 +294,17 @@ def test_parquet_columns_become_features_labels_and_subjects(tmp_path: Path) -> 
         (pa.array([1, 2], pa.timestamp("s")), "numbers only"),
     ],
 )
-def test_unusable_parquet_columns_are_refused(
-    column: pa.Array, message: str, tmp_path: Path
-) -> None:
+def test_unusable_parquet_columns_are_refused(column, message, tmp_path):
     with pytest.raises(InvalidInput, match=message) as caught:
         load_table(_write(tmp_path / "t.parquet", x=column))
     assert "secret" not in str(caught.value)
 
 
-def test_names_in_parquet_must_be_integers_or_strings(tmp_path: Path) -> None:
+def test_names_in_parquet_must_be_integers_or_strings(tmp_path):
     path = _write(
-        tmp_path / "t.parquet",
-        x=[1.0, 2.0],
-        y=[1.5, 2.0],
-        big=pa.array([2**64 - 1, 0], pa.uint64()),
-        gap=["a", None],
-    )
+        tmp_path / "t.parquet", x=[1.0, 2.0], y=[1.5, 2.0],
+        big=pa.array([2**64 - 1, 0], pa.uint64()), gap=["a", None],
+    )  # fmt: skip
     for name, message in (("y", "integers or strings"), ("big", "64 bits"), ("gap", "lacks")):
         with pytest.raises(InvalidInput, match=message):
             load_table(path, label=name)

@@ -90,6 +90,47 @@ def _nobody_in_files(path, person):
     assert not tools.files_with(path, person.encode())
 
 
+def test_verification_sees_who_was_erased_among_what_waits_to_be_added(tmp_path, between):
+    """Fails if nobody looks beyond the end of a shard's records, or into the batch itself."""
+    found, path = [], shard_tools.clustered(tmp_path / "cluster", 2)
+    asked = [(["new-3"], None), ((), NEW[6:7]), (["new-3"], NEW[6:7]), (["none"], NEW[6:7] + 9)]
+    with shard_tools.local(path) as cluster:
+        between(lambda: found.extend(cluster.verify(*one).faults for one in asked))
+        cluster.add(NEW, LABELS, NEWCOMERS)
+    batch = "A batch that waits to be added holds an erased "
+    assert found[0] == (batch + "id.",)
+    assert [fault[:6] for fault in found[1]] == [batch[:6], "Shard "]
+    assert found[2][:2] == (batch + "id.", found[1][0])
+    assert found[3] == ()
+
+
+def test_records_that_arrive_after_an_erasure_are_not_prepared(tmp_path, monkeypatch):
+    """Fails if a slow network writes features of an erased person into a shard's files again."""
+    path, sent = shard_tools.clustered(tmp_path / "cluster", 2), []
+    handle = ShardServer.handle
+
+    def watched(server, message):
+        if isinstance(message.task, Stage) and message.task.addition is not None:
+            sent.append((server, message))
+        return handle(server, message)
+
+    monkeypatch.setattr(ShardServer, "handle", watched)
+    with shard_tools.local(path) as cluster:
+        kernel, schema = cluster.schema.kernel_of(None), cluster.schema
+        cluster.add(NEW[:1], LABELS[:1], ["victim"])
+        person = kernel.encode(schema.vectors(NEW[:1])).tobytes()
+        assert tools.files_with(path, person) == ["features"]
+        cluster.erase(["victim"])
+        assert not tools.files_with(path, person)
+        ((server, late),) = sent
+        server.handle(late)
+        if (thread := server._staging._thread) is not None:
+            thread.join()
+        assert not tools.files_with(path, person)
+        cluster.add(NEW[1:3], LABELS[1:3], ["other", "third"])
+        assert cluster.verify(["victim"], NEW[:1])
+
+
 def test_a_shard_that_has_forgotten_gets_the_records(tmp_path, between, handled):
     """It was opened again between preparation and commit."""
     path = shard_tools.clustered(tmp_path / "cluster", 2)

@@ -213,6 +213,17 @@ def test_a_copied_coordinator_that_asked_shuts_out_the_first(path, tmp_path):
     refused(path, "coordinator")
 
 
+def test_a_coordinator_that_was_put_back_to_before_a_change_is_refused(path, tmp_path):
+    """Fails if shards learn how far the coordinator is from answers only."""
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+        keep(path, COORDINATOR, tmp_path)
+        cluster.add(tools.X[:1], tools.Y[:1], ["newcomer"])
+        cluster._failed = True  # killed: shards hear no more of it
+    put_back(path, COORDINATOR, tmp_path)
+    refused(path, "coordinator")
+
+
 @pytest.mark.parametrize("task", [Ping(), KnownSubjects(["person-1"])])
 def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
     """Fails if a slow network has the curator told to accept a loss, which spends every budget."""
@@ -229,6 +240,23 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
             server.handle(older)
         with pytest.raises(StoreOutdated, match="coordinator"):
             server.handle(dataclasses.replace(message, reading=True))
+
+
+@pytest.mark.parametrize("wrong", [
+    {"cluster": "another"}, {"shard": "another"}, {"epochs": (b"another one's",)},
+])  # fmt: skip
+def test_what_another_coordinator_orders_is_not_done(path, wrong):
+    """Fails if a shard looks at who sent a message when its task is done."""
+    with shard_tools.local(path) as cluster:
+        cluster.predict(tools.Q[10:14])
+        client = cluster._clients[0]
+        server = client.transport.shard._server
+        before = server._parts.ledger.last_commit
+        order = client.message(Erase(10**6, tools.PEOPLE))
+        with pytest.raises(StoreOutdated):
+            server.handle(dataclasses.replace(order, **wrong))
+        assert server._parts.ledger.last_commit == before
+        assert cluster.presence(tools.PEOPLE).erased == 0
 
 
 @pytest.mark.parametrize("planted", ["link", "stranger"])

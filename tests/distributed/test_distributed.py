@@ -41,7 +41,7 @@ from vicinal.errors import (
     ShardUnreachable,
     StorageFailed,
 )
-from vicinal.ledger import Database, SQLiteDatabase
+from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
 
 NONE = np.zeros(0, dtype=np.int64)
@@ -275,10 +275,29 @@ def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
     assert shard_tools.budgets(path) == charged
 
 
+def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkeypatch):
+    """Fails if shards are told of a commit that was none: the cluster would be its own old copy."""
+    path = shard_tools.clustered(tmp_path, 2)
+
+    def no_memory(*_):
+        raise MemoryError
+
+    with shard_tools.local(path) as cluster:
+        with monkeypatch.context() as patch:
+            patch.setattr(AnswerBlock, "row", no_memory)
+            with pytest.raises(MemoryError):
+                cluster.predict(tools.Q[:6])
+        assert not cluster.is_consistent
+    charged = shard_tools.budgets(path)
+    with shard_tools.local(path) as again:
+        assert again.predict(tools.Q[:6]).charged == 6
+    assert shard_tools.budgets(path) == charged
+
+
 def refuse_answers(commit, cluster):
     """Return a commit that fails in the coordinator's database alone."""
 
-    def failing(database: Database):
+    def failing(database):
         if database is cluster._parts.database:
             raise sqlite3.OperationalError("disk full")
         commit(database)
@@ -303,6 +322,21 @@ def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_pa
     after = shard_tools.budgets(path)
     assert all(after[person] <= before[person] for person in before)
     assert any(after[person] < before[person] for person in before)
+
+
+def test_a_private_count_is_that_of_a_store_when_budgets_are_gone(tmp_path):
+    """Fails if who could not pay for being counted votes."""
+    plan = {"neighbor_count": "private", "epsilon": 1.0, "n_queries": 400, "noise_multiplier": 0.3}
+    near = tools.Q[:1] + 1e-3 * np.random.default_rng(0).normal(size=(60, 4))
+    asked = np.split(near, 3)
+    with tools.make(tmp_path / "one", simulation_seed=7, **plan) as store:
+        votes = [store.predict(part).votes for part in asked]
+        left = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
+    assert min(left.values()) < UNITS / 100
+    path = shard_tools.clustered(tmp_path, 2, simulation_seed=7, **plan)
+    with shard_tools.local(path) as cluster:
+        np.testing.assert_array_equal([cluster.predict(part).votes for part in asked], votes)
+    assert shard_tools.budgets(path) == left
 
 
 # ---------------------------------------------------------------- shards that are missing

@@ -32,6 +32,7 @@ from vicinal.errors import (
     StorageFailed,
     StoreDamaged,
     StoreOutdated,
+    UnusableRows,
 )
 
 RAY_INLINES = 100 << 10
@@ -101,13 +102,15 @@ def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
 @pytest.mark.parametrize(("address", "cause"), [
     ("127.0.0.1:1", "at 127.0.0.1:1 cannot be reached: connection refused"),
     ("ray://no-such-host.invalid:10001", "no such host"), ("host:port", "auto or HOST:PORT"),
+    ("tester:secret\u2105@host:1", "auto or HOST:PORT"), ("http://[::1", "auto or HOST:PORT"),
 ])  # fmt: skip
 def test_an_engine_that_is_not_there_is_told_at_once_with_the_cause(monkeypatch, address, cause):
     """Fails if Ray is left to look for it: that takes over a minute."""
     pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises((StorageFailed, InvalidInput), match=cause):
+    with pytest.raises((StorageFailed, InvalidInput), match=cause) as caught:
         RayCluster(address)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(("rule", "loaded", "then"), [
@@ -221,6 +224,17 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 
     link = RayTransport(Post(), Answering(run_quietly(refuse)))
     with pytest.raises(error, match="Bring it back"):
+        link.send(message_of(Ping()))(1.0)
+
+
+def test_rows_that_are_unusable_are_unusable_input_on_the_way_back():
+    """Fails if what is wrong with a table ends in a fault of the error that says so."""
+
+    def refuse():
+        raise UnusableRows("The column 'age' must hold numbers.", "Row 3: 'age'.")
+
+    link = RayTransport(Post(), Answering(run_quietly(refuse)))
+    with pytest.raises(InvalidInput, match="'age' must hold numbers"):
         link.send(message_of(Ping()))(1.0)
 
 

@@ -194,6 +194,17 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
     assert not tools.files_with(path, b"person-3>")
 
 
+def test_votes_of_who_is_erased_stay_in_no_file(path):
+    """Fails if votes that nobody fetched are deleted after the ledger was rewritten."""
+    with shard_tools.local(path) as cluster:
+        shard_tools.charge_only(cluster, tools.Q[:6])
+        server = cluster._clients[0].transport.shard._server
+        ((votes,),) = server._parts.database.read("SELECT sums FROM carried")
+        assert tools.files_with(path, votes[:64])
+        cluster.erase(tools.PEOPLE[:4])
+        assert not tools.files_with(path, votes[:64])
+
+
 def test_a_change_is_not_decided_without_all_shards(path):
     for kind, work in (
         ("KnownSubjects", lambda c: c.add(NEW_X, NEW_Y, NEW)),

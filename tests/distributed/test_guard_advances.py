@@ -15,6 +15,7 @@ from vicinal.distributed._fan_out import ShardClient
 from vicinal.distributed._messages import GradientRequest
 from vicinal.ledger import WitnessState
 from vicinal.linear import STEPS
+from vicinal.store import Store
 
 
 def behind(parts):
@@ -114,6 +115,60 @@ def test_a_shard_that_is_interrupted_after_a_charge_has_it_in_its_guard(cluster,
     shards = parts_of(cluster)[1:]
     assert any(now.ledger.last_commit != old for now, old in zip(shards, before, strict=True))
     assert not any(map(behind, shards))
+
+
+TOLD = {
+    "an epoch": lambda parts: parts.witness.begin(9, bytes(32)),
+    "how far": lambda parts: parts.witness.advance(9, bytes(32)),
+    "who was erased": lambda parts: parts.witness.add_erased([bytes(32)], 9),
+    "an audience": lambda parts: parts.witness.add_audiences(["press"], 9),
+    "what it knows": lambda parts: parts.mark(),
+}
+
+
+@pytest.mark.parametrize("kind", ["made", "opened", "postgres", "cluster"])
+def test_a_guard_is_told_nothing_before_its_commit(tmp_path, postgres_url, kind):
+    """Fails if a rollback, or a loss of power, can leave a witness that agrees with no ledger."""
+    if kind == "cluster":
+        found = shard_tools.local(shard_tools.clustered(tmp_path, 2))
+    else:
+        ledger = {"ledger": postgres_url()} if kind == "postgres" else {}
+        found = tools.make(tmp_path / "store", **ledger)
+        if kind == "opened":
+            found.close()
+            found = Store.open(tmp_path / "store")
+    with found:
+        found.predict(tools.Q[:3])
+        for parts in parts_of(found):
+            before = parts.folder.witness.read_bytes()
+            honest, commits = parts.database._commit, []
+
+            def tell(parts=parts):
+                for tell in TOLD.values():
+                    with pytest.raises(RuntimeError, match="before its commit"):
+                        tell(parts)
+
+            def commit(honest=honest, tell=tell, commits=commits):
+                tell()
+                commits.append(honest())
+
+            parts.database._commit = commit
+            with parts.database.transaction():
+                tell()
+            del parts.database._commit
+            assert commits
+            assert parts.folder.witness.read_bytes() == before
+            parts.mark_change()
+
+
+@pytest.mark.parametrize("kind", ["store", "cluster"])
+def test_an_audience_that_was_never_open_is_not_in_the_guard(request, kind, monkeypatch):
+    """Fails if the guard keeps what memory alone has: the name would be barred after a loss."""
+    found = request.getfixturevalue(kind)
+    before = [parts.witness.state.audiences for parts in parts_of(found)]
+    with interrupted(monkeypatch, type(found._parts.ledger), "open_audience"):
+        found.open_audience("press", n_queries=5, n_records=300)
+    assert [parts.witness.state.audiences for parts in parts_of(found)] == before
 
 
 def test_audiences_are_those_among_all_entries():

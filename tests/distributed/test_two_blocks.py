@@ -77,7 +77,7 @@ def opened(path, schedule="soon", policy=shard_tools.PATIENCE):
 def in_blocks(source):
     """Have a store or a cluster answer five queries a block."""
     for state in source._audience_states.values():
-        state.engine.reuse.block = BLOCK
+        state.engine = dataclasses.replace(state.engine, block=BLOCK)
     return source
 
 
@@ -388,11 +388,10 @@ def test_only_the_same_search_of_the_same_records_is_handed_out(change):
     assert len(shard.searched) == 4
 
 
-def test_private_counts_and_reused_answers_are_not_searched_early(cluster_maker):
-    """Their second round, or their queries, follow from answers that are not there yet."""
-    for plan in ({"neighbor_count": "private"}, {"reuse_predictions": "gate"}):
-        cluster, ways = opened(cluster_maker(**plan))
-        with cluster:
-            cluster.predict(tools.Q[:12])
-        assert ways[0].searches == 0
-        assert plan.get("neighbor_count") is None or ways[0].late[0].task.round == COUNT
+def test_private_counts_are_not_searched_early(cluster_maker):
+    """Their second round follows from answers that are not there yet."""
+    cluster, ways = opened(cluster_maker(neighbor_count="private"))
+    with cluster:
+        cluster.predict(tools.Q[:12])
+    assert ways[0].searches == 0
+    assert ways[0].late[0].task.round == COUNT

@@ -16,13 +16,10 @@ OTHERS = {
     *("--address", "--data-binary", "--generate", "--now", "--resources", "--system", "--upgrade"),
     "--no-deps",
     *(
-        "--install-completion",
-        "--show-completion",
-        "--extra-index-url",
-        "--soak",
+        "--install-completion", "--show-completion", "--extra-index-url", "--soak",
         "--require-hashes",
     ),
-}
+}  # fmt: skip
 """Of curl, Ray, systemctl, pip, typer and pytest."""
 
 PAGES = [

@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -25,17 +24,17 @@ MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
 
 
-def shown(path: Path) -> str:
+def shown(path):
     """Name a file in the title of a test."""
     return str(path.relative_to(ROOT))
 
 
-def text_of(path: Path) -> str:
+def text_of(path):
     return path.read_text(encoding="utf-8")
 
 
 @cache
-def names_in(path: Path) -> frozenset[str]:
+def names_in(path):
     """Return what a module defines or imports at its top level; of a package, what it exports."""
     stub = path.with_suffix(".pyi")
     texts = [text_of(place) for place in (path, stub) if place.exists()]
@@ -47,7 +46,7 @@ def names_in(path: Path) -> frozenset[str]:
     return frozenset(name for name in names if name)
 
 
-def is_there(dotted: str) -> bool:
+def is_there(dotted):
     """Whether `vicinal.a.b.C` is a module or package, or stands in one."""
     place = SOURCES
     parts = dotted.split(".")
@@ -59,7 +58,7 @@ def is_there(dotted: str) -> bool:
     return not parts or parts[0] in names_in(module)
 
 
-def code(text: str) -> Iterator[str]:
+def code(text):
     """Yield what stands in code blocks and between backticks, one command a line."""
     for block in re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL):
         yield from re.sub(r"\\\n\s*", " ", block).splitlines()
@@ -68,7 +67,7 @@ def code(text: str) -> Iterator[str]:
     yield from re.findall(r"^    (\S.*)$", re.sub(r"\\\n\s*", " ", prose), flags=re.MULTILINE)
 
 
-def options_of(app: typer.Typer, words: list[str]) -> set[str] | None:
+def options_of(app, words):
     """Return the options of the command that `words` begin with; None if there is none."""
     command = typer.main.get_command(app)
     known: set[str] = {"--help"}

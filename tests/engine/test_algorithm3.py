@@ -48,7 +48,7 @@ def run_literal(literal, classifier, queries, seed, counts=None):
                 int(threshold),
                 lambda s: cosine_steps(s, integers.shape[1], engine.votes.grid.steps, norm),
                 noise=lambda scale, size: np.rint(rng.standard_normal(size) * scale),
-                sigma2=engine.schedule.multiplier,
+                sigma2=engine.multiplier,
                 count=None if counts is None else counts[j],
             )
         )

@@ -25,7 +25,7 @@ def fitted(seed=0, records=data, public=PUBLIC, **parameters):
     return classifier.fit(X, y, public=public)
 
 
-def shadow_of(classifier) -> ProxyLedger:
+def shadow_of(classifier):
     return classifier._engine.proxies
 
 
@@ -117,13 +117,10 @@ def far_away(seed, size):
     return -np.abs(X), y
 
 
-@pytest.mark.parametrize("reuse", [False, "gate"])
 @pytest.mark.parametrize("release", ["votes", "label"])
-def test_given_the_same_answers_noise_and_usage_are_the_same_in_two_worlds(
-    release, reuse, monkeypatch
-):
+def test_given_the_same_answers_noise_and_usage_are_the_same_in_two_worlds(release, monkeypatch):
     worlds = [
-        public_course(release, monkeypatch, seed=seed, records=records, reuse_predictions=reuse)
+        public_course(release, monkeypatch, seed=seed, records=records)
         for seed, records in ((0, data), (1, data), (0, far_away))
     ]
     assert same(worlds[0], worlds[1])

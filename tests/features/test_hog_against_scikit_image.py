@@ -13,22 +13,17 @@ from vicinal.features._hog import additions
 TYPES = (np.uint8, np.int8, np.int64, np.float16, np.float32, np.float64)
 
 
-def expected(
-    images: np.ndarray, orientations: int, cell: int, block: int, compress: bool
-) -> np.ndarray:
+def expected(images, orientations, cell, block, compress):
     options: dict[str, Any] = {
-        "orientations": orientations,
-        "pixels_per_cell": (cell, cell),
-        "cells_per_block": (block, block),
-        "block_norm": "L2-Hys",
-        "transform_sqrt": compress,
+        "orientations": orientations, "pixels_per_cell": (cell, cell),
+        "cells_per_block": (block, block), "block_norm": "L2-Hys", "transform_sqrt": compress,
         "channel_axis": -1 if images.ndim == 4 else None,
-    }
+    }  # fmt: skip
     return np.stack([skimage_feature.hog(image, **options) for image in images], dtype=np.float32)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_features_are_the_same_bit_for_bit(seed: int) -> None:
+def test_features_are_the_same_bit_for_bit(seed):
     draw = np.random.default_rng(seed)
     orientations, cell, block = draw.integers(1, (20, 9, 5)).tolist()
     shape = (3, *(cell * block + draw.integers(0, 20, 2)), *((3,) if draw.random() < 0.3 else ()))
@@ -42,7 +37,7 @@ def test_features_are_the_same_bit_for_bit(seed: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 127, 128, 129, 136, 255, 256, 257, 400, 1000, 4097])
-def test_sums_are_added_up_as_numpy_adds_them(n: int) -> None:
+def test_sums_are_added_up_as_numpy_adds_them(n):
     """In every part numpy adds in one loop; parts are merged in the order of its halving."""
     values = np.random.default_rng(n).random(n)
     stack: list[np.float64] = []

@@ -76,19 +76,11 @@ def test_images_of_any_size_and_grey_ones(network):
 
 
 BAD = {
-    "none": [],
-    "text": "images",
-    "flat": [[1, 2]],
-    "channels": [np.zeros((4, 4, 2))],
-    "empty": [np.zeros((0, 4))],
-    "ragged": [[[1, 2], [3]]],
-    "nan": [np.full((4, 4), np.nan)],
-    "infinite": [np.full((4, 4), np.inf)],
-    "negative": [np.full((4, 4), -1)],
-    "too bright": [np.full((4, 4), 256.5)],
-    "objects": [np.full((4, 4), None)],
-    "number": 5,
-}
+    "none": [], "text": "images", "flat": [[1, 2]], "channels": [np.zeros((4, 4, 2))],
+    "empty": [np.zeros((0, 4))], "ragged": [[[1, 2], [3]]], "nan": [np.full((4, 4), np.nan)],
+    "infinite": [np.full((4, 4), np.inf)], "negative": [np.full((4, 4), -1)],
+    "too bright": [np.full((4, 4), 256.5)], "objects": [np.full((4, 4), None)], "number": 5,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("images", BAD.values(), ids=BAD)

@@ -37,16 +37,11 @@ def test_images_and_other_numbers(tmp_path):
 
 
 BAD = {
-    "none": np.zeros((0, 6)),
-    "narrow": np.zeros((2, 5)),
-    "flat": np.zeros(6),
-    "deep": np.zeros((1, 6, 1)),
-    "nan": np.full((1, 6), np.nan),
-    "too large": np.full((1, 6), 1e300),
-    "text": [["canary"] * 6],
-    "ragged": [[1.0] * 6, [1.0]],
+    "none": np.zeros((0, 6)), "narrow": np.zeros((2, 5)), "flat": np.zeros(6),
+    "deep": np.zeros((1, 6, 1)), "nan": np.full((1, 6), np.nan),
+    "too large": np.full((1, 6), 1e300), "text": [["canary"] * 6], "ragged": [[1.0] * 6, [1.0]],
     "number": 3.0,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("rows", BAD.values(), ids=BAD)

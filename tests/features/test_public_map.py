@@ -1,6 +1,5 @@
 import math
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,13 +19,13 @@ D = 333  # no power of two, so that vectorised loops have ragged ends
 
 
 @pytest.fixture(scope="module")
-def public() -> np.ndarray:
+def public():
     draw = np.random.default_rng(1)
     return 3 + draw.normal(size=(400, D)) @ (draw.normal(size=(D, D)) * np.geomspace(1, 1e-4, D))
 
 
 @pytest.fixture(scope="module")
-def private() -> np.ndarray:
+def private():
     draw = np.random.default_rng(2)
     rows = draw.normal(size=(1001, D)) * draw.lognormal(sigma=3, size=(1001, 1))
     return (3 + rows).astype(np.float32)
@@ -40,9 +39,7 @@ each_map = pytest.mark.parametrize("unfitted", MAPS, ids=["half-whitened", "plai
 
 
 @each_map
-def test_a_row_alone_is_bitwise_the_row_in_company(
-    unfitted: PublicMap, public: np.ndarray, private: np.ndarray
-) -> None:
+def test_a_row_alone_is_bitwise_the_row_in_company(unfitted, public, private):
     fitted = unfitted.fit(public)
     together = fitted.transform(private)
     for i in range(0, len(private), 37):
@@ -50,9 +47,7 @@ def test_a_row_alone_is_bitwise_the_row_in_company(
 
 
 @each_map
-def test_subsets_and_permutations_change_no_bit(
-    unfitted: PublicMap, public: np.ndarray, private: np.ndarray
-) -> None:
+def test_subsets_and_permutations_change_no_bit(unfitted, public, private):
     fitted = unfitted.fit(public)
     together = fitted.transform(private)
     draw = np.random.default_rng(3)
@@ -61,7 +56,7 @@ def test_subsets_and_permutations_change_no_bit(
         assert_array_equal(fitted.transform(private[rows]), together[rows])
 
 
-def test_company_shows_not_even_where_sums_cancel(public: np.ndarray, private: np.ndarray) -> None:
+def test_company_shows_not_even_where_sums_cancel(public, private):
     # Rows almost at right angles to all components: rounding errors are all that a projection in
     # floating point would leave of them, and those depend on the company.
     fitted = PublicMap(n_components=5).fit(public)
@@ -74,12 +69,7 @@ def test_company_shows_not_even_where_sums_cancel(public: np.ndarray, private: n
 
 
 @each_map
-def test_the_layout_in_memory_and_the_chunks_change_no_bit(
-    unfitted: PublicMap,
-    public: np.ndarray,
-    private: np.ndarray,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_layout_in_memory_and_the_chunks_change_no_bit(unfitted, public, private, monkeypatch):
     fitted = unfitted.fit(public)
     together = fitted.transform(private)
     assert_array_equal(fitted.transform(np.asfortranarray(private)), together)
@@ -92,12 +82,12 @@ def test_the_layout_in_memory_and_the_chunks_change_no_bit(
 # are compared, with Python's integers, which are exact at any size.
 
 
-def _python_integers(numbers: np.ndarray) -> np.ndarray:
+def _python_integers(numbers):
     assert_array_equal(numbers, np.rint(numbers))
     return numbers.astype(np.int64).astype(object)
 
 
-def test_projections_are_exact_and_not_only_alike(public: np.ndarray, private: np.ndarray) -> None:
+def test_projections_are_exact_and_not_only_alike(public, private):
     fitted = PublicMap(n_components=5).fit(public)
     rows = private.astype(np.float64) - fitted.mean_
     bits = _fixed._product_bits(D)
@@ -108,7 +98,7 @@ def test_projections_are_exact_and_not_only_alike(public: np.ndarray, private: n
 
 
 @pytest.mark.parametrize("width", [1, 5, 333, 1024])
-def test_norms_are_exact_and_not_only_alike(width: int) -> None:
+def test_norms_are_exact_and_not_only_alike(width):
     rows = np.random.default_rng(7).uniform(-1, 1, (50, width))
     rows[0] = np.nextafter(1.0, 0)  # the largest sum there can be
     grid, _ = _fixed.on_grid(rows, _fixed._square_bits(width))
@@ -116,7 +106,7 @@ def test_norms_are_exact_and_not_only_alike(width: int) -> None:
     assert (_python_integers(_fixed._squares(grid)) == expected).all()
 
 
-def test_lengths_are_taken_from_the_exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_are_taken_from_the_exact_norms(monkeypatch):
     monkeypatch.setattr(_fixed, "_squares", lambda grid: np.full(len(grid), 4.0))
     grid, scaled = _fixed.on_grid(np.array([[3.0, -1.0]]), _fixed._square_bits(2))
     assert_array_equal(_fixed.unit_rows(np.array([[3.0, -1.0]])), scaled.astype(np.float32) / 2)
@@ -124,7 +114,7 @@ def test_lengths_are_taken_from_the_exact_norms(monkeypatch: pytest.MonkeyPatch)
 
 
 @given(st.integers(1, 2**30))
-def test_the_grids_leave_room_for_every_partial_sum(width: int) -> None:
+def test_the_grids_leave_room_for_every_partial_sum(width):
     # Squares, so that the claim is decided in integers.
     b = _fixed._product_bits(width)
     root = math.isqrt(width - 1) + 1
@@ -137,9 +127,7 @@ def test_the_grids_leave_room_for_every_partial_sum(width: int) -> None:
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
-def test_it_agrees_with_principal_components_in_floating_point(
-    power: float, public: np.ndarray, private: np.ndarray
-) -> None:
+def test_it_agrees_with_principal_components_in_floating_point(power, public, private):
     centred = public - public.mean(axis=0)
     _, strengths, directions = np.linalg.svd(centred, full_matrices=False)
     expected = (private - public.mean(axis=0)) @ directions[:50].T / strengths[:50] ** power
@@ -150,13 +138,13 @@ def test_it_agrees_with_principal_components_in_floating_point(
     assert_allclose(np.abs(found), np.abs(expected), atol=3e-6)
 
 
-def test_every_row_has_length_one(public: np.ndarray, private: np.ndarray) -> None:
+def test_every_row_has_length_one(public, private):
     for unfitted in MAPS:
         mapped = unfitted.fit(public).transform(private).astype(np.float64)
         assert_allclose(np.linalg.norm(mapped, axis=1), 1.0, atol=1e-6)
 
 
-def test_a_row_without_direction_stays_zeros(public: np.ndarray) -> None:
+def test_a_row_without_direction_stays_zeros(public):
     for unfitted in (PublicMap(n_components=5), PublicMap(n_components=None)):
         fitted = unfitted.fit(public)
         assert not fitted.transform(fitted.mean_[None]).any()
@@ -165,7 +153,7 @@ def test_a_row_without_direction_stays_zeros(public: np.ndarray) -> None:
 # ----------------------------------------------------------------- learning
 
 
-def test_components_with_near_zero_deviation_are_dropped() -> None:
+def test_components_with_near_zero_deviation_are_dropped():
     public = np.random.default_rng(5).normal(size=(60, 3)) * [1.0, 1e-3, 1e-9]
     fitted = PublicMap(n_components=3).fit(public)
     assert fitted.scale_ is not None
@@ -175,12 +163,12 @@ def test_components_with_near_zero_deviation_are_dropped() -> None:
 
 
 @pytest.mark.parametrize("rows", [np.full((9, 5), 0.1), np.full((3, 5), 1e9 / 7), np.zeros((9, 5))])
-def test_public_rows_that_are_all_alike_are_refused(rows: np.ndarray) -> None:
+def test_public_rows_that_are_all_alike_are_refused(rows):
     with pytest.raises(InvalidInput, match="all alike"):
         PublicMap(n_components=2).fit(rows)
 
 
-def test_a_pipeline_cannot_fit_the_map_on_private_records() -> None:
+def test_a_pipeline_cannot_fit_the_map_on_private_records():
     draw = np.random.default_rng(6)
     X, y = draw.normal(size=(40, 6)), np.arange(40) % 2
     with pytest.raises(PrivacyRefused, match="FrozenEstimator"):
@@ -211,7 +199,7 @@ def test_a_pipeline_cannot_fit_the_map_on_private_records() -> None:
         }
     ),
 )
-def test_scikit_learn(estimator: PublicMap, check: object, request: pytest.FixtureRequest) -> None:
+def test_scikit_learn(estimator, check, request):
     try:
         check(estimator)
     except Exception as error:
@@ -226,25 +214,21 @@ def test_scikit_learn(estimator: PublicMap, check: object, request: pytest.Fixtu
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (np.zeros(3), "Reshape your data"),
-        (np.zeros((2, 3, 4)), "Got 3 dimensions"),
-        (np.zeros((0, 3)), "at least one"),
-        (np.zeros((3, 0)), "at least one"),
-        ([[1.0, np.nan]], "finite"),
-        ([[1.0, np.inf]], "finite"),
+        (np.zeros(3), "Reshape your data"), (np.zeros((2, 3, 4)), "Got 3 dimensions"),
+        (np.zeros((0, 3)), "at least one"), (np.zeros((3, 0)), "at least one"),
+        ([[1.0, np.nan]], "finite"), ([[1.0, np.inf]], "finite"),
         ([["secret"]], "integers or floats"),
-        (np.array([["secret", 1.0]], dtype=object), "numbers"),
-        ([[1.0], [1.0, 2.0]], "one length"),
+        (np.array([["secret", 1.0]], dtype=object), "numbers"), ([[1.0], [1.0, 2.0]], "one length"),
     ],
-)
-def test_unusable_rows_are_refused(wrong: object, message: str) -> None:
+)  # fmt: skip
+def test_unusable_rows_are_refused(wrong, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         PublicMap(n_components=None).fit(wrong)
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-def test_rows_to_map_must_fit_the_map(public: np.ndarray) -> None:
+def test_rows_to_map_must_fit_the_map(public):
     fitted = PublicMap(n_components=2).fit(public)
     with pytest.raises(InvalidInput, match="expecting 333 features"):
         fitted.transform(public[:, :-1])
@@ -257,15 +241,11 @@ def test_rows_to_map_must_fit_the_map(public: np.ndarray) -> None:
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"n_components": 0},
-        {"n_components": 2.0},
-        {"power": -0.1},
-        {"power": 1.1},
-        {"power": math.nan},
-        {"center": 1},
+        {"n_components": 0}, {"n_components": 2.0}, {"power": -0.1}, {"power": 1.1},
+        {"power": math.nan}, {"center": 1},
     ],
-)
-def test_unusable_parameters_are_refused(parameters: dict[str, object], public: np.ndarray) -> None:
+)  # fmt: skip
+def test_unusable_parameters_are_refused(parameters, public):
     with pytest.raises(InvalidInput, match=next(iter(parameters))):
         PublicMap(**parameters).fit(public)
 
@@ -274,9 +254,7 @@ def test_unusable_parameters_are_refused(parameters: dict[str, object], public: 
 
 
 @each_map
-def test_a_saved_map_comes_back_bit_for_bit(
-    unfitted: PublicMap, public: np.ndarray, private: np.ndarray, tmp_path: Path
-) -> None:
+def test_a_saved_map_comes_back_bit_for_bit(unfitted, public, private, tmp_path):
     fitted = unfitted.fit(public)
     fitted.save(tmp_path / "map")
     loaded = PublicMap.load(tmp_path / "map")
@@ -284,7 +262,7 @@ def test_a_saved_map_comes_back_bit_for_bit(
     assert_array_equal(loaded.transform(private), fitted.transform(private))
 
 
-def test_an_unfitted_map_is_not_saved(tmp_path: Path) -> None:
+def test_an_unfitted_map_is_not_saved(tmp_path):
     with pytest.raises(NotFittedError):
         PublicMap().save(tmp_path / "map.npz")
     assert not (tmp_path / "map.npz").exists()
@@ -293,32 +271,19 @@ def test_an_unfitted_map_is_not_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"components": np.full((3, 2), 5.0)},
-        {"components": np.eye(3)[:, :1]},
+        {"components": np.full((3, 2), 5.0)}, {"components": np.eye(3)[:, :1]},
         {"components": np.linalg.qr(np.arange(9.0).reshape(3, 3) + np.eye(3))[0][:, :2]},
-        {"scale": np.zeros(2)},
-        {"scale": np.array([1.0, np.nan])},
-        {"mean": np.zeros(4)},
-        {"mean": np.full(3, np.inf)},
-        {"mean": np.array(["a", "b", "c"])},
-        {"mean": np.array([None, None, None])},
-        {"power": np.float64(7.0)},
-        {"power": np.zeros(2)},
-        {"center": np.int64(1)},
-        {"n_components": np.float64(2.0)},
+        {"scale": np.zeros(2)}, {"scale": np.array([1.0, np.nan])}, {"mean": np.zeros(4)},
+        {"mean": np.full(3, np.inf)}, {"mean": np.array(["a", "b", "c"])},
+        {"mean": np.array([None, None, None])}, {"power": np.float64(7.0)}, {"power": np.zeros(2)},
+        {"center": np.int64(1)}, {"n_components": np.float64(2.0)},
     ],
-)
-def test_a_map_that_does_not_fit_together_is_not_loaded(
-    broken: dict[str, object], tmp_path: Path
-) -> None:
+)  # fmt: skip
+def test_a_map_that_does_not_fit_together_is_not_loaded(broken, tmp_path):
     sound = {
-        "n_components": 2,
-        "power": 0.5,
-        "center": True,
-        "mean": np.zeros(3),
-        "components": np.eye(3)[:, :2],
-        "scale": np.ones(2),
-    }
+        "n_components": 2, "power": 0.5, "center": True, "mean": np.zeros(3),
+        "components": np.eye(3)[:, :2], "scale": np.ones(2),
+    }  # fmt: skip
     np.savez(tmp_path / "sound.npz", **sound)
     assert PublicMap.load(tmp_path / "sound.npz").n_components == 2
     np.savez(tmp_path / "broken.npz", **(sound | broken))
@@ -326,7 +291,7 @@ def test_a_map_that_does_not_fit_together_is_not_loaded(
         PublicMap.load(tmp_path / "broken.npz")
 
 
-def test_files_of_another_kind_are_not_loaded(tmp_path: Path) -> None:
+def test_files_of_another_kind_are_not_loaded(tmp_path):
     (tmp_path / "text.npz").write_text("not an npz file")
     (tmp_path / "pickle.npz").write_bytes(pickle.dumps({"mean": 0}))
     np.savez(tmp_path / "other.npz", x=np.zeros(3))

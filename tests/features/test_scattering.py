@@ -13,11 +13,11 @@ SHAPE = (32, 32)
 
 
 @pytest.fixture(scope="module")
-def images() -> np.ndarray:
+def images():
     return np.random.default_rng(1).integers(0, 256, (150, 28, 28), dtype=np.uint8)
 
 
-def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
+def averages(images, **settings):
     """Return the averages of orders 0, 1 and 2 with two scales: the logarithm taken back."""
     features = ScatteringFeatures(white=1.0, **settings).transform(images)
     directions = int(settings.get("orientations", 6))
@@ -29,7 +29,7 @@ def averages(images: np.ndarray, **settings: float) -> list[np.ndarray]:
 # ----------------------------------------------------------------- wavelets
 
 
-def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
+def test_a_spectrum_is_that_of_the_wavelet_in_space():
     """The published definition, pixel by pixel, periodic and without this code's spectra."""
     scale, turn, slant, width = 1, math.pi / 8, 0.5, 1.6
     pixels = np.arange(-96, 96)
@@ -47,16 +47,16 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space() -> None:
 # ----------------------------------------------------------------- features
 
 
-def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> None:
+def test_averages_are_those_of_full_size_convolutions(images):
     """Nothing is subsampled here but the result; subsampling early leaves small aliases."""
     plane = np.pad(images[0] / 255, 2, mode="reflect")
     pooling = _scattering.low_pass(SHAPE, 2)
 
-    def moduli(planes: np.ndarray, scale: int) -> np.ndarray:
+    def moduli(planes, scale):
         bank = _scattering.wavelets(SHAPE, scale, 8)
         return np.abs(np.fft.ifft2(np.fft.fft2(planes)[..., None, :, :] * bank))
 
-    def cells(planes: np.ndarray) -> np.ndarray:
+    def cells(planes):
         return np.fft.ifft2(np.fft.fft2(planes) * pooling).real[..., 4:29:4, 4:29:4].ravel()
 
     first = [moduli(plane, 0), moduli(plane, 1)]
@@ -66,7 +66,7 @@ def test_averages_are_those_of_full_size_convolutions(images: np.ndarray) -> Non
         assert_allclose(mine[0], theirs, rtol=0.02, atol=tolerance)
 
 
-def test_colours_are_scattered_one_by_one() -> None:
+def test_colours_are_scattered_one_by_one():
     colour = np.random.default_rng(3).random((2, 16, 16, 3))
     features = ScatteringFeatures(white=1.0)
     apart = [features.transform(colour[..., channel]) for channel in range(3)]
@@ -77,8 +77,8 @@ def test_colours_are_scattered_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("place", [1, 5, 15])
-def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place: int) -> None:
-    def transform(planes: np.ndarray) -> np.ndarray:
+def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place):
+    def transform(planes):
         spectra = np.fft.fft2(planes).astype(np.complex64)
         spectra[place:] = np.nextafter(spectra[place:].real, np.inf) + 1j * spectra[place:].imag
         return spectra
@@ -90,7 +90,7 @@ def test_a_library_whose_bits_follow_from_company_gets_one_image_at_a_time(place
 
 
 @pytest.mark.parametrize("step", [1, 2, 4])
-def test_aliases_add_up_in_one_order_bit_for_bit(step: int) -> None:
+def test_aliases_add_up_in_one_order_bit_for_bit(step):
     rng = np.random.default_rng(step)
     spectra, filters = (rng.normal(size=(k, 12, 24)).astype(np.float32) for k in (3, 2))
     products = spectra[:, None] * filters
@@ -103,9 +103,7 @@ def test_aliases_add_up_in_one_order_bit_for_bit(step: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "cells"), [((16, 16), (7, 7)), ((18, 22), (9, 3)), ((5, 7), (2, 1))]
 )
-def test_averages_add_up_in_one_order_bit_for_bit(
-    shape: tuple[int, int], cells: tuple[int, int]
-) -> None:
+def test_averages_add_up_in_one_order_bit_for_bit(shape, cells):
     rng = np.random.default_rng(0)
     planes = rng.normal(size=(3, *shape)).astype(np.float32)
     down, right = (

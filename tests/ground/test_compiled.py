@@ -5,7 +5,6 @@ import importlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ COMPILED = sorted(path for path in PACKAGE.rglob("*.py") if "\n@compiled\n" in p
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def package(tmp_path, monkeypatch):
     """A small package of the same name, in place of this one."""
     root = tmp_path / "vicinal"
     for name, text in {
@@ -40,9 +39,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     _compiled._imported.cache_clear()
 
 
-def test_sources_are_what_a_file_imports_and_all_of_a_package_that_names_come_from(
-    package: Path,
-) -> None:
+def test_sources_are_what_a_file_imports_and_all_of_a_package_that_names_come_from(package):
     found = {str(path.relative_to(package)) for path in _compiled.sources(package / "kernels.py")}
     assert found == {
         "kernels.py", "parts/_one.py", "low/__init__.py", "low/_inside.py", "single.py",
@@ -53,10 +50,8 @@ def test_sources_are_what_a_file_imports_and_all_of_a_package_that_names_come_fr
     ("changed", "matters"),
     [("low/_inside", True), ("parts/_one", True), ("kernels", True), ("other", False)],
 )
-def test_a_change_matters_where_it_is_imported_and_nowhere_else(
-    package: Path, changed: str, matters: bool
-) -> None:
-    def digest() -> str:
+def test_a_change_matters_where_it_is_imported_and_nowhere_else(package, changed, matters):
+    def digest():
         _compiled._source_digest.cache_clear()
         _compiled._imported.cache_clear()
         return _compiled._source_digest(package / "kernels.py")
@@ -68,13 +63,13 @@ def test_a_change_matters_where_it_is_imported_and_nowhere_else(
 
 
 @pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
-def test_no_import_of_a_compiled_file_is_overlooked(path: Path) -> None:
+def test_no_import_of_a_compiled_file_is_overlooked(path):
     for source in _compiled.sources(path):
         known = _compiled._imported(source)
         assert known >= set(imported_by_syntax(source)), source
 
 
-def imported_by_syntax(source: Path) -> Iterator[Path]:
+def imported_by_syntax(source):
     """Yield the modules that a file imports, read by Python's own parser."""
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.ImportFrom):
@@ -90,12 +85,12 @@ def imported_by_syntax(source: Path) -> Iterator[Path]:
             yield from (file_of(name) for name in names if name[0] == "vicinal")
 
 
-def file_of(parts: list[str]) -> Path:
+def file_of(parts):
     return PACKAGE.parent.joinpath(*parts).with_suffix(".py")
 
 
 @pytest.mark.parametrize("path", COMPILED, ids=lambda path: path.stem)
-def test_compiled_functions_call_those_of_known_files_only(path: Path) -> None:
+def test_compiled_functions_call_those_of_known_files_only(path):
     """What the imports say is compared with what the functions can see once they are loaded."""
     name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
     module = importlib.import_module(name)
@@ -106,21 +101,21 @@ def test_compiled_functions_call_those_of_known_files_only(path: Path) -> None:
             assert function.py_func.__closure__ is None, "closures are not looked at"
 
 
-def test_the_text_of_a_docstring_may_look_like_an_import(package: Path) -> None:
+def test_the_text_of_a_docstring_may_look_like_an_import(package):
     (package / "other.py").write_text(textwrap.dedent('"""\nfrom vicinal import single\n"""'))
     _compiled._imported.cache_clear()
     assert package / "single.py" in _compiled.sources(package / "other.py")
 
 
-def test_steps_of_an_installation_may_share_a_process() -> None:
+def test_steps_of_an_installation_may_share_a_process():
     """Which process takes which step is luck: none may claim the records of another."""
     code = "from vicinal.reports._compile import STEPS\nfor step in STEPS:\n    step()"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_compiling_is_told_to_whoever_watches_and_reading_from_the_disk_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "twice.py").write_text("def twice(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -22,13 +22,10 @@ from vicinal.planning import IndKNNPlan
 from vicinal.predictors import PrivateKNNSettings
 
 SETTINGS = {
-    IndKNNClassifier: IndKNNPlan,
-    IndKNNMultiLabelClassifier: IndKNNPlan,
-    IndKNNRegressor: IndKNNPlan,
-    PrivateKNNClassifier: PrivateKNNSettings,
-    PATEClassifier: PATESettings,
-    NoisySGDClassifier: NoisySGDSettings,
-}
+    IndKNNClassifier: IndKNNPlan, IndKNNMultiLabelClassifier: IndKNNPlan,
+    IndKNNRegressor: IndKNNPlan, PrivateKNNClassifier: PrivateKNNSettings,
+    PATEClassifier: PATESettings, NoisySGDClassifier: NoisySGDSettings,
+}  # fmt: skip
 FIRST = {IndKNNRegressor: (0.5, 2.0)}
 """What must be given, where it is not the names of classes."""
 

@@ -9,12 +9,7 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import store_tools as tools
-from vicinal import (
-    IndKNNClassifier,
-    NoisySGDClassifier,
-    PATEClassifier,
-    PrivateKNNClassifier,
-)
+from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import StoredAccount
@@ -64,12 +59,12 @@ def test_the_grid_fits_the_smallest_count(release):
 def test_too_little_noise_for_a_label_is_refused():
     votes = fitted(ind_knn(release="label"))._engine.votes
     with pytest.raises(InvalidInput, match="2\\^22"):
-        votes.release(np.array([0.9 * LINE_GRID / votes.grid.steps]))
+        votes.release(np.array([2.0, 0.9]) * LINE_GRID / votes.grid.steps)
 
 
 def tight(engine, answers, count=30.0):
     """Leave room in the slack for so many answers at a count."""
-    noise = engine.schedule.multiplier * np.sqrt(count)
+    noise = engine.multiplier * np.sqrt(count)
     engine.slack._limit = answers * (engine.count.slack + engine.votes.slack(noise)) * (1 + 1e-6)
 
 

@@ -12,13 +12,7 @@ import shard_tools
 import store_tools as tools
 from vicinal.distributed import ClusterDescription
 from vicinal.errors import InvalidInput, OtherFormat, StorageFailed
-from vicinal.labelling import (
-    FileJournal,
-    JournalEntry,
-    ReleasedLabels,
-    load_answers,
-    save_answers,
-)
+from vicinal.labelling import FileJournal, JournalEntry, ReleasedLabels, load_answers, save_answers
 from vicinal.ledger import sealed_archive, write_arrays
 from vicinal.serving import KeyFile
 from vicinal.store import SigningKey, Store, check_receipt, erasure_receipt

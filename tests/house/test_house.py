@@ -25,7 +25,11 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 BROKEN_IMPORTS = [
     ("layers", "smoothed/_mechanism.py", "from vicinal.accounting import _budget"),
     ("cycles", "reports/_text.py", "from vicinal.reports import _demo"),
-    ("experiments", "../experiments/planning/releases.py", "from experiments.accuracy import grid"),
+    (
+        "experiments",
+        "../experiments/smoothed/tables.py",
+        "from experiments.accuracy import grid",
+    ),
     ("noise", "predictors/_ind_knn.py", "from vicinal.noise import _bernoulli"),
     ("accounting", "accounting/_gaussian.py", "import os"),
     ("product", "errors.py", "import experiments.spread"),
@@ -36,59 +40,52 @@ BROKEN_IMPORTS = [
 ]
 
 
-def layer_names() -> tuple[set[str], set[str]]:
+def layer_names():
     """Return the layers that must be there, and those that may be."""
     names = [name.strip() for layer in CONTRACTS["layers"]["layers"] for name in layer.split("|")]
     optional = {name.strip("()") for name in names if name.startswith("(")}
     return set(names) - {f"({name})" for name in optional}, optional
 
 
-def rooms() -> set[str]:
+def rooms():
     """Return the packages and modules that stand directly in src/vicinal."""
     modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
     return modules | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
 
 
-def copy_of_package(folder: Path) -> Path:
+def copy_of_package(folder):
     """Copy the sources into `folder`, where a test may spoil them."""
     leave_out = shutil.ignore_patterns("data", "__pycache__")
     shutil.copytree(ROOT / "experiments", folder / "experiments", ignore=leave_out)
     return shutil.copytree(PACKAGE, folder / "vicinal", ignore=leave_out)
 
 
-def append(path: Path, line: str) -> None:
+def append(path, line):
     path.write_text(f"{path.read_text()}\n{line}\n")
 
 
-def lint_imports(package: Path) -> str:
+def lint_imports(package):
     """Return what import-linter says of `package`, by the project's own contracts."""
     command = [Path(sys.executable).with_name("lint-imports"), "--no-cache", "--no-logo"]
     report = subprocess.run(
-        [*command, "--config", ROOT / "pyproject.toml"],
-        cwd=package.parent,
+        [*command, "--config", ROOT / "pyproject.toml"], cwd=package.parent,
         env={**os.environ, "PYTHONPATH": f"{package.parent}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     return report.stdout + report.stderr
 
 
-def ruff_on(code: str, path: Path) -> str:
+def ruff_on(code, path):
     """Return what ruff says of banned names in `code`, as if it stood at `path`."""
     command = [Path(sys.executable).with_name("ruff"), "check", "--select", "TID251"]
     return subprocess.run(
-        [*command, "--stdin-filename", path, "-"],
-        cwd=ROOT,
-        input=code,
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
+        [*command, "--stdin-filename", path, "-"], cwd=ROOT, input=code, capture_output=True,
+        text=True, check=False,
+    ).stdout  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def report_on_broken_copy(tmp_path_factory: pytest.TempPathFactory) -> str:
+def report_on_broken_copy(tmp_path_factory):
     package = copy_of_package(tmp_path_factory.mktemp("broken"))
     for _, module, line in BROKEN_IMPORTS:
         append(package / module, line)
@@ -167,12 +164,12 @@ METAPHORS = {
 
 
 @cache
-def parsed(module: Path) -> ast.Module:
+def parsed(module):
     return ast.parse(module.read_text(encoding="utf-8"))
 
 
 @cache
-def definitions(module: Path) -> list[tuple[str, str]]:
+def definitions(module):
     """Return (kind, name) of all classes, functions and parameters of a module."""
     nodes = ast.walk(parsed(module))
     return [
@@ -186,7 +183,7 @@ def test_every_module_says_what_it_is():
     assert not [module for module in MODULES if not ast.get_docstring(parsed(module))]
 
 
-def words(name: str) -> set[str]:
+def words(name):
     """Return the words of an identifier, in small letters."""
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
@@ -219,7 +216,7 @@ def test_words_of_a_name(name, expected):
     assert words(name) == expected
 
 
-def defined_twice(tree: ast.Module) -> list[str]:
+def defined_twice(tree):
     """Return constants, functions and classes of a module that a later line defines again."""
     names: list[str] = []
     for node in tree.body:
@@ -235,7 +232,7 @@ def test_nothing_is_defined_twice_in_a_module():
 
 
 @pytest.fixture(scope="module")
-def measured() -> house.House:
+def measured():
     return house.House(ROOT)
 
 
@@ -254,7 +251,7 @@ def test_code_where_strangers_stop_says_why(measured, place):
     assert measured.commented()[place] <= house.COMMENTED[place]
 
 
-def package_of(folder: Path, **modules: str) -> house.House:
+def package_of(folder, **modules):
     """Return a made-up checkout; ``a_b`` stands for the module b of the package a."""
     for name, content in modules.items():
         path = folder / "src" / "vicinal" / Path(*name.split("__")).with_suffix(".py")
@@ -294,7 +291,7 @@ def test_lines_words_and_comments_are_counted(tmp_path):
     assert made.sources[Path("engine/_one.py")].code_and_comments == (2, 1)
 
 
-def bound_twice(tree: ast.Module) -> list[str]:
+def bound_twice(tree):
     """Return names that two assignments of a module bind."""
     targets = [
         ast.unparse(target)

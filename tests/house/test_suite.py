@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[1]
 SOURCES = {path: path.read_text(encoding="utf-8") for path in sorted(TESTS.rglob("*.py"))}
 
 
-def skipped_without(module: ast.Module) -> set[str]:
+def skipped_without(module):
     """Return the names of modules without which tests are skipped."""
     calls = (node for node in ast.walk(module) if isinstance(node, ast.Call))
     return {
@@ -28,7 +28,7 @@ def skipped_without(module: ast.Module) -> set[str]:
     }
 
 
-def declared() -> set[str]:
+def declared():
     """Return what our extras install."""
     project = tomllib.loads((TESTS.parent / "pyproject.toml").read_text())["project"]
     wanted = [project["dependencies"], *project["optional-dependencies"].values()]
@@ -44,7 +44,7 @@ def test_a_test_is_skipped_only_for_want_of_what_an_extra_brings():
     assert ours == set()
 
 
-def drawn() -> bytes:
+def drawn():
     """Draw by every door of vicinal.noise."""
     noise = SystemNoise().discrete_gaussian(1 << 30, 50)
     return noise.tobytes() + bernoulli(0.5, 500).tobytes() + fresh_key()

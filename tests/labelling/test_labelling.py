@@ -262,10 +262,7 @@ def test_another_run_may_not_go_on_in_the_folder(world, tmp_path, change):
     else:
         plan = rounds(keep=0.5)
     asker = IndKNNLabeller(range(C), labels, **options)
-    with (
-        FileJournal(tmp_path) as journal,
-        pytest.raises(InvalidInput, match="another run"),
-    ):
+    with FileJournal(tmp_path) as journal, pytest.raises(InvalidInput, match="another run"):
         labelling.transfer(
             LabellingTask(records, pool, Raw()), asker, Learner(), plan, journal, silent
         )
@@ -384,16 +381,13 @@ def test_one_process_holds_a_folder_at_a_time(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"questions": 0, "share": 1.0},
-        {"questions": 10, "share": 0.0},
-        {"questions": 10, "share": np.nan},
-        {"questions": 10, "share": 1.0, "keep": 0.0},
+        {"questions": 0, "share": 1.0}, {"questions": 10, "share": 0.0},
+        {"questions": 10, "share": np.nan}, {"questions": 10, "share": 1.0, "keep": 0.0},
         {"questions": 10, "share": 1.0, "keep": np.inf},
         {"questions": 10, "share": 1.0, "components": 0},
-        {"questions": 10, "share": 1.0, "choose": "best"},
-        {"questions": True, "share": 1.0},
+        {"questions": 10, "share": 1.0, "choose": "best"}, {"questions": True, "share": 1.0},
     ],
-)
+)  # fmt: skip
 def test_bad_rounds_are_refused(options):
     with pytest.raises(InvalidInput):
         Round(**options)

@@ -28,11 +28,8 @@ class Raw:
 def knn(part, **options):
     sigma = 5.0 if part.share < 0.5 else 4.0
     defaults = {
-        "n_neighbors": 30,
-        "sampling_rate": 0.3,
-        "sigma_votes": sigma,
-        "simulation_seed": None,
-    }
+        "n_neighbors": 30, "sampling_rate": 0.3, "sigma_votes": sigma, "simulation_seed": None,
+    }  # fmt: skip
     return PrivateKNNClassifier(range(C), **{**defaults, **options})
 
 

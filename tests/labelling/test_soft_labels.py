@@ -45,13 +45,9 @@ def world():
 
 def labeller(labels, share=0.5, **options):
     return IndKNNLabeller(
-        range(C),
-        labels,
-        **{"epsilon": 2.0, **options},
-        n_records=900,
-        model_share=share,
+        range(C), labels, **{"epsilon": 2.0, **options}, n_records=900, model_share=share,
         simulation_seed=1,
-    )
+    )  # fmt: skip
 
 
 def labelled(world, folder, asker, records=None):

@@ -10,13 +10,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.ledger import MemoryLedger, _audiences
 from vicinal.ledger._answers import AnswerBlock
 from vicinal.ledger._audiences import PAGE, StoredAccount, budget_faults, exact_sum
-from vicinal.ledger._id_encoding import (
-    MOST_BYTES,
-    first_framed_id,
-    framed,
-    framed_all,
-    unframed,
-)
+from vicinal.ledger._id_encoding import MOST_BYTES, first_framed_id, framed, framed_all, unframed
 from vicinal.ledger._ledger import Ledger, Standing
 from vicinal.ledger._sqlite import SQLiteDatabase
 
@@ -182,6 +176,17 @@ def test_budgets_come_back_however_often_charges_were_checkpointed(
         before.account.remaining
     )
     assert after.checkpointed_queries + queries == 40
+
+
+def test_a_release_that_is_no_answer_moves_the_clock_on_the_disk(tmp_path):
+    """Fails if a ledger that is opened after it looks older than its witness."""
+    book = filled(tmp_path / "db")
+    with book.release(book.audiences["one"]):
+        book.audiences["one"].account.remaining[3] -= 1000
+        book.audiences["one"].account.note_charged_total(1000)
+    after = reopened(book, tmp_path / "db")
+    assert after.clock == book.clock
+    assert after.audiences["one"].account.remaining[3] == UNITS - 1000
 
 
 def test_newcomers_leave_the_log_of_charges_and_budgets_come_back(tmp_path):

@@ -15,16 +15,12 @@ from vicinal.store import read_config
 
 DEEP = b'{"a":' * 30_000 + b"1" + b"}" * 30_000
 STRANGE = {
-    "deep": DEEP,
-    "deep list": b"[" * 1_000_000,
+    "deep": DEEP, "deep list": b"[" * 1_000_000,
     "deeper than read": b'{"a":' * 40 + b"1" + b"}" * 40,
-    "huge": b'{"a": "' + b"a" * (17 << 20) + b'"}',
-    "a list": b"[]",
+    "huge": b'{"a": "' + b"a" * (17 << 20) + b'"}', "a list": b"[]",
     "a number of many digits": b'{"format": ' + b"1" * 5000 + b"}",
-    "a key twice": b'{"format": 1, "format": 1}',
-    "another encoding": b"\xff\xfe\x00",
-    "empty": b"",
-}
+    "a key twice": b'{"format": 1, "format": 1}', "another encoding": b"\xff\xfe\x00", "empty": b"",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

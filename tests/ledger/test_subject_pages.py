@@ -11,12 +11,7 @@ from vicinal.ledger._database import chain_faults
 from vicinal.ledger._id_encoding import MOST_BYTES, framed
 from vicinal.ledger._ledger import Ledger
 from vicinal.ledger._sqlite import SQLiteDatabase
-from vicinal.ledger._subject_pages import (
-    PAGE_SLOTS,
-    ROW_BYTES,
-    write_all,
-    write_subjects,
-)
+from vicinal.ledger._subject_pages import PAGE_SLOTS, ROW_BYTES, write_all, write_subjects
 from vicinal.ledger._tables import Tables
 
 KEY = bytes(32)

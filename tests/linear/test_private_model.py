@@ -123,7 +123,6 @@ def test_the_guarantee_says_what_the_model_keeps():
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"reuse_predictions": "gate"},
         {"kernel": "rbf"},
         {"min_similarity": 0.5},
         {"neighbor_count": "private"},
@@ -138,7 +137,7 @@ def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(para
 @pytest.mark.parametrize(
     ("parameters", "rows", "reason"),
     [
-        ({"reuse_predictions": "gate"}, 120, "it needs reuse_predictions=False"),
+        ({"kernel": "rbf"}, 120, "it needs kernel='cosine'"),
         ({"n_neighbors": 20}, 120, "'n_neighbors' is given"),
         ({"noise_multiplier": 2.0}, 120, "'noise_multiplier' is given"),
         ({}, _private_model.LEAST_PUBLIC - 1, "it takes 10 public rows, and there are 9"),

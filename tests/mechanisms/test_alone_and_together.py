@@ -28,12 +28,7 @@ from vicinal.mechanisms._count import NoisyCount
 from vicinal.mechanisms._gradients import SubjectRows
 from vicinal.mechanisms._linear_model import IndividualGradient
 from vicinal.mechanisms._subject_table import RecordVectors
-from vicinal.neighbours import (
-    Cosine,
-    ExactIndex,
-    HyperplaneLSH,
-    int8_precision,
-)
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, int8_precision
 from vicinal.neighbours.engines import proven_engines
 
 N, SUBJECTS, D, QUERIES, BUDGET = 120, 50, 8, 7, 0.02
@@ -51,10 +46,7 @@ def hashing():
     return HyperplaneLSH(KERNEL, D, tables=6, bits=3, seed=3)
 
 
-INDEXES = {
-    **{f"exact, {name}": exact(name) for name in proven_engines()},
-    "hashing": hashing,
-}
+INDEXES = {**{f"exact, {name}": exact(name) for name in proven_engines()}, "hashing": hashing}
 
 
 def targets_of(kind, rng):

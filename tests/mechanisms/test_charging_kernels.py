@@ -52,14 +52,10 @@ def square(vector):
 @pytest.mark.parametrize(
     ("values", "scale"),
     [
-        ([5 << 22], 1 << 22),
-        ([-5 << 22], 1 << 22),
-        ([3 << 22, -4 << 22], 1 << 22),
-        ([1 << 33, 1 << 33], 1 << 40),
-        ([-1 << 33], 1 << 40),
-        ([1, -1 << 31], 1 << 31),
+        ([5 << 22], 1 << 22), ([-5 << 22], 1 << 22), ([3 << 22, -4 << 22], 1 << 22),
+        ([1 << 33, 1 << 33], 1 << 40), ([-1 << 33], 1 << 40), ([1, -1 << 31], 1 << 31),
     ],
-)
+)  # fmt: skip
 def test_no_contribution_is_longer_than_the_scale_or_has_another_sign(values, scale):
     vector, cost = scaled(values, scale)
     longest = min(scale, 1 << 31)

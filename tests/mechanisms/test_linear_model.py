@@ -270,6 +270,24 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     np.testing.assert_allclose(weights, floats, atol=1e-3 * np.abs(floats).max())
 
 
+def test_exponentials_are_as_good_as_stated():
+    scores = -np.random.default_rng(0).uniform(0, 60, 4000)
+    results, power = np.empty(len(scores)), np.empty(len(scores), dtype=np.int64)
+    _linear_model._exponentials(scores, np.zeros(len(scores)), 1.0, power, results)
+    np.testing.assert_allclose(results, np.exp(scores), rtol=3e-10)
+
+
+def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
+    """Fails if the grid is finer than sums of 64 contributions in int32 allow."""
+    rows, count = np.tile(np.float32([UNIT, 0, 0, 0]), (64, 1)), 64
+    records = SubjectRows(rows, np.zeros(64, np.int32), np.arange(64, dtype=np.int32), 64)
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    made = IndividualGradient(records, 2, UNIT, 0.1, 1.0, 1.0, 1e9, NoNoise(), meter)
+    sums, _ = made.release(1.0).collect(np.zeros((FEATURES, 2)), np.full(count, UNITS))
+    longest = made.steps / math.sqrt(2)
+    np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
+
+
 def test_huge_noise_gets_a_coarser_grid():
     made = gradient(sigma=1e8)
     assert made.steps < gradient().steps
@@ -280,6 +298,17 @@ def test_a_full_meter_refuses_before_anybody_is_charged():
     meter = DeltaSlackAccountant(1e-5, needed=True, spent=1e-7)
     with pytest.raises(PrivacyRefused):
         gradient(meter=meter).release(1e-3)
+
+
+def test_a_training_that_the_meter_cannot_pay_whole_is_refused_before_it_begins():
+    meter, noise = DeltaSlackAccountant(1e-5, needed=True), 1e-3
+    made = gradient(meter=meter)
+    made.release(noise)
+    each = meter.spent
+    meter.resume(1e-7 - 10 * each)
+    made.check(noise, 9)
+    with pytest.raises(PrivacyRefused, match="grid"):
+        made.check(noise, 11)
 
 
 @pytest.mark.parametrize("bad", [{"clip": 0.0}, {"share": 0.0}, {"sigma": float("nan")}])

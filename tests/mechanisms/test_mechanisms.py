@@ -115,6 +115,19 @@ def test_counts_leave_out_who_cannot_pay():
     assert spent == pytest.approx(2 * price * UNITS, rel=1e-6)
 
 
+def test_a_count_of_several_records_costs_the_square_of_their_number():
+    """Fails if the longest contribution is charged in place of the one that is made."""
+    grid = VoteGrid.fitting(5.0, 100, 1, 1e-5)
+    count = NoisyCount(5.0, 0.5, grid, NoNoise(), DeltaSlackAccountant(1e-5, needed=True))
+    crowd = people([0] * 6, [0, 0, 0, 1, 1, 2])
+    counts, part, spent = count.contribute_and_charge(everyone(6, queries=2), crowd)
+    assert count.publish(counts).tolist() == [6.0, 6.0]
+    assert part.all()
+    costs = UNITS - crowd.remaining
+    np.testing.assert_allclose(costs, 2 * np.array([9, 4, 1]) / (2 * 5.0**2) / 0.5 * UNITS)
+    assert spent == costs.sum()
+
+
 def test_the_size_counts_at_most_ten_records_of_a_subject():
     crowd = people([0] * 32, [0] * 30 + [1, 2])
     grid = VoteGrid.fitting(100.0, 1, 1, 1e-5)

@@ -5,12 +5,7 @@ import pytest
 
 from index_tools import wiped
 from vicinal.errors import InvalidInput
-from vicinal.neighbours import (
-    Cosine,
-    ExactIndex,
-    HyperplaneLSH,
-    Precision,
-)
+from vicinal.neighbours import Cosine, ExactIndex, HyperplaneLSH, Precision
 from vicinal.neighbours._index import FeatureRows
 
 KERNEL = Cosine(Precision(128, 127))

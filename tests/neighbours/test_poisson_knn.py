@@ -21,9 +21,7 @@ def test_the_probes_follow_no_pattern():
 @pytest.mark.parametrize("kind", ["spread", "narrow", "equal", "outlier", "extremes"])
 @pytest.mark.parametrize("size", [0, 5, 511, 512, 1500])
 @pytest.mark.parametrize("k", [1, 5, 300, 1500])
-def test_the_nearest_are_those_of_a_sort_however_similarities_lie(
-    kind: str, size: int, k: int
-) -> None:
+def test_the_nearest_are_those_of_a_sort_however_similarities_lie(kind, size, k):
     rng = np.random.default_rng(size + k)
     near = {
         "spread": rng.integers(-(2**31), 2**31, size),

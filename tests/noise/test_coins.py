@@ -13,16 +13,9 @@ from vicinal.noise._uniform_bits import BitBuffer
 pytestmark = pytest.mark.quick
 
 NUMERATORS = [
-    0,
-    1,
-    (1 << 64) - 1,
-    1 << 63,
-    (1 << 63) - 1,
-    0x5555_5555_5555_5555,
-    int(0.03 * 2**64),
-    (1 << 59) - 1,
-    1 << 58,
-]
+    0, 1, (1 << 64) - 1, 1 << 63, (1 << 63) - 1, 0x5555_5555_5555_5555, int(0.03 * 2**64),
+    (1 << 59) - 1, 1 << 58,
+]  # fmt: skip
 
 
 def slowly(bits, numerator):

@@ -12,7 +12,7 @@ from vicinal.cli import app
 from vicinal.engine import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference
-from vicinal.planning import GATE, IndKNNPlan, PlanChoice
+from vicinal.planning import IndKNNPlan, PlanChoice
 from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
 
 
@@ -46,15 +46,13 @@ def stage():
 
 @pytest.mark.parametrize("n_neighbors", [None, 120])
 @pytest.mark.parametrize("release", ["votes", "label"])
-@pytest.mark.parametrize("gate", [False, True])
-def test_a_choice_is_what_the_classifier_chooses(release, gate, n_neighbors):
+def test_a_choice_is_what_the_classifier_chooses(release, n_neighbors):
     X, y = data(0, 500)
-    reuse = gate and GATE
     classifier = IndKNNClassifier(
         range(CLASSES), 1.0, 1e-5, 800, n_records=N, n_neighbors=n_neighbors or "auto",
-        release=release, reuse_predictions=reuse, model_share=0, simulation_seed=0,
+        release=release, model_share=0, simulation_seed=0,
     ).fit(X, y, public=PUBLIC)  # fmt: skip
-    plan = WISH.replanned(release=release, reuse_predictions=reuse)
+    plan = WISH.replanned(release=release)
     choice = PlanChoice.of(plan, Reference(KERNEL, POINTS), n_neighbors)
     assert choice.n_neighbors == classifier.n_neighbors_
     assert choice.multiplier == pytest.approx(classifier.noise_multiplier_, rel=1e-9)
@@ -76,15 +74,12 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 @pytest.mark.parametrize(
     ("field", "value", "name"),
     [
-        ("n_records", 0, "n_records"),
-        ("n_records", True, "n_records"),
-        ("n_queries", 0, "n_queries"),
-        ("epsilon", float("nan"), "epsilon"),
-        ("epsilon", float("inf"), "epsilon"),
-        ("delta", 1.0, "delta"),
+        ("n_records", 0, "n_records"), ("n_records", True, "n_records"),
+        ("n_queries", 0, "n_queries"), ("epsilon", float("nan"), "epsilon"),
+        ("epsilon", float("inf"), "epsilon"), ("delta", 1.0, "delta"),
         ("release", "scores", "release"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
         WISH.replanned(**{field: value})
@@ -136,16 +131,10 @@ def test_more_answers_than_points_wear_as_much_as_they_would(stage):
     """Each simulated answer stands for several."""
     wish = WISH.replanned(n_queries=800)
     choice = PlanChoice.of(wish, stage.reference)
-    thinned = simulate(stage, choice, most=200)
-    assert thinned.answers == 200
+    few = SimulationSetup.of(KERNEL, POINTS[:400], CLASSES, PUBLIC_LABELS[:400])
+    thinned = simulate(few, PlanChoice.of(wish, few.reference))
+    assert thinned.answers == 400
     assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
-
-
-def test_behind_a_gate_fewer_are_asked(stage):
-    wish = WISH.replanned(release="label", reuse_predictions=GATE, epsilon=4.0)
-    found = simulate(stage, PlanChoice.of(wish, stage.reference))
-    assert 0.2 < found.asked < 0.9
-    assert found.accuracy > 0.7
 
 
 def test_clusters_play_classes_and_no_accuracy_is_claimed():
@@ -205,8 +194,8 @@ def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     words = " ".join(plan("--public", public).stdout.split())
     assert "model 40 gradients with noise" in words
     assert "what a model learns depends on labels" in words
-    words = " ".join(plan("--public", public, "--reuse", "gate").stdout.split())
-    assert "model none, because it needs reuse_predictions=False" in words
+    words = " ".join(plan("--public", public, "--kernel", "rbf").stdout.split())
+    assert "model none, because it needs kernel='cosine'" in words
 
 
 def test_without_public_points_nothing_is_simulated():

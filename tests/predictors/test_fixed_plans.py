@@ -90,18 +90,15 @@ X0, Y0 = data(9)
             (make, *case)
             for make in (private_knn, pate)
             for case in (
-                (np.full((9, 5), np.nan), Y0, {}, "NaN"),
-                (X0, Y0[:8], {}, "'y'"),
-                (X0, Y0 + 5, {}, "'y'"),
-                (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
-                (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"),
-                (X0[:0], Y0[:0], {}, "0 sample"),
+                (np.full((9, 5), np.nan), Y0, {}, "NaN"), (X0, Y0[:8], {}, "'y'"),
+                (X0, Y0 + 5, {}, "'y'"), (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
+                (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"), (X0[:0], Y0[:0], {}, "0 sample"),
             )
         ),
         (private_knn, X0, Y0, {"public": X0[:, :2]}, "'public'"),
         (private_knn, X0, Y0, {"public": X0[:1]}, "part of the private"),
     ],
-)
+)  # fmt: skip
 def test_bad_records_are_refused_and_leave_the_old_ones(make, X, y, more, named):
     estimator = make().fit(*data())
     before = vars(estimator).copy()

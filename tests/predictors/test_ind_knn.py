@@ -88,11 +88,7 @@ def test_a_bad_query_costs_nothing(query):
 
 @pytest.mark.parametrize(
     ("features", "labels", "subjects"),
-    [
-        (X[:3] * np.nan, Y[:3], None),
-        (X[:3], [9, 9, 9], None),
-        (X[:3], Y[:3], [1]),
-    ],
+    [(X[:3] * np.nan, Y[:3], None), (X[:3], [9, 9, 9], None), (X[:3], Y[:3], [1])],
     ids=["NaN", "unseen class", "too few subjects"],
 )
 def test_a_bad_addition_changes_nothing(features, labels, subjects):

@@ -367,12 +367,9 @@ def data(n=400, seed=0):
 def classifier(**more):
     """Return a classifier that is nearly always right, and simulated."""
     given = {
-        "n_neighbors": 20,
-        "sampling_rate": 0.5,
-        "sigma_votes": 2.0,
-        "n_queries": 40,
+        "n_neighbors": 20, "sampling_rate": 0.5, "sigma_votes": 2.0, "n_queries": 40,
         "simulation_seed": 0,
-    }
+    }  # fmt: skip
     return PrivateKNNClassifier(range(3), **{**given, **more})
 
 
@@ -382,30 +379,21 @@ def screened(**more):
 
 PLANS = [
     {
-        "n_neighbors": 300,
-        "sampling_rate": 0.15,
-        "sigma_screen": 75,
-        "threshold": 180,
+        "n_neighbors": 300, "sampling_rate": 0.15, "sigma_screen": 75, "threshold": 180,
         "sigma_votes": 25,
     },
     {
-        "n_neighbors": 300,
-        "sampling_rate": 0.25,
-        "sigma_screen": 85.3,
-        "threshold": 210.7,
+        "n_neighbors": 300, "sampling_rate": 0.25, "sigma_screen": 85.3, "threshold": 210.7,
         "sigma_votes": 20.1,
     },
     {"n_neighbors": 50, "sampling_rate": 0.1, "sigma_votes": 33.3},
     {"n_neighbors": 50, "sampling_rate": 0.1, "sigma_votes": 33.3, "release": "label"},
     {
-        "n_neighbors": 800,
-        "sampling_rate": 1.0,
-        "sigma_screen": 100,
-        "threshold": 400,
+        "n_neighbors": 800, "sampling_rate": 1.0, "sigma_screen": 100, "threshold": 400,
         "sigma_votes": 70,
     },
     {"n_neighbors": 70, "sampling_rate": 0.1, "sigma_votes": 100.0, "tau": 10},
-]
+]  # fmt: skip
 
 
 def planned_by_hand(given, delta, count):

@@ -273,16 +273,13 @@ def test_one_fit_with_real_noise_passes(name):
     assert ONE_FIT[name](model, X, y, public) > 0.9
 
 
-@pytest.mark.parametrize(
-    "more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}, {"reuse_predictions": "gate"}]
-)
+@pytest.mark.parametrize("more", [{}, {"model_share": 0.5}, {"neighbor_count": "private"}])
 def test_the_very_same_rows_are_paid_for_once_and_answered_alike(more):
     model, X, y, public = trial(simulation_seed=5, epsilon=4.0, n_queries=200, **more)
     model.fit(X, y, public=public)
     labels, paid = model.predict(X[:40]), remaining_budgets(model)
-    if "reuse_predictions" not in more:
-        np.testing.assert_array_equal(model.predict_proba(X[:40]).argmax(axis=1), labels)
-        np.testing.assert_array_equal(model.decision_function(X[:40]) > 0, labels == 1)
+    np.testing.assert_array_equal(model.predict_proba(X[:40]).argmax(axis=1), labels)
+    np.testing.assert_array_equal(model.decision_function(X[:40]) > 0, labels == 1)
     np.testing.assert_array_equal(model.predict(X[:40].copy()), labels)
     assert model.score(X[:40], y[:40]) == (labels == y[:40]).mean()
     assert remaining_budgets(model) == paid

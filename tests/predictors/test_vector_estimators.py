@@ -212,9 +212,7 @@ def test_a_classifier_describes_a_neighbourhood(large):
     assert str(found[0]).startswith("records near, by weight: ")
 
 
-@pytest.mark.parametrize(
-    "given", [{"release": "label"}, {"reuse_predictions": "gate"}, {"model_share": 0.5}]
-)
+@pytest.mark.parametrize("given", [{"release": "label"}, {"model_share": 0.5}])
 def test_shares_of_classes_need_votes_alone(large, given):
     X, public, queries, y = large
     model = IndKNNClassifier(range(2), 8.0, n_records=6000, simulation_seed=0, **given)
@@ -230,17 +228,11 @@ def test_shares_of_classes_need_votes_alone(large, given):
 @pytest.mark.parametrize(
     ("name", "y"),
     [
-        ("number", [np.nan] * N),
-        ("number", [np.inf] * N),
-        ("number", np.zeros((N, 2))),
-        ("number", ["a"] * N),
-        ("number", None),
-        ("numbers", np.zeros(N)),
-        ("labels", np.full((N, 3), 2)),
-        ("labels", np.zeros((N, 2))),
-        ("labels", None),
+        ("number", [np.nan] * N), ("number", [np.inf] * N), ("number", np.zeros((N, 2))),
+        ("number", ["a"] * N), ("number", None), ("numbers", np.zeros(N)),
+        ("labels", np.full((N, 3), 2)), ("labels", np.zeros((N, 2))), ("labels", None),
     ],
-)
+)  # fmt: skip
 def test_bad_targets_are_refused_before_anything_changes(name, y):
     which, X, _, public, _ = world()
     model = cases(which)[name][0]

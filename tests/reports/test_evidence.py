@@ -9,12 +9,9 @@ from functools import reduce
 import numpy as np
 import pytest
 from scipy.special import ndtr
-from sklearn.linear_model import LogisticRegression
-from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
-from sklearn.pipeline import make_pipeline
 
 from command_line import invoked as run
-from vicinal import IndKNNClassifier, NoisySGDClassifier, Store, inspect_model
+from vicinal import Store
 from vicinal.accounting import zcdp_budget as budget
 from vicinal.cli import read_audit
 from vicinal.errors import InvalidInput
@@ -182,8 +179,7 @@ def test_an_appetite_passes_or_fails(folder, tmp_path, appetite, beyond):
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["[]", "{}", '{"epsilon": "1"}', '{"delta": -1}', '{"retention": 3}', '{"years": 1}'],
+    "content", ["[]", "{}", '{"epsilon": "1"}', '{"delta": -1}', '{"retention": 3}', '{"years": 1}']
 )
 def test_an_appetite_that_is_none_is_refused(folder, tmp_path, content):
     path, out = tmp_path / "appetite.json", tmp_path / "out"
@@ -363,35 +359,3 @@ def test_a_file_that_is_no_receipt_is_one_clear_line(tmp_path, content):
     (tmp_path / "r.json").write_text(content)
     found = run("receipt", "verify", tmp_path / "r.json", "--public-key", "00" * 32, code=2)
     assert found.stderr.count("\n") == 1
-
-
-# ---------------------------------------------------------------- models
-
-
-def test_models_that_store_people_are_told_from_protected_ones():
-    for plain in (
-        KNeighborsClassifier(),
-        NearestNeighbors(),
-        make_pipeline(KNeighborsClassifier()),
-    ):
-        assert (inspect_model(plain).verdict, inspect_model(plain).stores_people) == (
-            "unprotected", True,
-        )  # fmt: skip
-    fitted = IndKNNClassifier(range(2), epsilon=2.0, n_records=40).fit(X, Y, public=R)
-    found = inspect_model(fitted)
-    assert (found.verdict, found.epsilon, found.stores_people) == ("protected", 2.0, True)
-    assert inspect_model(make_pipeline(LogisticRegression(), fitted)).verdict == "unknown"
-    assert inspect_model(LogisticRegression()).verdict == "unknown"
-    assert inspect_model(IndKNNClassifier(range(2))).verdict == "unknown"
-
-
-def test_a_model_trained_with_noise_holds_no_records():
-    fitted = NoisySGDClassifier(range(2), n_steps=3, n_records=40).fit(X, Y)
-    assert inspect_model(fitted).stores_people is False
-    assert inspect_model(fitted).epsilon <= 1.0
-
-
-def test_a_simulation_is_not_protected():
-    fitted = IndKNNClassifier(range(2), n_records=40, simulation_seed=0).fit(X, Y, public=R)
-    assert inspect_model(fitted).verdict == "unprotected"
-    assert inspect_model(fitted).to_dict()["epsilon"] is None

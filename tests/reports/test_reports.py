@@ -123,12 +123,9 @@ def a_page():
     return {
         "data": NASTY,
         "answers": DemoAnswers(labels, truth, rng.exponential(3, 60), guarantee, plan),
-        "images": rng.integers(0, 255, (60, 8, 8)),
-        "command": f"vicinal demo --data {NASTY}",
-        "version": "1.2.3",
-        "seconds": 61.0,
-        "memory": 2**30,
-    }
+        "images": rng.integers(0, 255, (60, 8, 8)), "command": f"vicinal demo --data {NASTY}",
+        "version": "1.2.3", "seconds": 61.0, "memory": 2**30,
+    }  # fmt: skip
 
 
 @pytest.fixture(scope="module")

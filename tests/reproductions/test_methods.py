@@ -8,13 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from experiments.__main__ import app as experiments
-from experiments.accuracy import (
-    calibrated,
-    figures,
-    grid,
-    losses,
-    method_plots,
-)
+from experiments.accuracy import calibrated, grid, losses
 from experiments.accuracy.calibrated import Facts
 from experiments.accuracy.grid import Table
 from experiments.accuracy.methods import CONTENDERS, answered
@@ -145,10 +139,6 @@ def test_a_table_is_filled_once(benchmark_data, tmp_path):
     assert text.count("200-NN, not private") == 2
     assert text.count("±") == 2 * (2 + 2 + 2)
     assert len(crossings(found)) == 2
-    picture = method_plots.draw_methods(
-        [method_plots.Panel("a", found, axis) for axis in method_plots.AXES]
-    )
-    assert picture.startswith(b"\x89PNG")
 
 
 # ---------------------------------------------------------------- what goes wrong
@@ -195,9 +185,7 @@ def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, 
 
 @pytest.fixture
 def toy(benchmark_data, monkeypatch):
-    monkeypatch.setattr(
-        "experiments.planning.feature_maps.FeatureMap.benchmark", lambda *_: benchmark_data
-    )
+    monkeypatch.setattr("experiments.feature_maps.FeatureMap.benchmark", lambda *_: benchmark_data)
     monkeypatch.setattr("vicinal.datasets.load_mnist", lambda: None)
 
 
@@ -218,24 +206,6 @@ def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
     assert found["simulation"]
     assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
     assert (tmp_path / "accuracy.txt").exists()
-
-
-@pytest.mark.usefixtures("toy")
-def test_the_figures_command_draws(tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "SIZES", (500, 1500))
-    monkeypatch.setattr(
-        figures,
-        "tables",
-        lambda runs: {
-            "epsilon": Table(("default", "not-private"), (2.0, 4.0), (1000,), runs),
-            "n_queries": Table(("default",), (1.0,), (500, 1000), runs),
-            "n_records": Table(("default",), (1.0,), (1000,), runs),
-        },
-    )
-    arguments = ["indknn-figures", "--runs", "1", "--out", str(tmp_path)]
-    printed = CliRunner().invoke(experiments, arguments)
-    assert printed.exit_code == 0, printed.output
-    assert (tmp_path / "indknn-figures-mnist.png").read_bytes().startswith(b"\x89PNG")
 
 
 # ---------------------------------------------------------------- losses

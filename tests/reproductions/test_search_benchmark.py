@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks import parts
 from benchmarks import search as speed
 from benchmarks.rivals import float32_works
 
@@ -34,3 +35,8 @@ def test_the_table_has_every_method(monkeypatch):
         assert {"exact", "hashing 30"} <= set(row["ms"])
         assert all(value > 0 for value in row["ms"].values())
     assert set(speed.growth(rows)) == set(rows[0]["ms"])
+
+
+def test_every_part_of_a_prediction_is_timed():
+    """Fails if what is timed is the memory of the same rows, which holds no search."""
+    assert {part for part, *_ in parts.PARTS} <= parts.measure(400, 8, 0.02, 2).keys()

@@ -1,7 +1,8 @@
-"""Which requests wait for others before their block begins."""
+"""Which requests are answered together: a crowd in halves, a lone client at once, none mixed up."""
 
 import asyncio
 import threading
+import time
 
 import pytest
 
@@ -14,93 +15,142 @@ from vicinal.store import Query
 WAIT = 0.125
 
 
-class Echo:
-    """In place of a store."""
+class RecordingStore:
+    """In place of a store or a cluster: keeps the sizes of blocks, answers when it is told to."""
 
-    n_under_way = 1
+    def __init__(self, n_under_way):
+        self.sizes, self.n_under_way = [], n_under_way
+        self.may_answer = threading.Semaphore(0)
 
     def predict_many(self, queries):
+        self.sizes.append(len(queries))
+        assert self.may_answer.acquire(timeout=240)
         return [query.queries for query in queries]
 
-
-@pytest.fixture
-def waits(monkeypatch):
-    """Record what is slept for, and do not sleep."""
-    slept, sleep = [], asyncio.sleep
-
-    async def note(seconds, *rest):
-        slept.append(seconds)
-        await sleep(0, *rest)
-
-    monkeypatch.setattr(asyncio, "sleep", note)
-    return slept
+    async def began(self):
+        """Wait for the first block."""
+        while not self.sizes:
+            await asyncio.sleep(0.001)
 
 
-def waited(waits, rounds):
-    """Send rounds of so many requests at once, one after the other; return how many waited."""
+def asked(batcher, numbers):
+    """Send requests of one query each; return what waits for their answers."""
+    return [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in numbers]
+
+
+def in_batches(asking, n_under_way=1, **settings):
+    """Return what `asking` does with a batcher and its store, then stop."""
 
     async def run():
-        batcher = RequestBatcher(Echo(), ServiceSettings(wait_ms=1e3 * WAIT), Metrics(lambda: True))
+        store = RecordingStore(n_under_way)
+        batcher = RequestBatcher(store, ServiceSettings(**settings), Metrics(lambda: True))
         batcher.start()
-        for count in rounds:
-            replies = [batcher.submit(Query(i), 1) for i in range(count)]
-            assert await asyncio.gather(*replies) == list(range(count))
+        found = await asking(batcher, store)
         await batcher.stop()
+        return found
 
-    asyncio.run(run())
-    return waits.count(WAIT)
+    return asyncio.run(run())
 
 
 @pytest.mark.parametrize(
     ("rounds", "expected"),
     [((1,), 1), ((1, 1, 1, 1), 1), ((3, 1, 1), 2), ((1, 3, 1), 3), ((1, 1, 3), 2)],
 )
-def test_a_request_that_follows_a_single_one_waits_for_nobody(waits, rounds, expected):
-    assert waited(waits, rounds) == expected
+def test_a_request_that_follows_a_single_one_waits_for_nobody(monkeypatch, rounds, expected):
+    """What is slept for is recorded and not slept."""
+    slept, sleep = [], asyncio.sleep
 
+    async def note(seconds, *rest):
+        slept.append(seconds)
+        await sleep(0, *rest)
 
-class Slow(Echo):
-    """In place of a store or a cluster: answers when it is told to, and notes who came."""
+    async def asking(batcher, store):
+        store.may_answer.release(100)
+        for count in rounds:
+            assert await asyncio.gather(*asked(batcher, range(count))) == list(range(count))
 
-    def __init__(self, n_under_way):
-        self.n_under_way = n_under_way
-        self.go = threading.Event()
-        self.blocks = []
-
-    def predict_many(self, queries):
-        self.blocks.append(len(queries))
-        assert self.go.wait(240)
-        return super().predict_many(queries)
+    monkeypatch.setattr(asyncio, "sleep", note)
+    in_batches(asking, wait_ms=1e3 * WAIT)
+    assert slept.count(WAIT) == expected
 
 
 @pytest.mark.parametrize(
     ("n_under_way", "more", "paced", "expected"),
     [
-        (1, 8, 0.0, [4]),
-        (2, 3, 0.0, [4]),
-        (2, 4, 0.0, [4, 4]),
-        (2, 9, 0.0, [4, 4]),
+        (1, 8, 0.0, [4]), (2, 3, 0.0, [4]), (2, 4, 0.0, [4, 4]), (2, 9, 0.0, [4, 4]),
         (2, 8, 0.01, [4]),
     ],
-)
+)  # fmt: skip
 def test_a_cluster_gets_the_next_block_early_if_it_is_full(n_under_way, more, paced, expected):
     """Fails if a store gets two blocks, a cluster a small one or three, or a paced service two."""
 
-    async def run():
-        store = Slow(n_under_way)
-        settings = ServiceSettings(block_queries=4, wait_ms=0.0, response_interval_ms=paced)
-        batcher = RequestBatcher(store, settings, Metrics(lambda: True))
-        batcher.start()
-        replies = [asyncio.ensure_future(batcher.submit(Query(i), 1)) for i in range(4)]
-        while not store.blocks:
-            await asyncio.sleep(0.001)
-        replies += [asyncio.ensure_future(batcher.submit(Query(4 + i), 1)) for i in range(more)]
+    async def asking(batcher, store):
+        replies = asked(batcher, range(4))
+        await store.began()
+        replies += asked(batcher, range(4, 4 + more))
         for _ in range(20):  # what may begin has begun by then
             await asyncio.sleep(0.001)
-        under_way = list(store.blocks)
-        store.go.set()
+        under_way = list(store.sizes)
+        store.may_answer.release(100)
         assert await asyncio.gather(*replies) == list(range(4 + more))
-        await batcher.stop()
         return under_way
 
-    assert asyncio.run(run()) == expected
+    settings = {"block_queries": 4, "wait_ms": 0.0, "response_interval_ms": paced}
+    assert in_batches(asking, n_under_way, **settings) == expected
+
+
+@pytest.mark.parametrize(
+    ("crowd", "sizes", "settings"),
+    [
+        (1, [1], {}), (40, [32, 8], {}), (256, [128, 128], {}), (600, [256, 256, 88], {}),
+        (256, [256], {"response_interval_ms": 1.0}),
+    ],
+)  # fmt: skip
+def test_a_crowd_is_answered_in_halves_and_all_get_their_own(crowd, sizes, settings):
+    """Fails if the loop has nothing to do while the store works, or if answers are mixed up.
+
+    At beats a block takes all that it can.
+    """
+
+    async def asking(batcher, store):
+        answers = asked(batcher, range(crowd))
+        await asyncio.sleep(0)  # all are in the queue before the first block
+        store.may_answer.release(len(sizes))
+        assert await asyncio.gather(*answers) == list(range(crowd))
+        return store.sizes
+
+    assert in_batches(asking, **settings) == sizes
+
+
+def test_the_next_half_begins_while_the_event_loop_is_busy():
+    """Fails if the store stands still until the loop has read and written what there is."""
+
+    async def asking(batcher, store):
+        answers = asked(batcher, range(256))
+        await store.began()
+        store.may_answer.release()
+        for _ in range(6000):  # in which the loop does nothing else
+            if len(store.sizes) == 2:
+                break
+            time.sleep(0.001)
+        begun = list(store.sizes)
+        store.may_answer.release()
+        assert await asyncio.gather(*answers) == list(range(256))
+        return begun
+
+    assert in_batches(asking) == [128, 128]
+
+
+def test_what_others_want_of_the_store_comes_before_the_next_half():
+    """Fails if a crowd keeps an erasure waiting."""
+
+    async def asking(batcher, store):
+        answers = asked(batcher, range(256))
+        await store.began()
+        erasure = asyncio.ensure_future(batcher.run(lambda: list(store.sizes)))
+        await asyncio.sleep(0)
+        store.may_answer.release(2)
+        await asyncio.gather(*answers)
+        return await erasure
+
+    assert in_batches(asking) == [128]

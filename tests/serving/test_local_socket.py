@@ -88,19 +88,6 @@ def test_a_day_beside_a_service_in_a_process_of_its_own(process, tmp_path):
     assert "Another process" in run("backup", folder, tmp_path / "b", "--accept-loss", code=3)
 
 
-def test_a_backup_beside_a_service_is_that_moment_and_can_be_restored(tmp_path):
-    folder = tmp_path / "store"
-    with tools.running(folder) as service:
-        service.predict(Q[:3].tolist(), name="k")
-        run("backup", folder, tmp_path / "backup")
-        before = service.store._parts.ledger.audiences["default"].account.durable.copy()
-    witness = tmp_path / "store.witness"
-    folder.rename(tmp_path / "old")
-    with Store.restore(tmp_path / "backup", folder, witness=witness) as restored:
-        assert (restored._parts.ledger.audiences["default"].account.durable == before).all()
-        assert restored.predict(Q[:3], analyst="anna", idempotency_key="k").charged == 0
-
-
 def test_answers_go_on_around_what_is_asked(service, tmp_path):
     """Every answer is charged once, and every backup is one state, whatever comes between."""
     failed = []
@@ -216,15 +203,10 @@ def test_root_and_the_owner_may_ask_and_nobody_else(me, monkeypatch):
 @pytest.mark.parametrize(
     "sent",
     [
-        b"",
-        b"[" * 200_000,
-        b"{",
-        b"[1]",
-        b'{"task": 1}',
-        b"\xff",
+        b"", b"[" * 200_000, b"{", b"[1]", b'{"task": 1}', b"\xff",
         b'{"task": "erase", "arguments": {}}',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_question_harms_nothing(service, sent, caplog):
     assert b"done" not in asked(service.folder, sent)
     assert not [each for each in caplog.records if each.levelno >= logging.ERROR]

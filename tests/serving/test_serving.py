@@ -4,9 +4,7 @@ import json
 import logging
 import re
 import socket
-import threading
 
-import numpy as np
 import pytest
 
 pytest.importorskip("starlette")
@@ -14,7 +12,7 @@ pytest.importorskip("uvicorn")
 
 import serving_tools as tools
 from store_tools import PLAN, Q, X, points
-from vicinal.errors import InvalidInput, StorageFailed
+from vicinal.errors import InvalidInput
 from vicinal.serving import KeyFile
 from vicinal.serving._settings import ServiceSettings
 
@@ -38,24 +36,14 @@ def test_an_answer_is_charged_once_whatever_is_repeated(service):
     first = service.predict(ROWS[:3], name="once")
     assert first.status == 200
     assert first.body["charged"] == 3
-    again = service.predict(ROWS[:3], name="once")
-    assert (again.body["labels"], again.body["votes"]) == (
-        first.body["labels"], first.body["votes"],
-    )  # fmt: skip
-    assert again.body["charged"] == 0
+    stored = service.store.predict(Q[:3], analyst="anna").to_dict()
+    names = "labels", "votes", "confidence"
+    assert [first.body[name] for name in names] == [stored[name] for name in names]
+    assert service.predict(ROWS[:3], name="once").body == {**first.body, "charged": 0}
     assert service.predict(ROWS[:3]).body["charged"] == 0
     used = service.call("GET", "/v1/quota").body["mine"]["used"]
     assert used == service.store.quota("anna").analyst_used == 3
     assert service.predict(ROWS[3:5], name="once").status == 409
-
-
-def test_answers_are_those_of_the_store(service):
-    reply = service.predict(ROWS[:4])
-    stored = service.store.predict(Q[:4], analyst="anna")
-    assert stored.charged == 0
-    assert reply.body["labels"] == stored.labels.tolist()
-    np.testing.assert_array_equal(reply.body["votes"], stored.votes)
-    np.testing.assert_array_equal(reply.body["confidence"], stored.confidence)
 
 
 CURATORS = [
@@ -115,10 +103,8 @@ def test_analysts_see_their_own_audience_and_curators_all(tmp_path):
         mine = service.call("GET", "/v1/quota").body
         assert mine["mine"]["left"] == 5
         assert list(mine["audiences"]) == ["default"]
-        assert set(service.call("GET", "/v1/quota", key="curator").body["audiences"]) == {
-            "default",
-            "others",
-        }
+        told = service.call("GET", "/v1/quota", key="curator").body
+        assert set(told["audiences"]) == {"default", "others"}
         assert service.predict(ROWS[:6]).status == 403
         assert service.predict(ROWS[:5]).status == 200
         assert service.call("GET", "/v1/quota").body["mine"]["left"] == 0
@@ -147,9 +133,8 @@ def test_a_curator_adds_and_erases(tmp_path):
             found = service.call("DELETE", f"/v1/subjects/8?{wrong}", key="curator")
             assert found.status == 422
         roll = service.store._parts.ledger.slot_table.slot_of
-        assert [who in roll for who in (8, 9, 7, "person-3", "a/b c?")] == [True, True] + [
-            False
-        ] * 3
+        assert {8, 9} <= roll.keys()
+        assert not {7, "person-3", "a/b c?"} & roll.keys()
         assert service.store.verify(["person-3", 7])
         history = service.call("GET", "/v1/history", key="curator").body["history"]
         assert [change["what"] for change in history[-6:]] == ["add"] + ["erase"] * 5
@@ -238,10 +223,8 @@ def test_bodies_are_refused_while_they_are_read(tmp_path):
     with tools.running(tmp_path / "store", limits) as service:
         assert service.predict(ROWS * 5).status == 413
         assert service.predict([[0, 0, 0, 1]] * 9).status == 413
-        assert (
-            service.call("POST", "/v1/predict", b"{}", headers={"Content-Type": "a/b"}).status
-            == 415
-        )
+        other = {"Content-Type": "a/b"}
+        assert service.call("POST", "/v1/predict", b"{}", headers=other).status == 415
         head = "POST /v1/predict HTTP/1.1\r\nHost: a\r\n"
         head += f"Authorization: Bearer {service.keys['analyst']}"
         head += "\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -264,20 +247,6 @@ def test_a_key_may_not_come_too_often(tmp_path):
         late = service.call("GET", "/v1/guarantee")
         assert int(late.headers["retry-after"]) >= 900
         assert service.call("GET", "/v1/guarantee", key="curator").status == 200
-
-
-def test_a_failed_store_answers_nothing(tmp_path, monkeypatch):
-    with tools.running(tmp_path / "store") as service:
-
-        def failing(_):
-            raise StorageFailed("/secret/path cannot be written")
-
-        monkeypatch.setattr(service.store, "predict_many", failing)
-        reply = service.predict(ROWS[:1])
-        assert reply.status == 503
-        assert "secret" not in json.dumps(reply.body)
-        assert service.call("GET", "/healthz", key=None).status == 503
-        assert "vicinal_up 0" in service.call("GET", "/metrics", key="curator").body
 
 
 def test_a_fault_of_ours_shows_nothing(tmp_path, monkeypatch, caplog):
@@ -378,11 +347,7 @@ def test_many_at_once_share_blocks_and_get_their_own_answers(tmp_path):
         def ask(i):
             replies[i] = service.predict([queries[i].tolist()], name=f"{i}").body
 
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(len(queries))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
+        tools.at_once(len(queries), ask)
         stored = service.store.predict(queries, analyst="anna")
         assert stored.charged == 0
         for i in range(len(queries)):

@@ -74,15 +74,12 @@ CHUNKED = b"POST /v1/predict HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r
 @pytest.mark.parametrize(
     "head",
     [
-        GET + b"X: " + b"a" * (64 << 10),
-        GET + b"X: " + b"a" * (64 << 10) + b"\r\n\r\n",
-        GET + b"a" * (64 << 10),
-        GET + b"".join(b"X-%d: a\r\n" % i for i in range(101)) + b"\r\n",
-        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\n\r\n",
-        b"GET /healthz?" + b"a" * (64 << 10),
+        GET + b"X: " + b"a" * (64 << 10), GET + b"X: " + b"a" * (64 << 10) + b"\r\n\r\n",
+        GET + b"a" * (64 << 10), GET + b"".join(b"X-%d: a\r\n" % i for i in range(101)) + b"\r\n",
+        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\n\r\n", b"GET /healthz?" + b"a" * (64 << 10),
     ],
     ids=["open value", "value", "name", "many", "path", "query"],
-)
+)  # fmt: skip
 def test_a_head_is_bounded_in_bytes(service, head):
     before = dropped(service, "head-too-large") + dropped(service, "malformed")
     reply = sent(service, head)
@@ -208,15 +205,13 @@ def test_requests_that_are_being_answered_are_not_evicted(tmp_path, monkeypatch)
         def ask(i):
             replies[i] = service.predict([Q[i].tolist()])
 
-        threads = [threading.Thread(target=ask, args=(i,)) for i in range(3)]
-        for thread in threads:
-            thread.start()
+        asking = threading.Thread(target=tools.at_once, args=(3, ask))
+        asking.start()
         while service.app.state.service.metrics.waiting < 3:
             time.sleep(0.01)
         refused = sent(service, GET + b"\r\n")
         all_there.set()
-        for thread in threads:
-            thread.join(240)
+        asking.join(240)
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert [replies[i].status for i in range(3)] == [200] * 3
 
@@ -237,7 +232,7 @@ def test_connections_leave_the_store_its_descriptors(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, "Too many open files"), StorageFailed("no")], ids=repr
+    "error", [OSError(errno.EMFILE, "Too many open files"), StorageFailed("secret")], ids=repr
 )
 def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error):
     with tools.running(tmp_path / "store") as service:
@@ -247,7 +242,9 @@ def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error)
             raise error
 
         monkeypatch.setattr(service.store._parts.witness, "advance", failing)
-        assert service.predict([Q[0].tolist()]).status in (500, 503)
+        reply = service.predict([Q[0].tolist()])
+        assert reply.status in (500, 503)
+        assert "secret" not in str(reply.body)
         assert not service.store.is_consistent
         assert service.call("GET", "/healthz", key=None).status == 503
         assert "vicinal_up 0" in service.call("GET", "/metrics", key="curator").body

@@ -2,12 +2,12 @@
 
 import json
 import stat
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
+from command_line import printed
 from store_tools import make
-from vicinal.cli import app
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.serving._keys import KeyCache, KeyFile
 
@@ -92,13 +92,8 @@ def test_unusable_keys_are_not_made(file, name, role, audience):
 
 
 def test_keys_from_the_command_line(file):
-    def run(*arguments, code=0):
-        result = CliRunner().invoke(app, ["keys", *map(str, arguments)])
-        assert result.exit_code == code, result.output
-        return result.stdout.strip()
-
-    store = file.path.parent
-    token = run("add", store, "anna", "--role", "curator")
+    run, store = partial(printed, "keys"), file.path.parent
+    token = run("add", store, "anna", "--role", "curator").strip()
     (listed,) = json.loads(run("list", store, "--json"))["keys"]
     assert "digest" not in listed
     assert token not in run("list", store)

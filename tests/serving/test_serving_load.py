@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -24,16 +23,6 @@ from vicinal.store import Store
 CLIENTS = 64
 
 
-def each(count, work):
-    """Run a work in so many threads at once."""
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(480)
-        assert not thread.is_alive()
-
-
 def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
     replies = []
     with tools.running(tmp_path / "store", n_queries=40, epsilon=0.5) as service:
@@ -43,7 +32,7 @@ def test_nearly_spent_budgets_hold_to_the_unit(tmp_path):
             mine = queries[i * 3 : i * 3 + 3]
             replies.extend(service.predict([row], name=f"{row}") for row in mine)
 
-        each(CLIENTS, ask)
+        tools.at_once(CLIENTS, ask)
         answered = [reply for reply in replies if reply.status == 200]
         assert {reply.status for reply in replies} == {200, 403}
         assert sum(reply.body["charged"] for reply in answered) == 40
@@ -80,7 +69,7 @@ def test_one_key_is_charged_once_however_often(tmp_path, times):
                 found.add(json.dumps(json.loads(reply.read())["votes"]))
             connection.close()
 
-        each(8, ask)
+        tools.at_once(8, ask)
         assert len(found) == 1
         assert service.store.quota().used == 1
         assert service.store._parts.database.read(
@@ -96,7 +85,7 @@ def test_too_many_are_told_to_come_back(tmp_path):
         def ask(i):
             statuses.append(service.predict([Q[i].tolist()], name=f"{i}"))
 
-        each(12, ask)
+        tools.at_once(12, ask)
         busy = [reply for reply in statuses if reply.status == 503]
         assert busy
         assert {reply.headers["retry-after"] for reply in busy} == {"1"}
@@ -137,7 +126,7 @@ def test_a_service_that_is_told_to_end_loses_no_answer(tmp_path):
         )
         assert second.returncode == 3  # one process at a time
         replies: dict[str, dict] = {}
-        each(9, lambda i: _ask_until_the_end(service, i, replies, process))
+        tools.at_once(9, lambda i: _ask_until_the_end(service, i, replies, process))
         assert process.wait(240) == 0
     finally:
         process.kill()

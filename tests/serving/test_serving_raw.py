@@ -1,4 +1,4 @@
-"""Raw records through the service: images, texts and rows of networks; keys of records; a gate."""
+"""Raw records through the service: images, texts and rows of networks; keys of records."""
 
 import functools
 import io
@@ -103,24 +103,15 @@ def test_a_npy_file_is_answered_as_the_same_rows_in_json(tmp_path):
         assert send(npy(np.ones((2, 4), dtype=np.uint8))).status == 200
         good, left = npy(rows), service.call("GET", "/v1/quota").body["mine"]
         bad = {
-            "empty": b"",
-            "text": b"{}",
-            "cut": good[:-1],
-            "longer": good + b" ",
-            "magic": good[:6],
+            "empty": b"", "text": b"{}", "cut": good[:-1], "longer": good + b" ", "magic": good[:6],
             "version": good.replace(b"NUMPY\x01", b"NUMPY\x02"),
             "huge": good.replace(b"(5, 4)", b"(5, 9)"),
             "negative": good.replace(b"(5, 4)", b"(-5,4)"),
-            "code": good.replace(b"'<f8'", b"'|O8'"),
-            "fortran": npy(np.asfortranarray(rows)),
-            "integers": npy(rows.astype(np.int64)),
-            "nan": npy(np.full((1, 4), np.nan)),
-            "infinite": npy(np.full((1, 4), -np.inf)),
-            "narrow": npy(rows[:, :3]),
-            "flat": npy(rows[0]),
-            "deep": npy(rows[None]),
-            "none": npy(rows[:0]),
-        }
+            "code": good.replace(b"'<f8'", b"'|O8'"), "fortran": npy(np.asfortranarray(rows)),
+            "integers": npy(rows.astype(np.int64)), "nan": npy(np.full((1, 4), np.nan)),
+            "infinite": npy(np.full((1, 4), -np.inf)), "narrow": npy(rows[:, :3]),
+            "flat": npy(rows[0]), "deep": npy(rows[None]), "none": npy(rows[:0]),
+        }  # fmt: skip
         for name, content in bad.items():
             assert send(content).status == 422, name
         assert send(npy(np.ones((1025, 4)))).status == 413
@@ -171,16 +162,3 @@ def test_records_with_a_key_are_added_once(tmp_path):
         service.call("DELETE", "/v1/subjects/new", key="curator")
         assert send(body, headers=once).status == 409
         assert len(service.store._parts.shard) == size
-
-
-def test_what_a_gate_answers_has_no_votes(tmp_path):
-    with running(
-        tmp_path / "store", reuse_predictions="gate", n_queries=900, epsilon=20
-    ) as service:
-        rows = points(400, 5)[0].tolist()
-        service.predict(rows[:256])
-        found = service.predict(rows[256:]).body
-        free = [votes is None for votes in found["votes"]]
-        assert free == [lead is None for lead in found["confidence"]]
-        assert 0 < sum(free) < len(free)
-        assert service.predict(rows[256:]).body["votes"] == found["votes"]

@@ -104,11 +104,7 @@ def law_p(source, scale, size):
     draws = source.discrete_gaussian(scale, size)
     assert draws.dtype == np.int64, "draws live on the integer grid"
     assert draws.shape == (size,)
-    found = [
-        cells_p(draws, cells_of(scale)),
-        tails_p(draws, scale),
-        moments_p(draws, scale),
-    ]
+    found = [cells_p(draws, cells_of(scale)), tails_p(draws, scale), moments_p(draws, scale)]
     if scale >= 100:
         found.append(low_bits_p(draws))
     return min(found)

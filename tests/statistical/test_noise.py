@@ -9,14 +9,7 @@ import numpy as np
 import opendp.prelude as opendp
 import pytest
 
-from statistical.laws import (
-    FINE,
-    cells_of,
-    coincidence_p,
-    dependence_p,
-    law_p,
-    two_samples_p,
-)
+from statistical.laws import FINE, cells_of, coincidence_p, dependence_p, law_p, two_samples_p
 from statistical.power import LAW_DRAWS, ORACLE_DRAWS, P_VALUE, SPREAD_DRAWS
 from vicinal.noise import MAX_SCALE, NoiseSource, SimulatedNoise, SystemNoise
 

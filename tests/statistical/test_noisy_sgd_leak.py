@@ -79,16 +79,9 @@ def gradients_of(labels, slots=None):
         slots.astype(np.int32), int(slots.max()) + 1,
     )  # fmt: skip
     gradient = NoisyGradient(
-        people,
-        2,
-        UNIT,
-        GAMMA,
-        CLIP,
-        SIGMA,
-        ReleaseCounter(STEPS, "steps"),
-        randomness(),
+        people, 2, UNIT, GAMMA, CLIP, SIGMA, ReleaseCounter(STEPS, "steps"), randomness(),
         SystemBernoulli(),
-    )
+    )  # fmt: skip
     along, weights = direction(PLACE), np.zeros((2, 2))
     return np.array([(gradient.publish(weights) * along).sum() for _ in range(STEPS)])
 

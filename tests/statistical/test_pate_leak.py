@@ -70,13 +70,9 @@ def ask(labels, teachers, ids=None):
     places, y = np.zeros((len(labels), 1)), np.array(labels)
     for _ in range(FITS):
         estimator = PATEClassifier(
-            range(2),
-            teachers,
-            sigma_votes=SIGMA,
-            teacher=Majority(),
-            n_queries=ANSWERS,
+            range(2), teachers, sigma_votes=SIGMA, teacher=Majority(), n_queries=ANSWERS,
             release="label",
-        ).fit(places, y, ids)
+        ).fit(places, y, ids)  # fmt: skip
         found[(estimator.predict(np.zeros((ANSWERS, 1))) == 0).sum()] += 1
     return found
 

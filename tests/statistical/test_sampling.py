@@ -117,12 +117,7 @@ def freshness_p(inside):
 
 
 CHECKS = {"marginal": marginal_p, "pairs": pairs_p, "freshness": freshness_p}
-BROKEN = [
-    ("marginal", Rough),
-    ("pairs", FixedSize),
-    ("freshness", Stale),
-    ("freshness", Shared),
-]
+BROKEN = [("marginal", Rough), ("pairs", FixedSize), ("freshness", Stale), ("freshness", Shared)]
 
 
 @pytest.fixture(scope="module")

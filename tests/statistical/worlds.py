@@ -11,7 +11,7 @@ tests the released votes by their likelihood ratio, the best test there is.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
@@ -25,7 +25,6 @@ from vicinal.audit import Universes, rate_at_least
 from vicinal.audit import universes as laid_out
 from vicinal.errors import PrivacyWarning
 from vicinal.mechanisms import randomness
-from vicinal.noise import NoiseSource
 
 WITH, WITHOUT = True, False
 
@@ -77,7 +76,7 @@ def votes_by_round(classifier, world):
 
 
 @contextmanager
-def noise_from(source: NoiseSource | None) -> Iterator[None]:
+def noise_from(source):
     """Let classifiers fitted inside draw from `source`; None changes nothing."""
     with nullcontext() if source is None else testing.noise_from(source):
         yield

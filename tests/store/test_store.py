@@ -12,13 +12,7 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
-from vicinal.errors import (
-    InvalidInput,
-    KeyReused,
-    NoSubjectIds,
-    PrivacyRefused,
-    StorageFailed,
-)
+from vicinal.errors import InvalidInput, KeyReused, NoSubjectIds, PrivacyRefused, StorageFailed
 from vicinal.ledger import Tables, charges_since_checkpoint, exact_sum
 from vicinal.store import ClassReply, Query, Store, StoreExtractor
 
@@ -50,14 +44,11 @@ PLANS = {
     "private count": {"neighbor_count": "private", "execution": "sequential"},
     "rdp": {"accounting": "rdp"},
     "automatic": {
-        "n_neighbors": "auto",
-        "noise_multiplier": "auto",
-        "epsilon": 20.0,
-        "model_share": 0,
+        "n_neighbors": "auto", "noise_multiplier": "auto", "epsilon": 20.0, "model_share": 0,
     },
     "fixed radius": {"min_similarity": 0.8, "n_neighbors": "auto"},
     "hashing": {"index": {"kind": "lsh", "tables": 4, "bits": 3}},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
@@ -235,10 +226,7 @@ def test_the_plan_is_refused_in_time_and_replays_go_on(store):
 
 
 ESTIMATED = "vicinal.planning._engine_factory._estimated_size"
-FAILING = {
-    "noise": {"noise_multiplier": 1e-3, "n_neighbors": None},
-    "delta": {"delta": 1e-30},
-}
+FAILING = {"noise": {"noise_multiplier": 1e-3, "n_neighbors": None}, "delta": {"delta": 1e-30}}
 
 
 @pytest.mark.parametrize("case", FAILING)
@@ -337,13 +325,10 @@ def test_a_batch_answers_whom_it_can(store):
     store.allow("bob", 1)
     replies = store.predict_many(
         [
-            Query(Q[:2], analyst="bob"),
-            Query(Q[:2]),
-            Query(Q[:1], audience="nobody"),
-            Query(np.full((1, 4), np.nan)),
-            Query(Q[:2], analyst="bob"),
+            Query(Q[:2], analyst="bob"), Query(Q[:2]), Query(Q[:1], audience="nobody"),
+            Query(np.full((1, 4), np.nan)), Query(Q[:2], analyst="bob"),
         ]
-    )
+    )  # fmt: skip
     kinds = [PrivacyRefused, ClassReply, InvalidInput, InvalidInput, ClassReply]
     assert [type(reply) for reply in replies] == kinds
     assert store.quota().used == 2
@@ -412,12 +397,10 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
 
 
 BAD = {
-    "empty": lambda s: s.predict(np.zeros((0, 4))),
-    "flat": lambda s: s.predict(np.zeros(4)),
+    "empty": lambda s: s.predict(np.zeros((0, 4))), "flat": lambda s: s.predict(np.zeros(4)),
     "narrow": lambda s: s.predict(np.zeros((1, 3))),
     "infinite": lambda s: s.predict(np.full((1, 4), np.inf)),
-    "text": lambda s: s.predict([["canary-1", "b", "c", "d"]]),
-    "none": lambda s: s.predict(None),
+    "text": lambda s: s.predict([["canary-1", "b", "c", "d"]]), "none": lambda s: s.predict(None),
     "objects": lambda s: s.predict(np.array([[object()] * 4])),
     "audience": lambda s: s.predict(Q[:1], audience="canary"),
     "no audience": lambda s: s.predict(Q[:1], audience=None),
@@ -428,17 +411,15 @@ BAD = {
     "few labels": lambda s: s.add(X[:2], [0], [1, 2]),
     "subjects": lambda s: s.add(X[:2], [0, 1], ["canary"]),
     "long subject": lambda s: s.add(X[:1], [0], ["canary" * 500]),
-    "erase one": lambda s: s.erase("canary"),
-    "erase floats": lambda s: s.erase([1.5]),
-    "quota": lambda s: s.allow("bob", -2),
-    "twice": lambda s: s.open_audience("default"),
+    "erase one": lambda s: s.erase("canary"), "erase floats": lambda s: s.erase([1.5]),
+    "quota": lambda s: s.allow("bob", -2), "twice": lambda s: s.open_audience("default"),
     "plan": lambda s: s.open_audience("x", sigma=1),
     "kernel": lambda s: s.open_audience("x", kernel="rbf"),
-    "reuse": lambda s: s.open_audience("x", reuse_predictions="maybe"),
+    "reuse": lambda s: s.open_audience("x", reuse_predictions="gate"),
     "index": lambda s: s.open_audience("x", index="lsh"),
     "record key": lambda s: s.add(X[:1], [0], ["a"], idempotency_key="a\nb"),
     "epsilon": lambda s: s.open_audience("x", epsilon=-1),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("call", BAD.values(), ids=BAD)
@@ -462,8 +443,8 @@ def shared(tmp_path_factory):
     "change",
     [
         {"classes": None}, {"classes": [0]}, {"public": None}, {"public": X[:50]}, {"epsilon": 0},
-        {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "maybe"}, {"ledger": "mysql://x"},
-        {"reuse_predictions": "neighbors", "neighbor_count": "private"},
+        {"sigma": 1}, {"kernel": "linear"}, {"reuse_predictions": "gate"}, {"ledger": "mysql://x"},
+        {"reuse_predictions": True, "neighbor_count": "private"},
         {"noise_multiplier": 1e-12}, {"index": "faiss"}, {"index": {"kind": "lsh", "bits": 99}},
         {"ledger": "postgresql://me:secret@host/db"},
     ],

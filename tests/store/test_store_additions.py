@@ -149,6 +149,14 @@ def test_other_changes_meanwhile_are_kept(store, between, change):
         assert (left_of[store._parts.ledger.slot_table.taken] >= 0).all()
 
 
+def test_verification_sees_erased_features_among_what_waits_to_be_added(store, between):
+    """Fails if nobody looks beyond the end of the records: they would be there, and not seen."""
+    found = []
+    between(lambda: found.append(store.verify(features=NEW[-1:]).faults))
+    store.add(NEW, LABELS, NEWCOMERS)
+    assert ["erased record" in fault for fault in found[0]] == [True]
+
+
 def test_a_backup_made_meanwhile_holds_nobody_who_is_not_added(tmp_path, store, between):
     between(lambda: store.backup(tmp_path / "backup"))
     store.add(NEW, LABELS, NEWCOMERS)

@@ -28,9 +28,8 @@ def test_wear_grows_with_answers_and_not_with_replays(tmp_path):
         assert wear(store)["mean"] > some["mean"]
 
 
-@pytest.mark.parametrize("options", [{}, {"reuse_predictions": "gate"}])
-def test_wear_outlives_the_process(tmp_path, options):
-    store = make(tmp_path / "store", **options)
+def test_wear_outlives_the_process(tmp_path):
+    store = make(tmp_path / "store")
     store.predict(Q[:30])
     before = wear(store)
     store.close()

@@ -145,10 +145,7 @@ DAMAGES = {
         "differ from those on disk",
     ),
     "lost charge": (damage("DELETE FROM charges"), "differ in number"),
-    "charge taken twice": (
-        damage("UPDATE charges SET spent = spent || '0'"),
-        "do not add up",
-    ),
+    "charge taken twice": (damage("UPDATE charges SET spent = spent || '0'"), "do not add up"),
     "lost answer": (damage("DELETE FROM answers"), "differ in number"),
     "charge in memory only": (forgotten_charge, "differ from those on disk"),
     "budget for nobody": (damage("DELETE FROM departed"), "do not add up"),

@@ -148,6 +148,8 @@ def test_a_store_with_a_total_has_ten_audiences_and_no_shards(tmp_path):
             store.open_audience(f"{number}", n_records=300, **{**PLAN, "n_queries": 5})
         with pytest.raises(InvalidInput, match="at most 10 audiences"):
             store.open_audience("more", n_records=300, **PLAN)
+    with Store.open(tmp_path / "store") as store:  # which reads what each costs the total
+        store.predict(Q[:1], audience="8")
     with pytest.raises(InvalidInput, match="cannot be split"):
         split(tmp_path / "store", tmp_path / "cluster", 2)
 

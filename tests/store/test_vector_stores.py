@@ -103,7 +103,9 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
     ("part", "value"),
     [
         *[("doubt", each) for each in ("nan", "1e200", "-0.05", "x")],
-        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#")], ("used", "AA=="), ("put", "-5"),
+        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#")],
+        *[("used", each) for each in ("AA==", "AAAAAAAA8D8=")],
+        ("put", "-5"),
         ("trained", "x"),
     ],
 )  # fmt: skip
@@ -177,7 +179,7 @@ REFUSED = {
     "private counts": {"neighbor_count": "private"},
     "fixed radius": {"min_similarity": 0.5},
     "kernel": {"model_share": 0.2, "kernel": "rbf"},
-    "reuse": {"reuse_predictions": "gate"},
+    "reuse": {"reuse_predictions": False},
     "label": {"release": "label"},
 }
 

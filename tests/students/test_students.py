@@ -108,15 +108,11 @@ def beyond_one(soft):
 @pytest.mark.parametrize(
     "broken",
     [
-        lambda _: None,
-        lambda soft: soft[:3],
-        lambda soft: np.hstack([soft, 0 * soft[:, :1]]),
-        lambda soft: soft * np.nan,
-        lambda soft: -soft,
-        lambda soft: soft.argmax(axis=1),
+        lambda _: None, lambda soft: soft[:3], lambda soft: np.hstack([soft, 0 * soft[:, :1]]),
+        lambda soft: soft * np.nan, lambda soft: -soft, lambda soft: soft.argmax(axis=1),
         beyond_one,
     ],
-)
+)  # fmt: skip
 def test_soft_labels_must_be_distributions_over_the_classes(digits, broken):
     images, labels = digits
     how = recipe(method="uda", augmentation="digits", soft_share=0.5)
@@ -170,21 +166,11 @@ def test_training_repeats_bit_for_bit_under_a_seed(digits, method):
 @pytest.mark.parametrize(
     "options",
     [
-        {"method": "gan"},
-        {"network": "resnet"},
-        {"augmentation": "words"},
-        {"method": "uda"},
-        {"steps": 0},
-        {"rate": np.nan},
-        {"rate": 0},
-        {"reach": np.inf},
-        {"trust": 1.1},
-        {"sure": -0.1},
-        {"sharpness": 0},
-        {"seed": -1},
-        {"labelled": 1},
+        {"method": "gan"}, {"network": "resnet"}, {"augmentation": "words"}, {"method": "uda"},
+        {"steps": 0}, {"rate": np.nan}, {"rate": 0}, {"reach": np.inf}, {"trust": 1.1},
+        {"sure": -0.1}, {"sharpness": 0}, {"seed": -1}, {"labelled": 1},
     ],
-)
+)  # fmt: skip
 def test_bad_recipes_are_refused(options):
     with pytest.raises(InvalidInput):
         students.Recipe(**{"method": "plain", **options})
@@ -193,14 +179,10 @@ def test_bad_recipes_are_refused(options):
 @pytest.mark.parametrize(
     ("rows", "labels"),
     [
-        ([0], [1]),
-        ([0, 1], [1]),
-        ([0, 9999], [1, 2]),
-        ([-1, 1], [1, 2]),
-        ([0, 1], [1, 11]),
+        ([0], [1]), ([0, 1], [1]), ([0, 9999], [1, 2]), ([-1, 1], [1, 2]), ([0, 1], [1, 11]),
         ([0.5, 1], [1, 2]),
     ],
-)
+)  # fmt: skip
 def test_answers_that_do_not_fit_are_refused(digits, rows, labels):
     with pytest.raises(InvalidInput):
         students.train_student(digits[0], np.array(rows), labels, range(10), recipe(steps=1))

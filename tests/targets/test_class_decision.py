@@ -205,7 +205,6 @@ def test_labels_alone_follow_the_rule_and_give_no_probabilities():
         ({"class_prior": (0.2, 0.3)}, "add up to 1"),
         ({"cost": "balanced"}, "class_prior"),
         ({"cost": (1.0,)}, "cost"),
-        ({"class_prior": RARE, "reuse_predictions": "gate"}, "reuse_predictions"),
         ({"cost": (1, 2), "min_similarity": 0.5}, "min_similarity"),
     ],
 )

@@ -1,6 +1,4 @@
-from vicinal.audit._catalogue import ModelInspection as ModelInspection
 from vicinal.audit._catalogue import all_trials as all_trials
-from vicinal.audit._catalogue import inspect_model as inspect_model
 from vicinal.audit._catalogue import not_audited as not_audited
 from vicinal.audit._catalogue import store_audit as store_audit
 from vicinal.audit._claims import Claim as Claim

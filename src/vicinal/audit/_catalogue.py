@@ -1,20 +1,15 @@
 """Which trials audit a store, a plan, or the mechanisms with their default settings."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any
 
-from sklearn.exceptions import NotFittedError
-from sklearn.neighbors._base import NeighborsBase
-from sklearn.pipeline import Pipeline
-
-from vicinal.accounting import Guarantee, Plan, gdp_epsilon
+from vicinal.accounting import Plan, gdp_epsilon
 from vicinal.audit._ind_knn import NUMBERS, IndKNNAudit
 from vicinal.audit._schedule import AuditTrial
 from vicinal.audit._trials import NoisySGDTrial, pate_votes, private_knn
 from vicinal.errors import InvalidInput
-from vicinal.planning import GATE, PRIVATE
+from vicinal.planning import PRIVATE
 
 Trials = dict[str, Callable[[], AuditTrial]]
 """Attacks by name, made when they are wanted."""
@@ -61,7 +56,6 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "evaluation": audit.evaluation,
         "total": lambda: audit.total(audit.epsilon),
         **vector_trials(audit, NUMBERS),
-        "gate": audit.gate,
         "count": audit.counts,
         "vectors-sparse": audit.sparse_vectors,
         "model": audit.model,
@@ -152,8 +146,6 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
         further["size"] = lambda: audit.size(label=label, target=target)
     if state.get("evaluations"):
         further["evaluation"] = lambda: audit.evaluation(label=label, target=target)
-    if plan["release"] == "votes" and plan["reuse_predictions"] == GATE:
-        further["gate"] = audit.gate
     if (total := facts.get("total", {})).get("capped"):
         further["total"] = lambda: audit.total(total["epsilon"])
     return {**trials, **further, **_model(audit, release, plan, target)}
@@ -226,91 +218,3 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     classes = len(facts["classes"]) or _ANY
     return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, stored=True)
-
-
-# ---------------------------------------------------------------- what can be told of a model
-
-PROTECTED, UNPROTECTED, UNKNOWN = "protected", "unprotected", "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class ModelInspection:
-    """What is known of a model; the fields are stable.
-
-    Attributes
-    ----------
-    verdict : {"protected", "unprotected", "unknown"}
-        Whether its answers carry a differential privacy guarantee.
-    stores_people : bool or None
-        Whether the object itself holds private records; None if that cannot be told.
-    epsilon, delta : float or None
-        The guarantee of its answers.
-    reason : str
-        In a sentence.
-
-    Examples
-    --------
-    >>> from sklearn.neighbors import KNeighborsClassifier
-    >>> from vicinal import inspect_model
-    >>> inspect_model(KNeighborsClassifier()).verdict
-    'unprotected'
-    """
-
-    verdict: str
-    stores_people: bool | None
-    epsilon: float | None
-    delta: float | None
-    reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, for JSON."""
-        return asdict(self)
-
-
-def inspect_model(model: Any) -> ModelInspection:
-    """Tell whether a model's answers are protected, and whether it stores people.
-
-    Estimators of this package are recognised by their guarantee, and neighbours of scikit-learn,
-    alone or inside a pipeline, as storing every record that they were fitted on. Nothing is asked
-    of the model, and nothing is charged.
-
-    Examples
-    --------
-    >>> from sklearn.neighbors import KNeighborsClassifier
-    >>> inspect_model(KNeighborsClassifier()).verdict
-    'unprotected'
-    """
-    if isinstance(model, Pipeline):
-        found = [inspect_model(step) for _, step in model.steps]
-        order = [UNPROTECTED, UNKNOWN, PROTECTED]
-        return min(found, key=lambda inspection: order.index(inspection.verdict))
-    if isinstance(model, NeighborsBase):
-        return ModelInspection(
-            UNPROTECTED, True, None, None,
-            "scikit-learn's neighbours keep all records that they were fitted on, and answer "
-            "without noise.",
-        )  # fmt: skip
-    guarantee = _guarantee_of(model)
-    if guarantee is None:
-        return ModelInspection(
-            UNKNOWN, None, None, None, "Nothing here tells whether it is protected."
-        )
-    # A trained NoisySGD model holds noisy weights and no records.
-    stores = not hasattr(model, "coef_")
-    if not guarantee.holds:
-        return ModelInspection(UNPROTECTED, stores, None, None, str(guarantee).partition(".")[0])
-    return ModelInspection(
-        PROTECTED, stores, guarantee.epsilon, guarantee.delta,
-        "Its answers are protected; the object itself must stay with whoever holds the records."
-        if stores else "It was trained with noise, and may be released.",
-    )  # fmt: skip
-
-
-def _guarantee_of(model: Any) -> Guarantee | None:
-    if not type(model).__module__.startswith("vicinal.") or not hasattr(model, "guarantee"):
-        return None
-    try:
-        guarantee = model.guarantee()
-    except NotFittedError:
-        return None
-    return guarantee if isinstance(guarantee, Guarantee) else None

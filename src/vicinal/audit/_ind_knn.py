@@ -1,4 +1,4 @@
-"""Worlds in which Ind-KNN is audited: votes, labels, vectors, gates, returns, private counts.
+"""Worlds in which Ind-KNN is audited: votes, labels, vectors, returns, private counts.
 
 The subject at risk spends its whole budget in one place, so that the claim is met and not only
 kept. The attacker knows everything but whether it is there: the same estimator without noise gives
@@ -24,10 +24,10 @@ from vicinal.audit._interactions import (
     damages,
     universes,
 )
-from vicinal.audit._trials import GateTrial, StudentTrial, SumsTrial, chances_of_first
+from vicinal.audit._trials import StudentTrial, SumsTrial, chances_of_first
 from vicinal.linear import SHARE
 from vicinal.mechanisms import SLACK_SHARE
-from vicinal.planning import GATE, IndKNNPlan, total_budget
+from vicinal.planning import IndKNNPlan, total_budget
 from vicinal.predictors import ESTIMATORS, IndKNNClassifier
 from vicinal.targets import VectorTarget, declared_target
 from vicinal.testing import World
@@ -47,7 +47,6 @@ _SHIFTS = np.linspace(1e-3, 1.0, 1000)
 _EXPECTED_RUNS = 300_000
 _LABELS = 8  # asked of somebody alone, whose budget pays for one
 _MANY = 30  # records of the subject at risk, where neighbours are counted
-_CROWD = 45  # others whose label the gate learns to be sure of
 
 
 @dataclass(frozen=True)
@@ -185,17 +184,6 @@ class IndKNNAudit:
         )
         through = audit._through(parameters, world, (*acts, "restart", "ask"), target, stored=True)
         return SumsTrial("Ind-KNN private model", through, words, broken)
-
-    def gate(self) -> GateTrial:
-        """Return the attack on answers that a model is trained on, which then answers itself."""
-        victim: list[Placed] = [(1.0, 0)] * self.records
-        # All in one block: a gate that learnt from an earlier one would answer the rest itself.
-        count = max(32, min(128, _RECORDS // (self.records + _CROWD)))
-        world = universes(victim, [(0.9, 1)] * _CROWD, count=count)
-        parameters = self.parameters(count, "votes", reuse_predictions=GATE)
-        words = "one subject, all spent on one answer; a model of earlier answers answers"
-        acts = ("ask",) * 3  # a gate opens in the third round
-        return GateTrial(AuditInteraction(parameters, world, acts), words, damages("uncharged"))
 
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.

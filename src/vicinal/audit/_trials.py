@@ -1,9 +1,9 @@
-"""Attacks by the likelihood ratio: on noisy sums, labels, a gate, students, planned releases."""
+"""Attacks by the likelihood ratio: on noisy sums, labels, students, planned releases."""
 
 import math
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import NearestOfSample, public_draws
 from vicinal.neighbours import Chosen, IntegerMatrix, NeighbourLists
 from vicinal.predictors import PrivateKNNClassifier
-from vicinal.testing import Transcript, no_noise, noise_from
+from vicinal.testing import Transcript, noise_from
 
 MOST_RUNS, NUMBERS_AT_ONCE = 1 << 12, 1 << 18
 """Runs between two looks at the clock, at most, and numbers that noise is added to for them."""
@@ -83,36 +83,6 @@ def label_ratio(labels: Ints, votes: Floats, shift: Floats) -> Floats:
     absent, there = chances_of_first(votes), chances_of_first(votes + shift)
     won, lost = np.log(there / absent), np.log((1 - there) / (1 - absent))
     return np.asarray(np.where(labels == 0, won, lost).sum(axis=1))
-
-
-class GateTrial(AuditTrial):
-    """Noisy votes of many universes, while a model of earlier answers answers where it is sure."""
-
-    mechanism = "Ind-KNN gate"
-
-    def __init__(
-        self, interaction: AuditInteraction, world: str, broken: Mapping[str, Damage]
-    ) -> None:
-        self.world, self.claim = world, ind_knn_claim(interaction.plan)
-        self._interaction, self._damages = interaction, broken
-        self._prepare()
-
-    def _prepare(self) -> None:
-        open_to_all = {**self._interaction.parameters, "reuse_predictions": False}
-        every = replace(self._interaction, parameters=open_to_all)
-        worlds = [self._votes(every, there, Transcript(no_noise())) for there in (False, True)]
-        self._absent, self._shift = worlds[0], worlds[1] - worlds[0]
-
-    def _votes(self, interaction: AuditInteraction, present: bool, noise: Transcript) -> Floats:
-        """Return all votes in noise scales, (asks, universes, c); NaN where nobody was asked."""
-        left = interaction.gone_through(present, self._damage, noise)
-        asks = zip(left[1::5], left[2::5], strict=True)
-        return np.stack([votes / noise[:, None] for votes, noise in asks])
-
-    def play(self, present: bool) -> Floats:
-        votes = self._votes(self._interaction, present, Transcript(self._damage.noise()))
-        gain = np.nan_to_num((votes - self._absent - self._shift / 2) * self._shift)
-        return np.asarray(gain.sum(axis=(0, 2)))
 
 
 def chances_of_first(votes: Floats) -> Floats:

@@ -170,8 +170,7 @@ def _summary(store: Path, facts: dict[str, Any], target: targets.Target, n_refer
     plan, made_of = facts["audiences"]["default"]["plan"], facts["features"]
     multiplier, count = plan.get("noise_multiplier"), plan.get("n_neighbors")
     votes = ""
-    # Where answers are reused, noise changes with them.
-    if plan["reuse_predictions"] == "none" and multiplier is not None and count is not None:
+    if multiplier is not None and count is not None:
         noise = multiplier * math.sqrt(count)
         votes = f"; about {count} neighbours per query, and noise of {noise:.1f} votes"
     lines = [

@@ -123,12 +123,11 @@ FLAG_OF = {
     "n_records": "records",
     "n_shards": "shards",
     "n_thresholds": "thresholds",
-    "reuse_predictions": "reuse",
 }
 """Parameters of plans whose option has another name, and that option's name in a command."""
 
 _PLAN = "plan"
-_LEFT_OUT = ("execution", "interactions", "simulation_seed")
+_LEFT_OUT = ("execution", "interactions", "reuse_predictions", "simulation_seed")
 """What a store sets itself, or does not take."""
 
 
@@ -136,7 +135,7 @@ OPTIONS = "Options"
 _PANELS = {
     "Features": ("columns", "model", "components", "power"),
     "Public rows": ("reference", "reference_rows"),
-    "Classes": ("release", "class_prior", "cost", "reuse_predictions"),
+    "Classes": ("release", "class_prior", "cost"),
     "Numbers and several labels": (
         *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
         "largest_error",

@@ -36,7 +36,7 @@ from vicinal.errors import InvalidInput, PrivacyRefused, ShardUnreachable, Store
 from vicinal.ledger import Database, Ledger, Turn, guarded, parse_json, replace_file, sync_folder
 from vicinal.mechanisms import fresh_key
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store import NEXT_NUMBER, StagingEndedError, StoredRecords
+from vicinal.store import NEXT_NUMBER, StagingEndedError, StoredRecords, any_row_in
 
 ADD, ERASE, AUDIENCE = "add", "erase", "audience"
 
@@ -109,11 +109,11 @@ class ClusterChange:
         return hashlib.sha256(content.getvalue()).hexdigest()
 
     @classmethod
-    def read(cls, path: Path, digest: str) -> Self:
-        """Return the change that was written down with this digest, or raise StorageFailed."""
+    def read(cls, path: Path, digest: str | None = None) -> Self:
+        """Return the change that was written down, with this digest or StorageFailed is raised."""
         with guarded(path):
             content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != digest:
+        if digest not in (None, hashlib.sha256(content).hexdigest()):
             raise StoreDamaged(f"{path} is not the change that was decided. Restore a backup.")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             described = parse_json(arrays["described"].tobytes(), path)
@@ -174,6 +174,10 @@ class StagedFile:
         """Take the file of a change that is made, to be wiped later."""
         with self._lock:
             self._move(path, self._path)
+
+    def read(self) -> ClusterChange | None:
+        with self._lock:
+            return ClusterChange.read(self._path) if self._path.is_file() else None
 
     def wipe(self) -> None:
         with self._lock:
@@ -307,7 +311,8 @@ class ClusterChanges:
         gather(shards, tasks.Ping(), self._policy)
         for number, shard in shards.items():
             with current():  # sent after an erasure, it would bring a subject back
-                received = shard.send(tasks.Stage(token, change.addition(number)))
+                now = replace(change, clock=self._ledger.clock)
+                received = shard.send(tasks.Stage(token, now.addition(number)))
             try:
                 received(self._policy.deadline)
             except ShardUnreachable:
@@ -315,6 +320,14 @@ class ClusterChanges:
         while any(gather(shards, tasks.Ping(token), self._policy).values()):
             time.sleep(_PAUSE)
         return StagedAddition(token, change, digest)
+
+    def staged_faults(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> Iterator[str]:
+        """Say whether ids or features that must be gone wait here to be added."""
+        staged = self._staged.read()
+        if staged is not None and not set(erased).isdisjoint(staged.subjects):
+            yield "A batch that waits to be added holds an erased id."
+        if staged is not None and rows is not None and any_row_in([staged.integers], rows):
+            yield "A batch that waits to be added holds an erased record's features, or equal ones."
 
     def end_staging(self, *, everywhere: bool) -> None:
         """Wipe the file of a batch; `everywhere`: shards forget it, too, as soon as they can."""

@@ -339,7 +339,8 @@ class Coordinator(stores.BaseStore):
         return facts
 
     def _verify(self, erased: list[SubjectId], rows: IntegerMatrix | None) -> stores.Verification:
-        own, faults = stores.verify(self._parts, erased, rows), []
+        own = stores.verify(self._parts, erased, rows)
+        faults = list(self._changes.staged_faults(erased, rows))
         for number, one in self._changes.on_all(tasks.Verify(erased, rows)).items():
             faults += [f"Shard {number}: {fault}" for fault in one.faults]
         return stores.Verification((*own.faults, *faults), (*own.checked, "every shard"))
@@ -442,8 +443,9 @@ class Coordinator(stores.BaseStore):
 
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
+        clock, _ = self._ledger.last_commit  # in memory it is further where a commit broke off
         for client in () if self._reading else self._clients:
-            client.send(tasks.DeleteVotes(self._ledger.clock))
+            client.send(tasks.DeleteVotes(clock))
 
     def _state(self, name: str) -> stores.AudienceState:
         audience = self._ledger.audiences[name]

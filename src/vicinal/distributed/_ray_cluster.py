@@ -83,6 +83,8 @@ def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
         return DONE, work(*args)
+    except errors.UnusableRows as error:  # of a piece: others' rows have other numbers
+        return errors.InvalidInput.__name__, str(error)
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
         return type(error).__name__, str(error)
     except errors.VicinalError as error:
@@ -357,15 +359,19 @@ def _check_token() -> None:
 
 def _check_address(address: str) -> None:
     """Raise StorageFailed if nothing listens there: Ray looks for a minute, then names no cause."""
-    place = urlsplit(address if "//" in address else f"//{address}")
     try:
-        if place.port is not None:  # else "auto", or a folder
-            socket.create_connection((place.hostname, place.port), _PATIENCE).close()
+        place = urlsplit(address if "//" in address else f"//{address}")
+        port = place.port
+        if port is None:  # "auto", or a folder
+            return
+        host = (place.hostname or "").encode("idna")
     except ValueError:
         raise errors.InvalidInput("A Ray engine's address must be auto or HOST:PORT.") from None
+    try:
+        socket.create_connection((host.decode(), port), _PATIENCE).close()
     except OSError as error:
         kinds = {socket.gaierror: "no such host", ConnectionRefusedError: "connection refused"}
         cause = kinds.get(type(error), "no answer")
         raise errors.StorageFailed(
-            f"The Ray engine at {place.hostname}:{place.port} cannot be reached: {cause}."
+            f"The Ray engine at {place.hostname}:{port} cannot be reached: {cause}."
         ) from None

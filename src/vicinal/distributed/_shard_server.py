@@ -131,7 +131,7 @@ class ShardServer:
                     made = self._parts.database.number(_CHANGED)
                     return self._change(task) if task.clock > made else 0
                 case tasks.Stage():
-                    return self._staging.begin(task)
+                    return self._stage(task)
                 case tasks.Ping():
                     return self._staging.is_busy(task.token)
                 case tasks.KnownSubjects():
@@ -150,15 +150,7 @@ class ShardServer:
     def _check(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        membership.check_member(database, message.cluster, number)
-        if self._parts.folder.identity != message.shard:
-            raise membership.another_shard(number)
-        if membership.links_after(database, message.known) is None:
-            raise StoreOutdated(
-                f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
-                "the coordinator saw it last. Nothing was charged. Bring back the folder that "
-                "belongs there, or accept the loss, which spends every budget for good."
-            )
+        membership.check_last(self._parts, message.cluster, number, message.shard, message.known)
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
         epoch = membership.known_epoch(database)
         # An epoch is one process, which never goes back: what it sent earlier may come later.
@@ -231,6 +223,12 @@ class ShardServer:
                 self._journal.delete_before(clock)
 
     # ------------------------------------------------------------ changes of the data
+
+    def _stage(self, task: tasks.Stage) -> None:
+        """Prepare a batch, unless it comes late: it may hold somebody who was erased since."""
+        made = self._parts.database.number(_CHANGED)
+        if task.addition is None or task.addition.clock >= made:
+            self._staging.begin(task)
 
     def _change(self, task: tasks.Add | tasks.AddStaged | tasks.Erase | tasks.SetAudience) -> int:
         """Make a change durably; return how many records went."""

@@ -191,13 +191,7 @@ def open_sharded_state(
 ) -> stores.AudienceState:
     """Return the state of an audience whose engine works on the shards."""
     state, _ = stores.open_audience_state(parts, audience, parts.ledger.version, lock)
-    if state.reuse_replay is None:
-        return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
-    engine = dataclasses.replace(state.reuse_replay.initial_engine, shard=shards)
-    reuse_replay = dataclasses.replace(state.reuse_replay, initial_engine=engine)
-    return dataclasses.replace(
-        state, reuse_replay=reuse_replay, engine=reuse_replay.engine_with_reuse()
-    )
+    return dataclasses.replace(state, engine=dataclasses.replace(state.engine, shard=shards))
 
 
 class ShardedBatch(stores.RequestBatch):

@@ -47,8 +47,8 @@ _ELSEWHERE = -1
 """In place of a slot, for subjects of other shards."""
 
 _COPIED = (
-    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.LESSONS, Tables.ADDITIONS,
-    Tables.SHADOWS, Tables.MODELS, Tables.ANALYSTS,
+    Tables.ANSWERS, Tables.REQUESTS, Tables.HISTORY, Tables.ADDITIONS, Tables.SHADOWS,
+    Tables.MODELS, Tables.ANALYSTS,
 )  # fmt: skip
 
 
@@ -144,10 +144,17 @@ def ready_cluster(
         stores.open_folder(part, accept_loss=accept_loss) as coordinator,
         stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
+        records = membership.ShardRecords.of(coordinator.database, cluster)
         if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
-            membership.ShardRecords.of(coordinator.database, cluster)
             kin = source.database.get(membership.CLUSTER), coordinator.database.get(_SOURCE)
-            if not cluster.homes and kin != (cluster.identity, _state(source)):
+            if cluster.homes:
+                number = source.database.number(membership.NUMBER)
+                copy = _placed(store, cluster.folders(path)[number])
+                with stores.open_folder(copy, accept_loss=accept_loss) as home:
+                    if not accept_loss:
+                        membership.check_last(home, *records.known(number))
+                layout.ShardFolder(copy, cluster.identity).save()
+            elif kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
@@ -163,7 +170,7 @@ def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path
 
     It is copied into the folder `to`, and its witness beside `to`; then the cluster's description
     names the copy: from that moment on nothing else is the shard. Then the earlier folder retires.
-    Broken off before that moment, repeat it; after it, the next command finishes it.
+    Broken off before that moment, the copy is nothing; after it, the next command finishes it.
 
     Raises
     ------
@@ -177,30 +184,38 @@ def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path
     """
     place, cluster = Path(path), ready_cluster(Path(path))
     number = _checks.integer("shard", shard, least=0, most=cluster.shards - 1)
-    old = cluster.folders(place)[number].absolute()
-    new = Path(to).absolute() / old.name
-    part, moved = layout.ShardFolder.read(place / layout.COORDINATOR), layout.ShardFolder.read(old)
-    with stores.open_folder(part.folder) as coordinator:
-        record = list(membership.ShardRecords.of(coordinator.database, cluster))[number]
-        if moved.folder.identity != record.identity:
-            raise membership.another_shard(number)
-        with stores.open_folder(moved.folder) as source:
-            if membership.links_after(source.database, record.state) is None:
-                raise membership.another_shard(number)
-            witness = stores.free_witness(new, layout.witness_of(new.parent, new.name))
-            stores.pack(source, new)
-            stores.private_folder(witness.parent)
-            stores.copy_file(moved.folder.witness, witness)
-            (new / stores.CONFIG).unlink()  # else it would be a backup
-            folder = replace(moved.folder, path=new, witness=witness)
-            layout.ShardFolder(folder, cluster.identity).save()
-            sync_folder(new.parent)
+    part, folders = place / layout.COORDINATOR, cluster.folders(place)
+    old, target = folders[number].absolute(), Path(to).resolve()
+    inside = any(target.is_relative_to(one.resolve()) for one in (part, *folders))
+    if inside or not target.name:
+        raise InvalidInput(f"{target} must be a folder outside those of coordinator and shards.")
+    new, moved = target / old.name, layout.ShardFolder.read(old).folder
+    with stores.open_folder(layout.ShardFolder.read(part).folder) as coordinator:
+        known = membership.ShardRecords.of(coordinator.database, cluster).known(number)
+        with stores.open_folder(moved) as source:
+            membership.check_last(source, *known)
+            copy = _placed(moved, new)
+            stores.free_witness(new, copy.witness)
+            stores.private_folder(copy.witness.parent)
+            stores.new_folder(new)
+            try:
+                stores.pack(source, new, backup=False)
+                stores.copy_file(moved.witness, copy.witness)
+                for one in (copy.witness.parent, target, target.parent):
+                    sync_folder(one)
+                stores.open_folder(copy, reading=True).resources.close()
+            except BaseException:
+                copy.discard()
+                raise
             homes = {**cluster.homes, str(number): str(new)}
-            cluster = replace(cluster, source=str(old), homes=homes)
-            cluster.save(place)
-            _retire(source, cluster.identity)
-    replace(cluster, source="").save(place)
+            replace(cluster, source=str(old), homes=homes).save(place)
+    ready_cluster(place)
     return old, new
+
+
+def _placed(shard: stores.Folder, path: Path) -> stores.Folder:
+    """Return the folder of a shard that was moved to `path`."""
+    return replace(shard, path=path, witness=layout.witness_of(path.parent, path.name))
 
 
 def _state(source: stores.OpenStore) -> str:
@@ -263,7 +278,7 @@ def _write_shards(
             with parts.database.transaction():
                 parts.database.put(membership.CLUSTER, cluster)
                 parts.database.put(membership.NUMBER, str(number))
-                parts.mark_change()
+            parts.mark_change()
             state = ShardState.of(parts.database)
             records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()

@@ -1,26 +1,14 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.engine._answer_reuse import FLOOR as FLOOR
 from vicinal.engine._answer_reuse import AnsweredNeighbours as AnsweredNeighbours
-from vicinal.engine._answer_reuse import ConfidenceGate as ConfidenceGate
-from vicinal.engine._answer_reuse import PublicModel as PublicModel
-from vicinal.engine._answer_reuse import ReferenceNeighborhoods as ReferenceNeighborhoods
 from vicinal.engine._engine import BLOCK as BLOCK
-from vicinal.engine._engine import UNKNOWN as UNKNOWN
-from vicinal.engine._engine import AnswerReuse as AnswerReuse
 from vicinal.engine._engine import NextSearch as NextSearch
-from vicinal.engine._engine import NoReuse as NoReuse
 from vicinal.engine._engine import QueryAnswers as QueryAnswers
 from vicinal.engine._engine import QueryEngine as QueryEngine
-from vicinal.engine._engine import observe as observe
 from vicinal.engine._noise_schedule import COUNT_SHARE as COUNT_SHARE
-from vicinal.engine._noise_schedule import GATE_HEADROOM as GATE_HEADROOM
 from vicinal.engine._noise_schedule import HEADROOM as HEADROOM
 from vicinal.engine._noise_schedule import TYPICAL_SPREAD as TYPICAL_SPREAD
-from vicinal.engine._noise_schedule import GatedNoiseSchedule as GatedNoiseSchedule
-from vicinal.engine._noise_schedule import NoiseSchedule as NoiseSchedule
 from vicinal.engine._noise_schedule import ReferenceUsage as ReferenceUsage
-from vicinal.engine._noise_schedule import asked_of as asked_of
 from vicinal.engine._noise_schedule import count_noise as count_noise
 from vicinal.engine._noise_schedule import dimension as dimension
 from vicinal.engine._noise_schedule import expected_neighbors as expected_neighbors

@@ -1,196 +1,46 @@
-"""What a classifier makes of its own earlier answers; they are public, so it costs nothing.
-
-Everything here sees queries, released answers and public facts, and nothing else: whatever it
-decides is post-processing of the public transcript. What the engine asks of it, and the class that
-reuses nothing, stand beside the engine (:class:`~vicinal.engine._engine.AnswerReuse`).
-"""
+"""Earlier answers as voters: they are public, so they vote for nothing (ZZGW23, section 3.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dpotri
-from scipy.sparse import csr_array, vstack
-from scipy.special import log_softmax, softmax
 
-from vicinal._arrays import FloatMatrix, Floats, Places, Steps
-from vicinal.engine._engine import UNKNOWN, AnswerReuse, PublicVotes
-from vicinal.engine._noise_schedule import GATE_OPENS
+from vicinal._arrays import Places, Steps
 from vicinal.neighbours import ExactIndex, IntegerMatrix, Kernel
 
-# ----------------------------------------------------------------
-# Where a query lies among the public points: which of them are the nearest.
-#
-# Two queries that have the same public points around them are alike, however far apart their
-# features put them: what many public points say about the shape of the data is worth more than a
-# distance where answers are few (shared nearest neighbours, Jarvis & Patrick 1973). Counting shared
-# points is an inner product, hence a kernel.
 
+@dataclass(frozen=True, slots=True)
+class PublicVotes:
+    """Public votes for a block of queries, which join the private ones behind a private count.
 
-SHARE = 64
-"""One in so many public points is near a query."""
-
-LEAST = 5
-"""At least so many are, if there are as many."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LocatedQueries:
-    """Queries, and where they lie.
-
-    `rows`, float64 (q, d): features. `near`, csr_array (q, m): the public points near each, as rows
-    of length one; m = 0 without a public reference.
+    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
+    earlier answers took part.
     """
 
-    rows: Floats
-    near: csr_array
+    votes: Steps
+    counts: Places
 
-    def __len__(self) -> int:
-        """Return the number of queries."""
-        return len(self.rows)
-
-    @classmethod
-    def joined(cls, parts: Sequence[LocatedQueries]) -> Self:
-        """Return consecutive queries as one."""
-        near = csr_array(vstack([part.near for part in parts]))
-        return cls(np.concatenate([part.rows for part in parts]), near)
-
-    def newest(self, most: int) -> LocatedQueries:
-        """Return the last queries, `most` of them at most."""
-        return LocatedQueries(self.rows[-most:], self.near[max(0, len(self) - most) :])
-
-    def shared(self, other: LocatedQueries) -> Floats | None:
-        """Return the share of near points that are near to both, (q, r); None without any."""
-        if not self.near.shape[1]:
-            return None
-        return np.asarray((self.near @ other.near.T).toarray())
+    def of(self, part: slice) -> PublicVotes:
+        """Return the support of consecutive queries."""
+        return PublicVotes(self.votes[part], self.counts[part])
 
 
-class ReferenceNeighborhoods:
-    """The public points among which queries are located.
-
-    `reference`, float array (m, d): public points in the features of the queries; none at all is
-    allowed.
-    """
-
-    def __init__(self, reference: FloatMatrix) -> None:
-        self._points = reference.astype(np.float32)
-        self._halves = np.square(self._points).sum(axis=1) / 2
-        self._near = min(len(reference), max(LEAST, len(reference) // SHARE))
-
-    def locate(self, rows: Floats) -> LocatedQueries:
-        """Return queries (q, d) with the public points nearest to them."""
-        width = len(self._points)
-        if not width:
-            return LocatedQueries(rows, csr_array((len(rows), 0)))
-        # The nearest have the largest <x, r> - |r|^2 / 2.
-        closeness = rows.astype(np.float32) @ self._points.T - self._halves
-        chosen = np.argpartition(-closeness, self._near - 1, axis=1)[:, : self._near]
-        starts = np.arange(0, chosen.size + 1, self._near)
-        values = np.full(chosen.size, self._near**-0.5)
-        return LocatedQueries(rows, csr_array((values, chosen.ravel(), starts), (len(rows), width)))
-
-
-# ----------------------------------------------------------------
-# A classifier of public answers: kernel ridge regression that knows how sure it may be.
-#
-# Released answers are few and noisy; a smooth function on the features fits them better than a
-# linear one, and takes a tenth of a second. What is smooth is told by the features and by the
-# public points that queries have around them. How sure it may be is calibrated by its own
-# leave-one-out predictions, which ridge regression has in closed form (Rasmussen & Williams 2006,
-# 5.4.2).
-
-
-RIDGE = 0.3
-"""Added to the diagonal of the kernel matrix: answers are noisy."""
-
-MOST = 4000
-"""The newest answers that are used: the time of a fit grows with the cube of their number."""
-
-_SPREAD_OF = 300  # rows whose median distance sets the kernel
-_TEMPERATURES = np.geomspace(0.5, 30.0, 40)
-
-
-class PublicModel:
-    """Kernel ridge regression on one-hot answers, with the kernel exp(-2 |x - q|^2 / m).
-
-    Where there are public points, the kernel is the mean of that and of the share of near public
-    points that two queries have in common. m is the median squared distance of the first rows: 2
-    for rows of length one without a common direction.
-
-    `n_classes`: number of classes; answers are their positions.
-    """
-
-    def __init__(self, n_classes: int) -> None:
-        self._n_classes = n_classes
-        self._located: LocatedQueries | None = None
-        self._steepness = 1.0
-        self._weights: Floats = np.zeros((0, n_classes))
-        self._sharpness = 1.0
-
-    def fit(self, queries: LocatedQueries, answers: Places) -> Self:
-        """Fit to the newest answers: n queries, and positions (n,)."""
-        self._located, answers = queries.newest(MOST), answers[-MOST:]
-        targets = np.eye(self._n_classes)[answers] - 1 / self._n_classes
-        some = queries.rows[:_SPREAD_OF]
-        self._steepness = 2 / max(float(np.median(_squared_distances(some, some))), 1e-12)
-        ridged = self._kernel(self._located, self._located)
-        ridged[np.diag_indices_from(ridged)] += RIDGE
-        factor = cho_factor(ridged)
-        self._weights = cho_solve(factor, targets)
-        # Solving for the identity would take three times as long.
-        inverse = dpotri(*factor)[0].diagonal()
-        left_out = targets - self._weights / inverse[:, None]
-        likelihoods = [
-            log_softmax(sharpness * left_out, axis=1)[np.arange(len(answers)), answers].mean()
-            for sharpness in _TEMPERATURES
-        ]
-        self._sharpness = float(_TEMPERATURES[int(np.argmax(likelihoods))])
-        return self
-
-    def chances(self, queries: LocatedQueries) -> Floats:
-        """Return how likely each class is the answer, (q, c), after :meth:`fit`."""
-        assert self._located is not None  # noqa: S101 (narrows the type: fitted first)
-        scores = self._kernel(queries, self._located) @ self._weights
-        return np.asarray(softmax(self._sharpness * scores, axis=1))
-
-    def _kernel(self, left: LocatedQueries, right: LocatedQueries) -> Floats:
-        smooth = np.exp(-self._steepness * _squared_distances(left.rows, right.rows))
-        shared = left.shared(right)
-        return np.asarray(smooth if shared is None else (smooth + shared) / 2)
-
-
-def _squared_distances(left: Floats, right: Floats) -> Floats:
-    lengths = np.square(left).sum(axis=1)[:, None] + np.square(right).sum(axis=1)
-    return np.asarray(np.maximum(lengths - 2 * left @ right.T, 0.0))
-
-
-class AnsweredNeighbours(AnswerReuse):
+class AnsweredNeighbours:
     """Answered queries vote like records, with their kernel weight and for free (ZZGW23, 3.1).
 
     Of the published algorithm: votes join where counts are private.
 
     `kernel`: the kernel of the private votes. `weights`, int64 (LEVELS,): its table of values in
-    grid steps. `n_features`, `n_classes`, `block`: sizes; queries between two lessons.
+    grid steps. `n_features`, `n_classes`: sizes.
     """
 
-    def __init__(
-        self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int, block: int
-    ) -> None:
-        self.block = block
+    def __init__(self, kernel: Kernel, weights: Steps, n_features: int, n_classes: int) -> None:
         self._kernel = kernel
         self._weights = weights
         self._n_classes = n_classes
         self._index = ExactIndex(kernel, n_features)
         self._labels = np.zeros(0, dtype=np.int64)
-
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return `UNKNOWN` throughout: every query is asked."""
-        return np.full(len(queries), UNKNOWN, dtype=np.int64)
 
     def support(self, queries: IntegerMatrix, thresholds: Places) -> PublicVotes:
         """Return the votes of earlier queries inside the radii."""
@@ -205,86 +55,3 @@ class AnsweredNeighbours(AnswerReuse):
         """Add queries with their answers as public records."""
         self._index.add(queries)
         self._labels = np.concatenate([self._labels, labels])
-
-
-@dataclass(slots=True)
-class ConfidenceGate(AnswerReuse):
-    """Answers from a model of earlier answers where it is sure, and asks the others.
-
-    One in `FLOOR` queries on which it is sure is asked all the same, so that it goes on seeing all
-    kinds of queries. Where asking is not worth it any more the model answers everything, and learns
-    nothing.
-
-    - `scale`: integer length of a unit vector: features are brought back to length one.
-    - `n_classes`: number of classes.
-    - `reference`, integer matrix (m, d): public points among which queries are located.
-    - `sure`: probability of the best class from which on the model answers.
-    - `block`: queries between two lessons.
-    """
-
-    scale: float
-    n_classes: int
-    reference: IntegerMatrix | None = None
-    sure: float = 0.95
-    block: int = 128
-    unsure: float | None = None
-    asking: bool = True
-    _queries: list[LocatedQueries] = field(default_factory=list)
-    _labels: list[Places] = field(default_factory=list)
-    _fitted_on: int = 0
-    _n_sure: int = 0
-    _model: PublicModel | None = None
-    _neighborhoods: ReferenceNeighborhoods = field(init=False)
-
-    def __post_init__(self) -> None:
-        points = np.zeros((0, 1)) if self.reference is None else self._floats(self.reference)
-        self._neighborhoods = ReferenceNeighborhoods(points)
-
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return the model's answers where it is sure, but for one in `FLOOR`; or all of them."""
-        answers = np.full(len(queries), UNKNOWN, dtype=np.int64)
-        if self._model is None:
-            return answers
-        chances = self._model.chances(self._located(queries))
-        if not self.asking:
-            return np.asarray(chances.argmax(axis=1))
-        sure = np.flatnonzero(chances.max(axis=1) >= self.sure)
-        turns = self._n_sure + np.arange(len(sure))
-        self._n_sure += len(sure)
-        # Counted, not drawn: which ones are asked anyway follows from the public stream alone.
-        free = sure[turns % FLOOR != 0]
-        answers[free] = chances[free].argmax(axis=1)
-        return answers
-
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Keep answers, and refit once there are a seventh more than at the last fit."""
-        self._queries.append(self._located(queries))
-        self._labels.append(labels)
-        known = sum(map(len, self._labels))
-        if known >= max(GATE_OPENS, self._fitted_on + self._fitted_on // 7):
-            self._fit(known)
-
-    def _fit(self, known: int) -> None:
-        queries, labels = LocatedQueries.joined(self._queries), np.concatenate(self._labels)
-        self._model = PublicModel(self.n_classes).fit(queries, labels)
-        self._fitted_on = known
-        if self.reference is not None:
-            self.unsure = self._share_unsure(self.reference[:_POINTS])
-
-    def _share_unsure(self, points: IntegerMatrix) -> float:
-        """Return the share of points that would be asked for, were they queries."""
-        assert self._model is not None  # noqa: S101 (narrows the type: just fitted)
-        chances = self._model.chances(self._located(points))
-        sure = float((chances.max(axis=1) >= self.sure).mean())
-        return 1 - sure * (1 - 1 / FLOOR)
-
-    def _located(self, queries: IntegerMatrix) -> LocatedQueries:
-        return self._neighborhoods.locate(self._floats(queries))
-
-    def _floats(self, queries: IntegerMatrix) -> Floats:
-        return queries.astype(np.float64) / self.scale
-
-
-_POINTS = 500
-FLOOR = 25
-"""One in so many queries on which the gate is sure is asked nevertheless."""

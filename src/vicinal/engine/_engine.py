@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Bools, Floats, Places, Steps
-from vicinal.engine._noise_schedule import NoiseSchedule
+from vicinal._arrays import AnyArray, Bools, Floats, Places
+from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
 from vicinal.ledger import ForkSafeLock
@@ -37,13 +36,11 @@ class QueryAnswers:
     """What leaves for a batch of queries.
 
     - `labels`, int64 (q,): positions of classes.
-    - `votes`, float64 (q, c) or None: noisy votes, where votes leave; NaN for queries that were not
-      asked. Beside a private model its probabilities, and what votes make of them, times the number
-      of votes expected.
-    - `asked`, bool (q,): whether private records were asked. Where not, the answer was made of
-      earlier ones, for nothing.
-    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; NaN for
-      queries not asked, or beside a private model what it would have been.
+    - `votes`, float64 (q, c) or None: noisy votes, where votes leave. Beside a private model its
+      probabilities, and what votes make of them, times the number of votes expected.
+    - `asked`, bool (q,): whether private records were asked. Where not, a private model answered.
+    - `noise`, float64 (q,): standard deviation of the noise on every vote, in votes; for queries
+      not asked what it would have been.
     - `probabilities`, float64 (q, c) or None: beside a private model, where votes leave: its
       probabilities, and where private records were asked what their votes make of them. Without a
       model they follow from the votes.
@@ -75,82 +72,6 @@ class QueryAnswers:
         )
 
 
-UNKNOWN = -1
-"""Where :meth:`AnswerReuse.reusable` has no answer of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublicVotes:
-    """Public votes for a block of queries, which join the private ones behind a private count.
-
-    `votes`, int64 (q, c): sums of kernel weights, in grid steps. `counts`, int64 (q,): how many
-    earlier answers took part.
-    """
-
-    votes: Steps
-    counts: Places
-
-    def of(self, part: slice) -> PublicVotes:
-        """Return the support of consecutive queries."""
-        return PublicVotes(self.votes[part], self.counts[part])
-
-
-class AnswerReuse(ABC):
-    """What earlier answers do for later queries.
-
-    ``block`` queries at most are answered between two lessons, so that answers are put to use.
-    """
-
-    block: int
-    unsure: float | None = None
-    """Share of public points that it would ask about; None where nothing tells."""
-    asking: bool = True
-    """Whether private records are worth asking, see ``NoiseSchedule.worthwhile``."""
-
-    @abstractmethod
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return answers that need not be asked for, int64 (q,), or `UNKNOWN`."""
-
-    def support(
-        self,
-        queries: IntegerMatrix,  # noqa: ARG002 (only answered neighbours vote)
-        thresholds: Places,  # noqa: ARG002
-    ) -> PublicVotes | None:
-        """Return the public votes on queries inside their radii; None for none at all."""
-        return None
-
-    @abstractmethod
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Take in queries that were asked, and the answers that were released."""
-
-
-def observe(
-    reuse: AnswerReuse,
-    schedule: NoiseSchedule,
-    queries: IntegerMatrix,
-    queried: Bools,
-    labels: Places,
-) -> None:
-    """Update reuse and schedule by the answers of a block, and by which of it were asked."""
-    if reuse.asking:
-        reuse.learn(queries[queried], labels[queried])
-    schedule.update(len(queries), int(queried.sum()), reuse.unsure)
-    reuse.asking = schedule.worthwhile
-
-
-class NoReuse(AnswerReuse):
-    """Makes nothing of earlier answers."""
-
-    block = BLOCK
-
-    def reusable(self, queries: IntegerMatrix) -> Places:
-        """Return `UNKNOWN` throughout."""
-        return np.full(len(queries), UNKNOWN, dtype=np.int64)
-
-    def learn(self, queries: IntegerMatrix, labels: Places) -> None:
-        """Do nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class QueryEngine:
     """Everything that a fitted classifier answers with; scales and radii are public.
@@ -160,8 +81,8 @@ class QueryEngine:
     - `radius`: which records take part.
     - `votes`: the mechanism whose noisy votes, or labels, are the answer.
     - `count`: the paper's private count; None if counts are public estimates.
-    - `schedule`: sigma2 of every block: the noise scale is sigma2 sqrt(K) votes at a count of K.
-    - `reuse`: what earlier answers do for later queries.
+    - `multiplier`: sigma2: the noise scale is sigma2 sqrt(K) votes at a count of K.
+    - `reuse`: earlier answers that vote, in the published algorithm.
     - `slack`: what the grid of counts and votes costs.
     - `decision`: how noisy votes become labels and probabilities.
     - `plain`: whether the class with the most votes always wins, so that nothing has to decide.
@@ -170,6 +91,7 @@ class QueryEngine:
     - `interaction`: the claim on the records; None where none is needed, or the store remembers.
     - `model_gate`: the private model whose scores join the votes.
     - `proxies`: public points that are charged along, where there is a public reference and count.
+    - `block`: queries that are answered together; earlier answers vote from the next block on.
     - `lock`: held by whoever touches the records or their budgets.
     """
 
@@ -177,8 +99,8 @@ class QueryEngine:
     radius: Radius
     votes: VoteMechanism
     count: NoisyCount | None
-    schedule: NoiseSchedule
-    reuse: AnswerReuse
+    multiplier: float
+    reuse: AnsweredNeighbours | None
     slack: DeltaSlackAccountant
     decision: ClassDecision
     least_noise: float
@@ -186,6 +108,7 @@ class QueryEngine:
     interaction: Interaction | None = None
     model_gate: ModelGate | None = None
     proxies: ProxyLedger | None = None
+    block: int = BLOCK
     lock: ForkSafeLock = field(default_factory=ForkSafeLock)
     plain: bool = field(init=False)
 
@@ -199,7 +122,7 @@ class QueryEngine:
         progress: Progress | None = None,
         predicted: Floats | None = None,
     ) -> QueryAnswers:
-        """Answer all queries, a block at a time; earlier answers are learnt between blocks.
+        """Answer all queries, a block at a time.
 
         `predicted`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
 
@@ -213,15 +136,15 @@ class QueryEngine:
             self.interaction.release()
         parts = []
         coming = NextSearch(self, queries[:0])
-        for start in range(0, len(queries), self.reuse.block):
-            block, later = np.split(queries[start:], [self.reuse.block])
+        for start in range(0, len(queries), self.block):
+            block, later = np.split(queries[start:], [self.block])
             # Radii that were worked out while the last block was searched are not worked out again.
             thresholds, coming = coming.thresholds, NextSearch(self, later)
             self.shard.expect(coming if len(later) else None)
             if predicted is None:
                 parts.append(self._answer_block(block, thresholds))
             else:
-                part = predicted[start : start + self.reuse.block]
+                part = predicted[start : start + self.block]
                 parts.append(self._answer_with_model(block, part))
             if progress is not None:
                 progress(len(block))
@@ -236,23 +159,14 @@ class QueryEngine:
         self.slack.check(n_queries * (counted + self.votes.slack(self.least_noise)))
 
     def _answer_block(self, block: IntegerMatrix, thresholds: Places | None) -> QueryAnswers:
-        labels = self.reuse.reusable(block)
-        queried = labels == UNKNOWN
-        votes, noise = self._ask(block[queried], thresholds)
-        everything = None
-        if self.votes.label_only:
-            labels[queried] = votes
-        else:
-            labels[queried] = (
-                votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
-            )
-            # NaN, not 0: nobody voted on these, and a 0 would read as a vote that came out even.
-            everything = np.full((len(block), self.votes.n_classes), np.nan)
-            everything[queried] = votes
-        observe(self.reuse, self.schedule, block, queried, labels)
-        scales = np.full(len(block), np.nan)
-        scales[queried] = noise
-        return QueryAnswers(labels, everything, queried, scales)
+        released, noise = self._ask(block, thresholds)
+        labels, votes = released, None
+        if not self.votes.label_only:
+            votes = released
+            labels = votes.argmax(axis=1) if self.plain else self.decision.labels(votes, noise)
+        if self.reuse is not None:
+            self.reuse.learn(block, labels)
+        return QueryAnswers(labels, votes, np.ones(len(block), dtype=np.bool_), noise)
 
     def _answer_with_model(self, block: IntegerMatrix, predicted: Floats) -> QueryAnswers:
         """Ask where the model is unsure; its votes join those of records, or stand alone."""
@@ -261,7 +175,7 @@ class QueryEngine:
         # The model is public, so which queries it leaves to private records is public as well.
         queried = self.model_gate.to_ask(predicted)
         expected = self.radius.expected(block)
-        noise = self.schedule.multiplier * np.sqrt(expected)
+        noise = self.multiplier * np.sqrt(expected)
         votes = model.votes(predicted, noise, expected)
         released, noise[queried] = self._ask(block[queried], beside=votes[queried])
         if self.votes.label_only:
@@ -299,7 +213,7 @@ class QueryEngine:
                 steps = release.scales / release.noise
                 sums = sums + np.rint(beside * steps[:, None]).astype(np.int64)
             return release.publish(sums), release.noise
-        support = self.reuse.support(block, thresholds)
+        support = None if self.reuse is None else self.reuse.support(block, thresholds)
         released = [
             self._counted(rounds, support and support.of(rounds.queries), self.count)
             for rounds in self.shard.rounds(block, thresholds, together=not self.sequential)
@@ -322,7 +236,7 @@ class QueryEngine:
     def _priced(self, counts: Floats) -> BlockRelease:
         """Return one release for all queries; nothing that was counted can get it refused."""
         # Cut to what the grid can hold: a noisy count may be anything, and must not be refused.
-        noise = np.minimum(self.schedule.multiplier * np.sqrt(counts), self.votes.grid.largest)
+        noise = np.minimum(self.multiplier * np.sqrt(counts), self.votes.grid.largest)
         return self.votes.release(noise)
 
 
@@ -344,9 +258,8 @@ class NextSearch:
         Or where it is searched once for two rounds: then it is over when votes are asked for.
         """
         engine = self.engine
-        follows = engine.count is not None or engine.model_gate is not None
-        if follows or not isinstance(engine.reuse, NoReuse):
+        if engine.count is not None or engine.model_gate is not None:
             return None
-        block = self.queries[: engine.reuse.block]
+        block = self.queries[: engine.block]
         self.thresholds = engine.radius.thresholds(block)
         return block, self.thresholds

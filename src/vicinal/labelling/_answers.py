@@ -3,8 +3,8 @@
 :func:`soft_labels` says what they mean for all public examples, beside the student. A network that
 sees a thousand answers, the surest, has weak opinions of classes that overlap; it then confirms its
 own mistakes on the examples that nobody answered. Kernel ridge regression on the round's features
-(:mod:`vicinal.engine._answer_reuse`) knows less of easy classes and more of those. It
-sees released answers only, all of them, and so costs nothing.
+(:mod:`vicinal.labelling._public_model`) knows less of easy classes and more of those. It sees
+released answers only, all of them, and so costs nothing.
 """
 
 import json
@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
-from vicinal.engine import PublicModel, ReferenceNeighborhoods
 from vicinal.errors import InvalidInput, OtherFormat
+from vicinal.labelling._public_model import PublicModel, ReferenceNeighborhoods
 from vicinal.ledger import parse_json, read_arrays, write_arrays
 
 _FORMAT = 1

@@ -4,7 +4,6 @@ from vicinal.ledger._answers import DIGEST as DIGEST
 from vicinal.ledger._answers import PUT as PUT
 from vicinal.ledger._answers import AnswerBlock as AnswerBlock
 from vicinal.ledger._answers import AnswerLog as AnswerLog
-from vicinal.ledger._answers import ReuseEntry as ReuseEntry
 from vicinal.ledger._answers import StoredRequest as StoredRequest
 from vicinal.ledger._answers import bytes_of as bytes_of
 from vicinal.ledger._answers import digests_of as digests_of

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, UInts16
+from vicinal._arrays import AnyArray, Floats, Ints, Places, UInts16
 from vicinal.errors import StoreDamaged
 from vicinal.ledger._audiences import Audience
 from vicinal.ledger._database import Database, Value
@@ -29,27 +29,8 @@ _AT_ONCE = 500
 """Names in one statement, below what any database takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReuseEntry:
-    """Queries that an audience's memory learns from, with the answers of their block.
-
-    `queries`, int8 or float32 (q, d): integer features. Public. `asked`, bool (q,): which of them
-    were put to the private records.
-    """
-
-    queries: AnyArray
-    asked: Bools
-
-    def row(self, seq: int, audience: int) -> tuple[Value, ...]:
-        """Return the columns of the table `lessons`.
-
-        In base 64: whoever asks chooses the numbers, and none may look like a stored id.
-        """
-        return seq, audience, text_of(self.asked), text_of(self.queries)
-
-
 def bytes_of(text: str) -> bytes:
-    """Return the numbers of a column of `lessons` or `shadows`, little-endian."""
+    """Return the numbers of a column of `models` or `shadows`, little-endian."""
     return base64.b64decode(text)
 
 
@@ -65,12 +46,10 @@ class AnswerBlock:
 
     - `audience`: whose account was charged.
     - `digests`: digests of the queries, one after the other.
-    - `answers`, float64 (q, c) or int64 (q,): what was released for each; votes that a memory has
-      answered for are -inf, and 0 at its label. Beside a private model (q, 2 c): votes, then
-      probabilities.
+    - `answers`, float64 (q, c) or int64 (q,): what was released for each. Beside a private model
+      (q, 2 c): votes, then probabilities.
     - `slack`: what the grid has cost this audience by now.
     - `queries_of`: queries of the block by analyst.
-    - `reuse_entry`: what the block adds to the answers that later queries may reuse.
     - `proxies`, uint16 (m,) or None: how far the public points that are charged along are worn by
       now.
     - `n_asked`: beside a private model: how many queries it has put to the private records by now.
@@ -82,7 +61,6 @@ class AnswerBlock:
     answers: Floats | Ints
     slack: float
     queries_of: Mapping[str, int]
-    reuse_entry: ReuseEntry | None = None
     proxies: UInts16 | None = None
     n_asked: int | None = None
 

@@ -125,14 +125,17 @@ class Database(ABC):
         When this returns, the changes survive a crash and a loss of power.
         """
         self._check()
-        with self._guarded():
-            self._begin()
         self._inside = True
         try:
+            with self._guarded():
+                self._begin()
             yield
             self._check()
             with self._guarded():
                 link = self._link()  # with its rows: neither is ever durable without the other
+                self._commit()
+            if self.chain is not None and link is not None:
+                self.chain.commit(link)
         except BaseException:
             if self.chain is not None:
                 self.chain.forget()
@@ -141,10 +144,11 @@ class Database(ABC):
             raise
         finally:
             self._inside = False
-        with self._guarded():
-            self._commit()
-        if self.chain is not None and link is not None:
-            self.chain.commit(link)
+
+    def check_committed(self) -> None:
+        """Raise RuntimeError while a transaction is open: what it wrote may never be durable."""
+        if self._inside:
+            raise RuntimeError("A witness was told of a change before its commit. Report this.")
 
     def get(self, name: str) -> str | None:
         """Return a fact from the table `meta`, or None."""

@@ -318,10 +318,6 @@ class Ledger:
         self.write_charges(audience, queries)
         audience.write(self.database)
         self.database.insert(Tables.ANSWERS, [block.row(self.clock, self.version)])
-        if block.reuse_entry is not None:
-            self.database.insert(
-                Tables.LESSONS, [block.reuse_entry.row(self.clock, audience.number)]
-            )
         if block.proxies is not None:
             self.write_proxies(audience, block.proxies)
         if block.n_asked is not None:

@@ -9,17 +9,18 @@ together; each opening draws an epoch, and a holder that finds another one write
 The witness also keeps the keyed hashes of erased subjects, so that an old backup cannot bring them
 back, and digests of audiences' names, so that a lost audience cannot be opened with new budgets.
 
-It changes last: it never names a clock and head before the commit that they are of is durable.
-They are written after every commit, which survives the death of the process, and flushed to the
-disk when the store is opened, changed or closed. After a loss of power the witness may be a little
-behind the store, never ahead of it.
+It changes last: while a transaction of its ledger is open nothing can be written to it, so it never
+names a clock and head before the commit that they are of is durable. They are written after every
+commit, which survives the death of the process, and flushed to the disk when the store is opened,
+changed or closed. After a loss of power the witness may be a little behind the store, never ahead
+of it.
 """
 
 import hashlib
 import os
 import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -159,14 +160,15 @@ class RollbackGuard:
     """The file, locked and open for writing; nothing is written before :meth:`begin`.
 
     `path`: where it lies; best on another disk than the store, and in no backup of it. `identity`:
-    the store's id, 16 bytes.
+    the store's id, 16 bytes. `check`: raises before anything is written if its ledger
+    has a transaction open.
 
     Raises StorageFailed if it cannot be read, is damaged, or belongs to another store. Raises
     PrivacyRefused if another process has it open: a copy of the same store.
     """
 
-    def __init__(self, path: Path, identity: bytes) -> None:
-        self._path = path
+    def __init__(self, path: Path, identity: bytes, check: Callable[[], object] = int) -> None:
+        self._path, self._check = path, check
         with guarded(path):
             self._descriptor = os.open(path, os.O_RDWR)
         try:
@@ -181,7 +183,9 @@ class RollbackGuard:
             raise
 
     @classmethod
-    def create(cls, path: Path, identity: bytes, *, over: bool = False) -> Self:
+    def create(
+        cls, path: Path, identity: bytes, check: Callable[[], object] = int, *, over: bool = False
+    ) -> Self:
         """Make the file, and return it open; `over`: replace a witness that is of no use any more.
 
         Until :meth:`begin` it agrees with no ledger: its head is one that none has. Raises
@@ -190,7 +194,8 @@ class RollbackGuard:
         if over:
             check_witness_place(path)
         guard = cls.__new__(cls)
-        guard._path, fresh = path, path.with_name(path.name + ".new") if over else path
+        guard._path, guard._check = path, check
+        fresh = path.with_name(path.name + ".new") if over else path
         guard.state = WitnessState(identity, fresh_key(_EPOCH), 0, fresh_key())
         flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if over else os.O_EXCL)
         try:
@@ -222,6 +227,7 @@ class RollbackGuard:
 
         Raises StorageFailed if the store was opened elsewhere since: another epoch has begun.
         """
+        self._check()
         with guarded(self._path):
             present = os.pread(self._descriptor, _EPOCH, 32)
         if present != self.state.epoch:
@@ -257,9 +263,8 @@ class RollbackGuard:
         content = b"".join(_ENTRY.pack(kind, digest, clock) for digest in digests)
         if not content:
             return
-        with guarded(self._path):
-            write_whole(self._descriptor, content, _START + len(self.state.entries))
-            os.fsync(self._descriptor)  # the head that counts them comes after them
+        self._put(content, _START + len(self.state.entries))
+        self.sync()  # the head that counts them comes after them
         self._write(self.state.holding(self.state.entries + content))
         self.sync()
 
@@ -271,5 +276,10 @@ class RollbackGuard:
                     f"{self._path} was replaced while the store was open, or has a second name. "
                     "The store answers nothing more. Remove the other name, then open it again."
                 )
-            write_whole(self._descriptor, state.header())
+        self._put(state.header(), 0)
         self.state = state
+
+    def _put(self, content: bytes, offset: int) -> None:
+        self._check()
+        with guarded(self._path):
+            write_whole(self._descriptor, content, offset)

@@ -10,7 +10,6 @@ pages         units left, by slot, in arrays of thousands of subjects
 charges       what was charged since the pages were last written: one array of slots and of units
 answers       everything that was released: one array a block, with the queries' digests
 requests      idempotency keys (digests), with where their answers are
-lessons       queries of those blocks that an audience's memory learns from, and which were asked
 additions     idempotency keys of records that were added (digests, keyed ones of the records)
 shadows       how far public points are worn that are charged as subjects are, audience by audience
 tiles         digests of the record files, part by part
@@ -104,7 +103,6 @@ class Tables:
         answers=_BYTES,
     )  # fmt: skip
     REQUESTS = Table("requests", ("name",), name=_BYTES, body=_BYTES, seqs=_BYTES, places=_BYTES)
-    LESSONS = Table("lessons", ("seq",), seq=_WHOLE, audience=_WHOLE, asked=_TEXT, queries=_TEXT)
     ADDITIONS = Table("additions", ("name",), name=_BYTES, body=_BYTES, version=_WHOLE)
     SHADOWS = Table("shadows", ("audience",), audience=_WHOLE, shares=_TEXT)
     TILES = Table("tiles", ("part", "number"), part=_TEXT, number=_WHOLE, digest=_BYTES)

@@ -315,7 +315,7 @@ def _difference(score, target):  # type: ignore[no-untyped-def]
 
 @compiled
 def _exponentials(scores, top, per_score, power, results):  # type: ignore[no-untyped-def]
-    """Write exp((scores - top) * per_score), each good to 2e-10; `power` is scratch.
+    """Write exp((scores - top) * per_score), each good to 3e-10 of itself; `power` is scratch.
 
     Not np.exp: compiled, that is one call a number, or one of a vector library, whose last numbers
     of a column differ in the last bit from the others: a contribution would follow from where its

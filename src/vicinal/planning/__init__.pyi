@@ -20,8 +20,6 @@ from vicinal.planning._guarantees import several as several
 from vicinal.planning._guarantees import summed as summed
 from vicinal.planning._guarantees import total_budget as total_budget
 from vicinal.planning._guarantees import total_over as total_over
-from vicinal.planning._parameter_tables import GATE as GATE
-from vicinal.planning._parameter_tables import NEIGHBORS as NEIGHBORS
 from vicinal.planning._parameter_tables import PARAMETERS as PARAMETERS
 from vicinal.planning._parameter_tables import PRIVATE as PRIVATE
 from vicinal.planning._parameter_tables import (

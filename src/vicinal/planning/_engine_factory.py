@@ -13,14 +13,7 @@ from vicinal._checks import SubjectId
 from vicinal.engine import (
     BLOCK,
     COUNT_SHARE,
-    GATE_HEADROOM,
-    HEADROOM,
     AnsweredNeighbours,
-    AnswerReuse,
-    ConfidenceGate,
-    GatedNoiseSchedule,
-    NoiseSchedule,
-    NoReuse,
     ProxyLedger,
     QueryEngine,
     Shard,
@@ -66,7 +59,7 @@ from vicinal.neighbours import (
     Reference,
     int8_precision,
 )
-from vicinal.planning._parameter_tables import NEIGHBORS, index_factory
+from vicinal.planning._parameter_tables import index_factory
 from vicinal.planning._plan import IndKNNPlan
 from vicinal.targets import ClassDecision
 
@@ -227,21 +220,24 @@ def engine_on(
             planner, kernel=kernel, reference=Reference(kernel, planner.points.points)
         )
     count = plan.typical_count(k)
-    schedule = planner.noise_schedule(radius, count)
+    multiplier = planner.multiplier(radius, count)
     proxies = None
     if planner.reference is not None and not plan.private_count:
         proxies = ProxyLedger(planner.reference, radius, plan.subject_use)
         if model is not None:
             proxies.start(model.used)
-    least = schedule.least * math.sqrt(plan.least_count(k))
+    least = multiplier * math.sqrt(plan.least_count(k))
     decision = planner.decision(radius, count)
     votes = planner.votes(least, decision, noise, slack)
     counter = _count(plan, noise, slack) if plan.private_count else None
     gate = None if model is None else ModelGate(model, plan.n_asked)
-    reuse = planner.answer_reuse(votes)
+    reuse, block = None, BLOCK
+    if plan.reuse_predictions:
+        reuse = AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes)
+        block = 1 if plan.sequential else BLOCK
     engine = QueryEngine(
-        shard, radius, votes, counter, schedule, reuse, slack, decision, least, plan.sequential,
-        interaction, gate, proxies,
+        shard, radius, votes, counter, multiplier, reuse, slack, decision, least, plan.sequential,
+        interaction, gate, proxies, block,
     )  # fmt: skip
     return PlannedEngine(engine, plan.size, k, plan, kernel)
 
@@ -283,19 +279,15 @@ class EnginePlanner:
             k = least
         return k, AdaptiveRadius(self.points, k, n_records)
 
-    def noise_schedule(self, radius: Radius, count: float) -> NoiseSchedule:
+    def multiplier(self, radius: Radius, count: float) -> float:
         plan, budget_share = self.plan, self.budget_share
         if plan.noise_multiplier is not None:
-            return NoiseSchedule(plan.noise_multiplier)
+            return plan.noise_multiplier
         if plan.private_count:
             expected = float(radius.expected(self.points.points).mean())
             budget_share -= min(0.5, COUNT_SHARE * expected / plan.size)
         usage = reference_usage(self.points, radius, self.n_features)
-        multiplier = plan.multiplier(usage, count, budget_share)
-        if plan.gated:
-            unit = multiplier**2 / plan.n_asked * GATE_HEADROOM / HEADROOM
-            return GatedNoiseSchedule(unit, plan.n_queries)
-        return NoiseSchedule(multiplier)
+        return plan.multiplier(usage, count, budget_share)
 
     def decision(self, radius: Radius, count: float) -> ClassDecision:
         """Return how votes become labels; the votes to expect are measured on public points."""
@@ -318,16 +310,6 @@ class EnginePlanner:
             scores = None if decision.plain else decision.scores
             return NoisyLabels(*sizes, plan.charges, grid, noise, scores)
         return NoisyVotes(*sizes, plan.spendable, grid, noise, slack)
-
-    def answer_reuse(self, votes: VoteMechanism) -> AnswerReuse:
-        plan, kernel, n_features = self.plan, self.kernel, self.n_features
-        if plan.gated:
-            points = None if self.reference is None else self.reference.points
-            return ConfidenceGate(kernel.precision.scale(n_features), votes.n_classes, points)
-        if plan.reuse_predictions == NEIGHBORS:
-            block = 1 if plan.sequential else BLOCK
-            return AnsweredNeighbours(kernel, votes.weights, n_features, votes.n_classes, block)
-        return NoReuse()
 
 
 def kernel_for(plan: IndKNNPlan, public: FloatMatrix | None) -> Kernel:

@@ -79,27 +79,20 @@ def index_factory(index: dict[str, Any]) -> IndexFactory:
 
 
 ADAPTIVE = "adaptive"
-NEIGHBORS = "neighbors"
-GATE = "gate"
-NO_REUSE = "none"
 PUBLIC = "public"
 PRIVATE = "private"
 BALANCED = "balanced"
 
 
 @dataclass(frozen=True, slots=True)
-class Reuse(Check):
-    """Which use is made of earlier answers."""
+class Boolean(Check):
+    """True or False."""
 
-    type_name = f'False, "{GATE}" or "{NEIGHBORS}"'
-    refused: ClassVar[tuple[object, ...]] = ("memory", True, 1, None)
-    option_type = f"{NO_REUSE} or {GATE}"
+    type_name = "bool"
+    refused: ClassVar[tuple[object, ...]] = ("neighbors", 0, 1, None)
 
-    def parsed(self, text: str) -> bool | str:
-        return False if text == NO_REUSE else text
-
-    def __call__(self, name: str, value: object) -> str:
-        return NO_REUSE if value is False else _checks.choice(name, value, (GATE, NEIGHBORS))
+    def __call__(self, name: str, value: object) -> bool:
+        return _checks.boolean(name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,13 +295,11 @@ class VotingParameters(IndKNNParameters):
         With release="label", unequal shares or costs reduce the saving: the budget then goes 1.2 to
         1.5 times as far as with votes.""",
     )
-    reuse_predictions: Given[bool | str, str] = parameter(
-        Reuse(),
+    reuse_predictions: bool = parameter(
+        Boolean(),
         default=False,
-        doc="""Whether answers already given also answer later queries, at no cost. "gate": a model
-        of them answers where it is sure, and only other queries are charged. Noise follows the
-        charges still expected, and answers go on after `n_queries`. "neighbors" is for the
-        published algorithm, see :meth:`zhu2023`.""",
+        doc="""Whether earlier answers vote on later queries, at no cost. Of the published algorithm
+        alone, see :meth:`zhu2023`.""",
     )
 
 

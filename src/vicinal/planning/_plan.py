@@ -14,7 +14,6 @@ from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
 from vicinal.engine import (
     ReferenceUsage,
-    asked_of,
     expected_neighbors,
     fitting_neighbors,
     planned_multiplier,
@@ -35,9 +34,6 @@ from vicinal.neighbours import LEAST_COUNT, Reference
 from vicinal.planning._parameter_tables import (
     ADAPTIVE,
     BALANCED,
-    GATE,
-    NEIGHBORS,
-    NO_REUSE,
     PARAMETERS,
     PRIVATE,
     PUBLIC,
@@ -103,10 +99,10 @@ class IndKNNPlan(Settings, VotingParameters):
     def check_together(self) -> None:
         if self.delta is None:  # settled once, before a number of records is estimated
             vars(self).update(delta=default_delta(self.n_records))
-        if self.reuse_predictions == NEIGHBORS and not self.private_count:
+        if self.reuse_predictions and not self.private_count:
             raise InvalidInput(
-                "The 'reuse_predictions' parameter must be False or 'gate' unless neighbor_count="
-                "'private': earlier answers vote in the published algorithm alone, see zhu2023."
+                "The 'reuse_predictions' parameter must be False unless neighbor_count='private': "
+                "earlier answers vote in the published algorithm alone, see zhu2023."
             )
         self._check_class_numbers()
         if self.model_share and self.against_model:
@@ -134,13 +130,12 @@ class IndKNNPlan(Settings, VotingParameters):
         needs = {
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
-            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
         }
         for need, met in needs.items():
             if not met:
                 raise InvalidInput(
                     f"The 'class_prior' and 'cost' parameters must be None unless {need}: they "
-                    "need a public number of neighbours, and answers that were asked."
+                    "need a public number of neighbours."
                 )
 
     @property
@@ -161,10 +156,6 @@ class IndKNNPlan(Settings, VotingParameters):
     def size(self) -> int:
         assert self.n_records is not None  # noqa: S101 (narrows the type)
         return self.n_records
-
-    @property
-    def gated(self) -> bool:
-        return self.reuse_predictions == GATE
 
     @property
     def class_shares(self) -> Floats:
@@ -216,7 +207,6 @@ class IndKNNPlan(Settings, VotingParameters):
             "kernel='cosine'": self.kernel == "cosine",
             f"min_similarity={ADAPTIVE!r}": self.min_similarity is None,
             f"neighbor_count={PUBLIC!r}": not self.private_count,
-            "reuse_predictions=False": self.reuse_predictions == NO_REUSE,
             "release='votes' (with class shares or costs)": self.plain_decision
             or not self.label_only,
         }
@@ -305,7 +295,7 @@ class IndKNNPlan(Settings, VotingParameters):
         """How many queries the plan expects to put to private records."""
         if self.model_share and self.target.voted:
             return math.ceil(ASKED * self.n_queries)
-        return asked_of(self.n_queries) if self.gated else self.n_queries
+        return self.n_queries
 
     def neighbors(self, reference: Reference | None, budget_share: float) -> int:
         budget = budget_share * self.affordable()
@@ -325,8 +315,7 @@ class IndKNNPlan(Settings, VotingParameters):
 
     @property
     def even_noise(self) -> bool:
-        fixed = self.private_count or self.min_similarity is not None
-        return not fixed and self.reuse_predictions == NO_REUSE
+        return not self.private_count and self.min_similarity is None
 
     def least_count(self, n_neighbors: int | None) -> float:
         """Return the count below which no noise scale is taken: what the grid must fit."""
@@ -376,7 +365,7 @@ class IndKNNPlan(Settings, VotingParameters):
     def model_by_rule(self) -> float:
         """The share that "auto" gives a private model where labels leave; 0 for none."""
         release = {} if not self.plain_decision else {"release": "label"}
-        plan = self.replanned(**release, reuse_predictions=False, model_share=AUTO)
+        plan = self.replanned(**release, model_share=AUTO)
         return plan.model_share or 0.0
 
 

@@ -24,18 +24,10 @@ from scipy.cluster.vq import kmeans2
 
 from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.engine import (
-    GATE_HEADROOM,
-    HEADROOM,
+    BLOCK,
     RETIRED,
     TYPICAL_SPREAD,
-    UNKNOWN,
-    AnswerReuse,
-    ConfidenceGate,
-    GatedNoiseSchedule,
-    NoiseSchedule,
-    NoReuse,
     ReferenceUsage,
-    observe,
     reference_usage,
 )
 from vicinal.errors import InvalidInput
@@ -104,8 +96,6 @@ class PlanChoice:
             width = reference.points.shape[1]
             usage = reference_usage(reference, AdaptiveRadius(reference, k, n), width)
         multiplier = plan.noise_multiplier or plan.multiplier(usage, k, left)
-        if plan.gated and plan.noise_multiplier is None:
-            multiplier *= math.sqrt(GATE_HEADROOM / HEADROOM)
         shift = math.sqrt(usage.weight / k) / multiplier
         doubt = None if known is None else known.doubt
         return cls(plan, k, multiplier, left * plan.affordable(shift), usage, doubt)
@@ -341,48 +331,46 @@ class SimulationSetup:
         return cls(reference, labels.astype(np.int64), n_classes, real=True)
 
 
-def simulate(
-    setup: SimulationSetup, choice: PlanChoice, seed: int = 0, most: int | None = None
-) -> SimulationResult:
+def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> SimulationResult:
     """Play a plan through once; the same seed gives the same outlook.
 
-    Where more answers are planned than there are points, or than `most`, each answer stands for
-    several and is charged as many times.
+    Where more answers are planned than there are points, each answer stands for several and is
+    charged as many times.
     """
-    run = _Run(setup, choice, seed, most)
+    run = _Run(setup, choice, seed)
     order = run.queries
-    for start in range(0, len(order), run.reuse.block):
-        run.answer(order[start : start + run.reuse.block])
+    for start in range(0, len(order), BLOCK):
+        run.answer(order[start : start + BLOCK])
     return run.result()
+
+
+_UNKNOWN = -1
+"""In place of an answer that is yet to be made, or of a query that is not in a block."""
 
 
 class _Run:
     """One pass through the queries."""
 
-    def __init__(
-        self, setup: SimulationSetup, choice: PlanChoice, seed: int, most: int | None
-    ) -> None:
+    def __init__(self, setup: SimulationSetup, choice: PlanChoice, seed: int) -> None:
         size = len(setup.reference)
         generator = np.random.default_rng(seed)  # noqa: TID251 (noise on public points only)
-        n_queries = min(choice.plan.n_queries, size, most or size)
+        n_queries = min(choice.plan.n_queries, size)
         self.queries = generator.permutation(size)[:n_queries]
         self._setup, self._choice, self._generator = setup, choice, generator
         self._near = _public_voters(setup.reference, choice)
         self._each = choice.plan.n_queries / n_queries
         self._budgets = np.ones(size)
-        self._answers = np.full(size, UNKNOWN, dtype=np.int64)
-        self._plain = np.full(size, UNKNOWN, dtype=np.int64)
+        self._answers = np.full(size, _UNKNOWN, dtype=np.int64)
+        self._plain = np.full(size, _UNKNOWN, dtype=np.int64)
         self._n_asked = 0
-        self.reuse, self._schedule = _reuse_and_schedule(setup, choice, n_queries)
 
     def answer(self, block: Places) -> None:
-        points = self._setup.reference.points[block]
         labels = self._model_labels(block)
-        queried = labels == UNKNOWN
+        queried = labels == _UNKNOWN
         near = self._near.of(block)
         plain = self._sums(near, near.weights)
         noisy = self._sums(near.where(queried), self._charged(near.where(queried)))
-        scale = self._schedule.multiplier * math.sqrt(self._choice.n_neighbors)
+        scale = self._choice.noise
         noisy = noisy + self._generator.normal(scale=scale, size=noisy.shape)
         model, unnoised = self._setup.model, labels.copy()
         if model is not None:
@@ -391,25 +379,23 @@ class _Run:
             plain += joined
             noisy += joined[queried]
         labels[queried] = noisy.argmax(axis=1)
-        # Behind a gate of earlier answers everything is compared; beside a model what is asked is.
-        unnoised = np.where(queried | (model is None), plain.argmax(axis=1), unnoised)
+        unnoised[queried] = plain.argmax(axis=1)[queried]
         self._plain[block], self._answers[block] = unnoised, labels
         self._n_asked += int(queried.sum())
-        observe(self.reuse, self._schedule, points, queried, labels)
 
     def _model_labels(self, block: Places) -> Places:
-        """Return answers that need not be asked for, or `UNKNOWN`."""
+        """Return answers that need not be asked for, or `_UNKNOWN`."""
         model = self._setup.model
         if model is None:
-            return self.reuse.reusable(self._setup.reference.points[block])
+            return np.full(len(block), _UNKNOWN, dtype=np.int64)
         remaining = self._choice.plan.n_asked / self._each - self._n_asked
         unsure = ~model.sure[block]
         queried = unsure & (np.cumsum(unsure) <= remaining)
-        return np.where(queried, UNKNOWN, model.shares[block].argmax(axis=1))
+        return np.where(queried, _UNKNOWN, model.shares[block].argmax(axis=1))
 
     def _charged(self, near: _Voters) -> Floats:
         """Charge who takes part; return what each can afford to contribute."""
-        noise = 2 * self._schedule.multiplier**2 * self._choice.n_neighbors * self._choice.budget
+        noise = 2 * self._choice.multiplier**2 * self._choice.n_neighbors * self._choice.budget
         prices = np.square(near.weights) / noise * near.share * self._each
         budgets = self._budgets[near.rows]
         np.subtract.at(self._budgets, near.rows, np.minimum(prices, budgets))
@@ -458,17 +444,17 @@ class _Voters:
 
     def of(self, block: Places) -> _Voters:
         """Return the voters of the points in `block`, numbered from 0."""
-        number = np.full(self.size, UNKNOWN, dtype=np.int64)
+        number = np.full(self.size, _UNKNOWN, dtype=np.int64)
         number[block] = np.arange(len(block))
         return self._renumbered(number, len(block))
 
     def where(self, queried: Bools) -> _Voters:
-        number = np.where(queried, np.cumsum(queried) - 1, UNKNOWN)
+        number = np.where(queried, np.cumsum(queried) - 1, _UNKNOWN)
         return self._renumbered(number, int(queried.sum()))
 
     def _renumbered(self, number: Places, size: int) -> _Voters:
         queries = number[self.queries]
-        left = queries != UNKNOWN
+        left = queries != _UNKNOWN
         rows, weights = self.rows[left], self.weights[left]
         return _Voters(queries[left], rows, weights, size, self.records, self.share)
 
@@ -488,16 +474,3 @@ def _public_voters(reference: Reference, choice: PlanChoice) -> _Voters:
     weights = np.maximum(table[kernel.levels(near.similarities[other])], 1e-9)
     rows = near.rows[other].astype(np.int64)
     return _Voters(queries[other], rows, weights, size, k / voters, rank / voters)
-
-
-def _reuse_and_schedule(
-    setup: SimulationSetup, choice: PlanChoice, n_queries: int
-) -> tuple[AnswerReuse, NoiseSchedule]:
-    if not choice.plan.gated:
-        return NoReuse(), NoiseSchedule(choice.multiplier)
-    kernel = setup.reference.kernel
-    scale = kernel.precision.scale(setup.reference.points.shape[1])
-    unit = choice.multiplier**2 / choice.plan.n_asked * (choice.plan.n_queries / n_queries)
-    return ConfidenceGate(scale, setup.n_classes, setup.reference.points), GatedNoiseSchedule(
-        unit, n_queries
-    )

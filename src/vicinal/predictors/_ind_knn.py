@@ -18,7 +18,7 @@ from vicinal._parameters import documented
 from vicinal._progress import Step
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.planning import GATE, NEIGHBORS, IndKNNClassifierParameters, numbers
+from vicinal.planning import IndKNNClassifierParameters, numbers
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._fixed_plan import decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
@@ -122,7 +122,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             noise_multiplier=noise_multiplier, kernel=kernel, min_similarity=tau,
             neighbor_count="private", accounting="rdp", execution=execution, model_share=0,
             bandwidth=bandwidth, norm_bound=norm_bound, simulation_seed=simulation_seed,
-            reuse_predictions=_checks.boolean("reuse_predictions", reuse_predictions) and NEIGHBORS,
+            reuse_predictions=reuse_predictions,
         )  # fmt: skip
 
     def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
@@ -185,11 +185,6 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
                 f"{noun} cannot be given with release='label': only labels are paid for. Fit "
                 "with release='votes'."
             )
-        if self._settings.reuse_predictions == GATE:
-            raise InvalidInput(
-                f"{noun} cannot be given with reuse_predictions='gate': most queries are not put "
-                "to the vote. Use predict or query, or fit without the gate."
-            )
 
     def predict(
         self, X: npt.ArrayLike, *, abstain_below: float | None = None, progress: Step | None = None
@@ -237,7 +232,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         PrivacyRefused
             With release="label": the votes are not paid for.
         InvalidInput
-            Behind a gate or beside a private model, whose answers are not votes alone.
+            Beside a private model, whose answers are not votes alone.
         """
         check_is_fitted(self)
         self._check_votes_leave("Shares of classes")

@@ -19,7 +19,6 @@ from vicinal.features import TableSchema
 from vicinal.mechanisms import REGISTRY, Claimed
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import (
-    GATE,
     IndKNNParameters,
     IndKNNPlan,
     PlannedEngine,
@@ -124,14 +123,13 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self.classes_ = settings.class_names
         self._model = assembled.model
         self.model_share_ = (settings.model_share or 0.0) if self._model else 0.0
-        # Behind a gate or beside a model, noise is set such that budgets last.
-        lasting = settings.reuse_predictions == GATE or assembled.model is not None
-        self._planned_answers = None if lasting else settings.n_queries
+        # Beside a model, noise is set such that budgets last.
+        self._planned_answers = None if assembled.model is not None else settings.n_queries
         self._next_number = len(records) if records.ids is None else 0
         self._subjects_given = records.ids is not None
         self.n_records_ = assembled.n_records
         self.n_neighbors_ = assembled.n_neighbors
-        self.noise_multiplier_ = assembled.engine.schedule.multiplier
+        self.noise_multiplier_ = assembled.engine.multiplier
         self.budget_ = assembled.engine.votes.budget
 
     def add(

@@ -10,6 +10,7 @@ from vicinal.reports._demo import prepare as prepare
 from vicinal.reports._deployment_certificate import APPETITE as APPETITE
 from vicinal.reports._deployment_certificate import certificate_page as certificate_page
 from vicinal.reports._deployment_certificate import deployment_certificate as deployment_certificate
+from vicinal.reports._deployment_certificate import membership_success as membership_success
 from vicinal.reports._outcomes import ClassFigures as ClassFigures
 from vicinal.reports._outcomes import Outcome as Outcome
 from vicinal.reports._outcomes import auc_with_error as auc_with_error
@@ -26,5 +27,6 @@ from vicinal.reports._smoothed_audit import election_row as election_row
 from vicinal.reports._smoothed_audit import end_text as end_text
 from vicinal.reports._text import duration as duration
 from vicinal.reports._text import gibibytes as gibibytes
+from vicinal.reports._text import guess_limit as guess_limit
 from vicinal.reports._text import interval as interval
 from vicinal.reports._text import percent as percent

@@ -11,7 +11,6 @@ from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Reference
 from vicinal.planning import (
-    GATE,
     IndKNNPlan,
     PlanChoice,
     SimulationResult,
@@ -19,9 +18,6 @@ from vicinal.planning import (
     simulate,
 )
 from vicinal.reports._text import percent, rendered
-
-MOST_QUERIES = 2000
-"""Behind a gate, this many answers are simulated at most: its model's time grows with the cube."""
 
 ENOUGH = 4000
 """Answers that an outlook should rest on."""
@@ -57,7 +53,6 @@ class Option:
             "delta": plan.delta,
             "n_classes": plan.target.n_coordinates,
             "release": plan.release,
-            "gate": plan.gated,
             "model_share": plan.model_share,
             "records_per_subject": plan.records_per_subject,
             "no_model": plan.why_no_model,
@@ -94,12 +89,10 @@ def alternatives(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
 
 def _other_releases(plan: IndKNNPlan) -> dict[str, IndKNNPlan]:
     share = plan.model_share or plan.model_by_rule
-    plain = {"reuse_predictions": False, "model_share": 0}
     changes: dict[str, dict[str, Any]] = {
-        MODEL: {"release": "label", "reuse_predictions": False, "model_share": share},
-        "votes": {"release": "votes", **plain},
-        "label alone": {"release": "label", **plain},
-        "label, behind a gate": {"release": "label", "reuse_predictions": GATE, "model_share": 0},
+        MODEL: {"release": "label", "model_share": share},
+        "votes": {"release": "votes", "model_share": 0},
+        "label alone": {"release": "label", "model_share": 0},
     }
     if not share:
         del changes[MODEL]
@@ -158,8 +151,6 @@ def _option(
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
     choice = PlanChoice.of(plan, stage.reference, k, budget_share)
-    if plan.gated:
-        return Option(name, choice, simulate(stage, choice, seed, most=MOST_QUERIES))
     rounds = min(MOST_ROUNDS, math.ceil(ENOUGH / min(plan.n_queries, len(stage.reference))))
     played = [simulate(stage, choice, seed + turn) for turn in range(rounds)]
     return Option(name, choice, SimulationResult.mean(played))

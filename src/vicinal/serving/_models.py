@@ -112,15 +112,12 @@ class PredictResponse(PaidAnswers):
     """Answers that have been paid for, durably."""
 
     labels: list[int | str] = Field(examples=[[1]])
-    votes: list[list[float] | None] | None = Field(
-        description="Noisy votes (q, c), if votes leave; null where the gate asked nobody."
+    votes: list[list[float]] | None = Field(description="Noisy votes (q, c), if votes leave.")
+    probabilities: list[list[float]] | None = Field(
+        description="Probability of every class, where votes leave."
     )
-    probabilities: list[list[float] | None] | None = Field(
-        description="Probability of every class, where votes leave and their noise is even."
-    )
-    confidence: list[float | None] | None = Field(
-        description="Lead of the best class over the next, in standard deviations of its noise; "
-        "null where the gate asked nobody."
+    confidence: list[float] | None = Field(
+        description="Lead of the best class over the next, in standard deviations of its noise."
     )
 
 

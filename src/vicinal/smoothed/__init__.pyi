@@ -29,10 +29,8 @@ from vicinal.smoothed._smooth import smoothed_delta as smoothed_delta
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.smoothed._average import LEVELS as LEVELS
-from vicinal.smoothed._edges import edge_profile as edge_profile
 from vicinal.smoothed._intervals import LOG_10 as LOG_10
 from vicinal.smoothed._intervals import power_of_ten as power_of_ten
 from vicinal.smoothed._populations import one_sided as one_sided
 from vicinal.smoothed._populations import two_sided_at as two_sided_at
-from vicinal.smoothed._smooth import drawn as drawn
 from vicinal.smoothed._smooth import estimate as estimate

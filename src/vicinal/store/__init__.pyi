@@ -26,7 +26,6 @@ from vicinal.store._evaluation import LabelSetEvaluation as LabelSetEvaluation
 from vicinal.store._evaluation import NoisyFigures as NoisyFigures
 from vicinal.store._evaluation import NumberEvaluation as NumberEvaluation
 from vicinal.store._evaluation import charge_people as charge_people
-from vicinal.store._folder import CONFIG as CONFIG
 from vicinal.store._folder import KEY as KEY
 from vicinal.store._folder import SOCKET as SOCKET
 from vicinal.store._folder import Folder as Folder
@@ -73,6 +72,7 @@ from vicinal.store._requests import NumberReply as NumberReply
 from vicinal.store._requests import checked_name as checked_name
 from vicinal.store._status import Presence as Presence
 from vicinal.store._status import Verification as Verification
+from vicinal.store._status import any_row_in as any_row_in
 from vicinal.store._status import curator_facts as curator_facts
 from vicinal.store._status import public_facts as public_facts
 from vicinal.store._status import traces as traces

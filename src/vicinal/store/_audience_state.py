@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -16,24 +16,20 @@ from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
 from vicinal.accounting import Guarantee, rounded_up
-from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard, observe
+from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
     AnswerBlock,
     AnswerLog,
     Audience,
-    Database,
     ForkSafeLock,
     Ledger,
-    ReuseEntry,
     bytes_of,
     parse_json,
 )
 from vicinal.mechanisms import DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
-    GATE,
-    NEIGHBORS,
     IndKNNPlan,
     PlannedEngine,
     check_under_total,
@@ -49,68 +45,13 @@ from vicinal.store._private_models import StoredModel, settled_request, stored_m
 from vicinal.store._store_schema import StoreSchema
 
 
-@dataclass(frozen=True, eq=False)
-class ReuseReplay:
-    """An audience's journal, and the engine as it was before it had learnt from an answer.
-
-    That engine never answers. `n_classes`: votes of an answer; None where labels leave.
-    """
-
-    database: Database
-    audience: Audience
-    schema: StoreSchema
-    initial_engine: QueryEngine
-    n_classes: int | None
-
-    def engine_with_reuse(self) -> QueryEngine:
-        """Return an engine that knows what was released, and nothing else."""
-        reuse, schedule = copy.deepcopy((self.initial_engine.reuse, self.initial_engine.schedule))
-        for reuse_entry, labels in self._journal():
-            for start in range(0, len(labels), reuse.block):
-                part = slice(start, start + reuse.block)
-                queries, queried = reuse_entry.queries[part], reuse_entry.asked[part]
-                # Asked again only because it counts what it is asked; what was decided, counts.
-                reuse.reusable(queries)
-                observe(reuse, schedule, queries, queried, labels[part])
-        return replace(self.initial_engine, reuse=reuse, schedule=schedule)
-
-    def _journal(self) -> Iterator[tuple[ReuseEntry, Places]]:
-        rows = self.database.read(
-            "SELECT lessons.asked, lessons.queries, answers.answers FROM lessons JOIN answers "
-            "ON answers.seq = lessons.seq WHERE lessons.audience = ? ORDER BY lessons.seq",
-            (self.audience.number,),
-        )
-        dtype = np.dtype(self.schema.precision.dtype).newbyteorder("<")
-        for queried, queries, answers in rows:
-            numbers = np.frombuffer(bytes_of(queries), dtype).reshape(-1, self.schema.width)
-            reuse_entry = ReuseEntry(
-                numbers.astype(self.schema.precision.dtype),
-                np.frombuffer(bytes_of(queried), dtype=np.bool_),
-            )
-            yield reuse_entry, self._labels(answers)
-
-    def _labels(self, answers: bytes) -> Places:
-        if self.n_classes is None:
-            return np.frombuffer(answers, dtype="<i8").astype(np.int64)
-        votes = np.frombuffer(answers, dtype="<f8").reshape(-1, self.n_classes)
-        return np.asarray(votes.argmax(axis=1))
-
-
 def released(answers: QueryAnswers) -> AnyArray:
-    """Return answers as they are stored: labels, or votes whose best class is the label.
-
-    Votes that nobody was asked for are -inf, and 0 at the memory's label. Those that a private
-    model has put in their place stay, and its probabilities follow them.
-    """
+    """Return answers as they are stored: labels, or votes, and probabilities of a model."""
     if answers.votes is None:
         return answers.labels
-    if answers.probabilities is not None:
-        return np.hstack([answers.votes, answers.probabilities])
-    votes = answers.votes.copy()
-    free = np.flatnonzero(np.isnan(votes).any(axis=1))
-    votes[free] = -np.inf
-    votes[free, answers.labels[free]] = 0.0
-    return votes
+    if answers.probabilities is None:
+        return answers.votes
+    return np.hstack([answers.votes, answers.probabilities])
 
 
 SHARED = ("kernel", "norm_bound", "index")
@@ -155,7 +96,6 @@ class AudienceState:
     - `engine`: charges this audience's budgets only.
     - `slack`: what the grid costs.
     - `answers`: what was released.
-    - `reuse_replay`: what the engine's memory learns from, if it has one.
     - `budget_usage`, uint16 (m,): how far the public points of its proxies are worn by what was
       released.
     - `private_model`: the private model beside its votes, if it has one.
@@ -167,7 +107,6 @@ class AudienceState:
     engine: QueryEngine
     slack: DeltaSlackAccountant
     answers: AnswerLog
-    reuse_replay: ReuseReplay | None
     budget_usage: Shares
     private_model: StoredModel | None = None
 
@@ -206,19 +145,15 @@ class AudienceState:
     def read(self, seqs: Places, places: Places) -> tuple[Ints, Floats | None, Floats | None]:
         """Return what was released, by block and place in it: labels, votes, and probabilities.
 
-        Labels, int64 (q,), are positions of classes. Noisy votes, float64 (q, c), are NaN where
-        nobody was asked; None where labels alone leave. Probabilities, float64 (q, c), are None
-        where votes do not tell them: behind a gate.
+        Labels, int64 (q,), are positions of classes. Noisy votes and probabilities, float64 (q, c),
+        are None where labels alone leave.
         """
         stored = self.answers.read(seqs, places)
         if stored.ndim == 1:
             return stored, None, None
         decision, scale = self.engine.decision, self.noise_scale
         if self.private_model is None:
-            votes = np.where(np.isfinite(stored).all(axis=1, keepdims=True), stored, np.nan)
-            labels = decision.labels(stored, scale or np.nan)
-            probabilities = None if scale is None else decision.probabilities(votes, scale)
-            return labels, votes, probabilities
+            return decision.labels(stored, scale), stored, decision.probabilities(stored, scale)
         votes, chances = np.split(stored, 2, axis=1)
         labels = votes.argmax(axis=1) if self.engine.plain else decision.chosen(chances)
         return labels, votes, chances
@@ -236,8 +171,6 @@ class AudienceState:
 
     def drop_answers(self) -> None:
         """Forget answers that nobody will see; their charges and their slack stay."""
-        if self.reuse_replay is not None:
-            self.engine = self.reuse_replay.engine_with_reuse()
         self._resume_usage()
 
     def enter(self, seq: int, block: AnswerBlock) -> None:
@@ -258,12 +191,10 @@ class AudienceState:
         self.engine.model_gate.n_asked = self.private_model.n_asked
 
     @property
-    def noise_scale(self) -> float | None:
-        """Noise of an answer of typical count, in votes; None if a gate sets it from day to day."""
-        if self.settings.noise_multiplier is None:
-            return None
+    def noise_scale(self) -> float:
+        """Noise of an answer of typical count, in votes."""
         count = self.settings.typical_count(self.settings.n_neighbors)
-        scale = float(self.settings.noise_multiplier * np.sqrt(count))
+        scale = float(self.engine.multiplier * np.sqrt(count))
         if self.private_model is None:
             return scale
         return float(self.private_model.model.noise_left(scale, count))
@@ -308,7 +239,6 @@ class AudienceState:
             "accounting": settings.accounting,
             "n_queries": settings.n_queries,
             "release": "label" if settings.label_only else "votes",
-            "reuse_predictions": settings.reuse_predictions,
             "neighbor_count": settings.neighbor_count,
             "model_refreshes": settings.model_refreshes,
             "size_estimated": "n_records" not in written["asked"],
@@ -334,8 +264,8 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     counts = settings.simulation_seed is None and settings.interactions
     if counts and not _checks.boolean("accept_weak_plan", accept_weak):
         refuse_weak(settings.epsilon, settings.delta, settings.n_records)
-    if settings.reuse_predictions == NEIGHBORS:
-        raise InvalidInput("The 'reuse_predictions' parameter must be False or 'gate' in a store.")
+    if settings.reuse_predictions:
+        raise InvalidInput("The 'reuse_predictions' parameter must be False in a store.")
     rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
@@ -397,15 +327,10 @@ def settings_of(parts: OpenStore, audience: Audience) -> IndKNNPlan:
 
 
 def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
-    """Return a plan with everything fixed that was automatic, so that it stays what it was.
-
-    But for the noise behind a gate: it follows what is asked, from the same public facts.
-    """
-    gated = settings.reuse_predictions == GATE and settings.noise_multiplier is None
+    """Return a plan with everything fixed that was automatic, so that it stays what it was."""
     pinned: dict[str, Any] = {"n_records": assembled.n_records}
     pinned["model_share"] = settings.model_share
-    if not gated:
-        pinned["noise_multiplier"] = assembled.engine.schedule.multiplier
+    pinned["noise_multiplier"] = assembled.engine.multiplier
     if assembled.n_neighbors is not None:
         pinned["n_neighbors"] = assembled.n_neighbors
     if isinstance(assembled.engine.votes.kernel, RBF):
@@ -433,15 +358,11 @@ def open_audience_state(
     width = n_classes if n_classes is None or not chances else 2 * n_classes
     answers = AnswerLog(database, audience, width, version)
     engine = dataclasses.replace(assembled.engine, lock=lock)
-    reuse_replay = None
-    if settings.reuse_predictions == GATE:
-        reuse_replay = ReuseReplay(database, audience, schema, engine, n_classes)
-        engine = reuse_replay.engine_with_reuse()
     rows = database.read("SELECT shares FROM shadows WHERE audience = ?", (audience.number,))
     shares = b"".join(bytes_of(text) for (text,) in rows)
     usage = np.frombuffer(shares, dtype="<u2").astype(np.uint16)
     return AudienceState(
-        audience, requested, settings, engine, slack, answers, reuse_replay, usage, model
+        audience, requested, settings, engine, slack, answers, usage, model
     ), assembled
 
 

@@ -83,7 +83,8 @@ class OpenStore:
 
     def mark_change(self) -> None:
         """Tell the witness how far the ledger is, and which audiences it has, durably."""
-        self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
+        if self.ledger.is_consistent:  # else memory may hold audiences that were never committed
+            self.witness.add_audiences(self.ledger.audiences, self.ledger.clock)
         self.mark()
         self.witness.sync()
 
@@ -99,7 +100,7 @@ def create_store(folder: Folder, schema: StoreSchema) -> OpenStore:
             database.put("schema", schema.spec())
             note_files(database, folder.path)
         record_files = _record_files(folder, schema, resources, create=True)
-        witness = _new_witness(folder, resources)
+        witness = _new_witness(folder, database, resources)
         _finish(ledger, record_files, witness)
         return _loaded(folder, witness, schema, ledger, record_files, resources)
 
@@ -128,7 +129,7 @@ def open_folder(
         accept_loss = accept_loss and not reading
         with guarded(folder.witness):
             there = folder.witness.is_file()
-        witness = _witness(folder, resources, there=there, accept_loss=accept_loss)
+        witness = _witness(folder, database, resources, there=there, accept_loss=accept_loss)
         ledger = _checked(folder, database)
         check(database)
         if database.get(RETIRED) not in (None, cluster):
@@ -144,7 +145,7 @@ def open_folder(
             _check_records(database, record_files, longer=True)
         if witness is None or not reading:
             database.recover()
-            witness = witness or _new_witness(folder, resources, over=there)
+            witness = witness or _new_witness(folder, database, resources, over=there)
             if not known:
                 _accept_loss(ledger, record_files, witness)
             _finish(ledger, record_files, witness)
@@ -215,7 +216,7 @@ def _record_files(
 
 
 def _witness(
-    folder: Folder, resources: ExitStack, *, there: bool, accept_loss: bool
+    folder: Folder, database: Database, resources: ExitStack, *, there: bool, accept_loss: bool
 ) -> RollbackGuard | None:
     """Return the witness, locked; None if it is lost, and that is accepted."""
     if not there:
@@ -223,7 +224,9 @@ def _witness(
             raise _outdated(f"Its witness {folder.witness} is missing.")
         return None
     try:
-        witness = RollbackGuard(folder.witness, bytes.fromhex(folder.identity))
+        witness = RollbackGuard(
+            folder.witness, bytes.fromhex(folder.identity), database.check_committed
+        )
     except DamagedWitness:
         if not accept_loss:
             raise
@@ -232,8 +235,11 @@ def _witness(
     return witness
 
 
-def _new_witness(folder: Folder, resources: ExitStack, *, over: bool = False) -> RollbackGuard:
-    witness = RollbackGuard.create(folder.witness, bytes.fromhex(folder.identity), over=over)
+def _new_witness(
+    folder: Folder, database: Database, resources: ExitStack, *, over: bool = False
+) -> RollbackGuard:
+    identity, check = bytes.fromhex(folder.identity), database.check_committed
+    witness = RollbackGuard.create(folder.witness, identity, check, over=over)
     resources.callback(witness.close)
     return witness
 

@@ -222,7 +222,9 @@ class RecordFiles:
     def reach_beyond(self, size: int) -> bool:
         return any(column.size() > size * column.bytes for column in self.parts.values())
 
-    def features_in_parts(self, size: int) -> Iterator[AnyArray]:
+    def features_in_parts(self, size: int | None = None) -> Iterator[AnyArray]:
+        """Yield the first `size` rows; if it is left out, those that are staged, too."""
+        size = self.features.size() // self.features.bytes if size is None else size
         step = max(1, _PART // self.features.bytes)
         for start in range(0, size, step):
             yield self.features.part(start, min(start + step, size))

@@ -14,7 +14,6 @@ from vicinal.ledger import (
     Analyst,
     AnswerBlock,
     Ledger,
-    ReuseEntry,
     StoredRequest,
     digests_of,
     request_name,
@@ -42,7 +41,7 @@ def stored_answers(
         fields = {
             "labels": np.asarray(schema.classes)[labels],
             "votes": votes,
-            "confidence": None if votes is None or scale is None else lead(votes, scale),
+            "confidence": None if votes is None else lead(votes, scale),
             "probabilities": probabilities,
         }
     else:
@@ -54,7 +53,6 @@ def stored_answers(
 def _vector_answers(state: AudienceState, sums: Floats) -> VectorAnswers:
     target = state.settings.target
     assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-    assert state.noise_scale is not None  # noqa: S101 (new_plan: even noise only)
     return target.answers(sums, np.full(len(sums), state.noise_scale))
 
 
@@ -286,12 +284,11 @@ class RequestBatch:
             fresh.refusal = error
             return None
         digests = b"".join(fresh.place_of)
-        reuse_entry = None if state.reuse_replay is None else ReuseEntry(rows, answers.asked)
         spent = state.slack.spent
         usage = None if state.proxies is None else state.proxies.shares
         return AnswerBlock(
             state.audience, digests, released(answers), spent, fresh.queries_of,
-            reuse_entry, usage, state.n_asked,
+            usage, state.n_asked,
         )  # fmt: skip
 
     def _keep_charges(self, *states: AudienceState) -> None:

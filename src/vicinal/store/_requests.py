@@ -1,6 +1,5 @@
 """What an analyst asks, and what comes back."""
 
-import math
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -108,13 +107,11 @@ class ClassReply(Reply):
     labels : array (q,)
         Class names.
     votes : float64 (q, c) or None
-        Noisy votes, where votes leave; NaN for answers that a gate made of earlier ones.
+        Noisy votes, where votes leave.
     confidence : float64 (q,) or None
-        Lead of the best class over the next, in standard deviations of its noise; NaN as above.
-        None also where a gate sets the noise from block to block.
+        Lead of the best class over the next, in standard deviations of its noise.
     probabilities : float64 (q, c) or None
-        Probability of every class, given noisy votes and public shares of classes; as confidence,
-        and None beside a private model.
+        Probability of every class, given noisy votes and public shares of classes.
     """
 
     votes: Floats | None
@@ -122,20 +119,22 @@ class ClassReply(Reply):
     probabilities: Floats | None
 
     def to_dict(self) -> dict[str, Any]:
+        chances = self.probabilities
         return {
             "labels": self.labels.tolist(),
             "votes": _listed(self.votes),
             "confidence": _listed(self.confidence),
-            "probabilities": _listed(self.probabilities, _DIGITS),
+            "probabilities": _listed(chances if chances is None else chances.round(_DIGITS)),
             **self._paid,
         }
 
     def columns(self, names: Sequence[Any]) -> dict[str, list[Any]]:
         columns = {"label": self.labels.tolist()}
         if self.confidence is not None:
-            columns["confidence"] = _decimals(self.confidence, 3)
+            columns["confidence"] = self.confidence.round(3).tolist()
         if (chances := self.probabilities) is not None:
-            columns |= {f"p_{each}": _decimals(chances[:, i], 4) for i, each in enumerate(names)}
+            rounded = chances.round(4).T.tolist()
+            columns |= {f"p_{each}": row for each, row in zip(names, rounded, strict=True)}
         return columns
 
 
@@ -248,14 +247,5 @@ def checked_name(noun: str, value: object) -> str:
     return name
 
 
-def _listed(values: Floats | None, digits: int | None = None) -> list[Any] | None:
-    """Return rows, or numbers, as a list, with None for those that are NaN."""
-    if values is None:
-        return None
-    listed: list[Any] = (values if digits is None else values.round(digits)).tolist()
-    firsts = (row[0] if isinstance(row, list) else row for row in listed)
-    return [None if math.isnan(one) else row for one, row in zip(firsts, listed, strict=True)]
-
-
-def _decimals(values: Floats, digits: int) -> list[float | None]:
-    return [None if math.isnan(v) else round(v, digits) for v in values.tolist()]
+def _listed(values: Floats | None) -> list[Any] | None:
+    return None if values is None else values.tolist()

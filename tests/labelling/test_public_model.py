@@ -1,16 +1,10 @@
-"""The model behind the gate: where queries lie among public points, and what that is worth."""
+"""Soft labels: where examples lie among public points, and what that is worth."""
 
 import numpy as np
 import pytest
 
-from vicinal.engine import _answer_reuse as _public_model
-from vicinal.engine._answer_reuse import (
-    LEAST,
-    SHARE,
-    LocatedQueries,
-    PublicModel,
-    ReferenceNeighborhoods,
-)
+from vicinal.labelling import _public_model
+from vicinal.labelling._public_model import LEAST, SHARE, PublicModel, ReferenceNeighborhoods
 
 
 @pytest.fixture(scope="module")
@@ -52,18 +46,6 @@ def test_few_public_points_are_enough(rings, size, near):
     assert (np.diff(located.near.indptr) == near).all()
 
 
-def test_queries_are_joined_and_cut_in_their_order(rings):
-    surroundings, queries = ReferenceNeighborhoods(rings(200)[0]), rings(20)[0]
-    whole = surroundings.locate(queries)
-    joined = LocatedQueries.joined(
-        [surroundings.locate(queries[:7]), surroundings.locate(queries[7:])]
-    )
-    for found, rows in ((joined, slice(0, 20)), (joined.newest(6), slice(14, 20))):
-        np.testing.assert_array_equal(found.rows, whole.rows[rows])
-        np.testing.assert_array_equal(found.near.toarray(), whole.near.toarray()[rows])
-    assert len(joined.newest(50)) == 20
-
-
 def clouds(seed, size, d=150):
     """Return points of two clouds in so many dimensions that all distances look alike."""
     rng = np.random.default_rng(seed)
@@ -92,7 +74,6 @@ def test_without_public_points_there_is_nothing_to_share(rings):
     located = ReferenceNeighborhoods(np.zeros((0, 1))).locate(rings(5)[0])
     assert located.shared(located) is None
     assert located.near.shape == (5, 0)
-    assert len(LocatedQueries.joined([located, located])) == 10
 
 
 def test_only_the_newest_answers_are_used(rings, monkeypatch):
