@@ -292,7 +292,7 @@ def answering(at, case):
     return pytest.fail("nothing answers")
 
 
-RETIRING, SETTLING = 14, 20
+RETIRING, SETTLING = 14, 12
 """Steps of a split from the moment on in which its cluster has a description; last of a move."""
 
 
