@@ -280,7 +280,7 @@ def warm_up(place):
     """Load all code before the first child."""
     assert create_app  # loads the service
     place.mkdir()
-    for command in (init, predict, evaluate, erase, backup, restore):
+    for command in (init, predict, evaluate, training, erase, backup, restore):
         command(place, lambda: None, accept=False)
     shutil.move(place / "new", place / "store2")
 

@@ -390,8 +390,9 @@ def test_a_shard_that_breaks_off_as_it_moves_has_one_home(workplace):
     every_step(workplace, MOVE, short=True, first=truth_of(workplace, MOVE)[2] - 2 * SETTLING + 1)
 
 
-def test_charges_on_a_server_that_break_off_are_kept(on_server):
-    every_step(on_server, Case("predict"), short=True)
+@pytest.mark.parametrize("case", [Case("predict"), LOSSES[0]], ids=str)
+def test_charges_and_a_loss_on_a_server_that_break_off_give_nothing_back(on_server, case):
+    every_step(on_server, case, short=True)
 
 
 @pytest.mark.soak

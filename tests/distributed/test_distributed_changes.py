@@ -1,5 +1,6 @@
 """Changes of a cluster's data: routed, durable, finished after a crash; backups as one state."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from vicinal.distributed import (
     local_transports,
     split,
 )
-from vicinal.distributed._changes import ClusterChanges
+from vicinal.distributed._changes import ClusterChange, ClusterChanges
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._folders import COORDINATOR, shard_paths
 from vicinal.distributed._messages import KnownSubjects, VoteRequest
@@ -32,6 +33,7 @@ from vicinal.errors import (
     PrivacyRefused,
     ShardUnreachable,
     StorageFailed,
+    StoreDamaged,
 )
 from vicinal.store import Store
 
@@ -192,6 +194,21 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
     with shard_tools.local(path) as again:
         assert again.verify([f"person-{i}" for i in range(10)])
     assert not tools.files_with(path, b"person-3>")
+
+
+def test_a_change_that_is_not_the_one_that_was_decided_is_made_nowhere(path):
+    """Fails if whoever may write to the coordinator's folder can have somebody else erased."""
+    with mortal(path, "Erase") as cluster, pytest.raises(ShardMissing):
+        cluster.erase(["person-3"])
+    change = path / COORDINATOR / "change"
+    decided = change.read_bytes()
+    dataclasses.replace(ClusterChange.read(change), subjects=["person-4"]).save(change)
+    with pytest.raises(StoreDamaged, match="not the change that was decided"):
+        shard_tools.local(path)
+    change.write_bytes(decided)
+    with shard_tools.local(path) as again:
+        assert again.presence(["person-4"]).enrolled == 1
+        assert again.presence(["person-3"]).enrolled == 0
 
 
 def test_votes_of_who_is_erased_stay_in_no_file(path):

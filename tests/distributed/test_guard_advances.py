@@ -5,6 +5,7 @@ off, a quota, a change would be undone, and nothing would tell.
 """
 
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -127,7 +128,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("kind", ["made", "opened", "postgres", "cluster"])
-def test_a_guard_is_told_nothing_before_its_commit(tmp_path, postgres_url, kind):
+def test_a_guard_is_told_nothing_before_its_commit(tmp_path, monkeypatch, postgres_url, kind):
     """Fails if a rollback, or a loss of power, can leave a witness that agrees with no ledger."""
     if kind == "cluster":
         found = shard_tools.local(shard_tools.clustered(tmp_path, 2))
@@ -140,23 +141,21 @@ def test_a_guard_is_told_nothing_before_its_commit(tmp_path, postgres_url, kind)
     with found:
         found.predict(tools.Q[:3])
         for parts in parts_of(found):
-            before = parts.folder.witness.read_bytes()
-            honest, commits = parts.database._commit, []
+            before, told = parts.folder.witness.read_bytes(), []
 
-            def tell(parts=parts):
+            def tell(honest, parts=parts, told=told):
                 for tell in TOLD.values():
                     with pytest.raises(RuntimeError, match="before its commit"):
                         tell(parts)
+                told.append(honest())
 
-            def commit(honest=honest, tell=tell, commits=commits):
-                tell()
-                commits.append(honest())
-
-            parts.database._commit = commit
-            with parts.database.transaction():
-                tell()
-            del parts.database._commit
-            assert commits
+            with monkeypatch.context() as patch:
+                for name in ("_begin", "_commit"):
+                    honest = getattr(parts.database, name)
+                    patch.setattr(parts.database, name, partial(tell, honest))
+                with parts.database.transaction():
+                    tell(lambda: None)
+            assert len(told) == 3
             assert parts.folder.witness.read_bytes() == before
             parts.mark_change()
 

@@ -34,7 +34,7 @@ from vicinal.cli._options import (
 )
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
-from vicinal.cli._records import naming, opened_at, read_records, spread, target_columns
+from vicinal.cli._records import naming, opened_at, read_records, target_columns
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
 
@@ -67,9 +67,6 @@ def init(
     reference_options: ReferenceOptions,
     ledger: Ledger = None,
     witness: Witness = None,
-    ray: Annotated[
-        str | None, Option(help="Compute features on Ray: auto, an address, or local.")
-    ] = None,
     quiet: Quiet = False,
     json: Json = False,
     epsilon_total: Annotated[
@@ -87,19 +84,19 @@ def init(
     checked = planning.IndKNNPlan.of_target(target, plan)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
-    with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
+    with warnings_said(), progress_shown(silent=json):
         if not quiet and target.voted:
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
             beside = made_up or reference_options.public is not None
             _say_before(checked.settled(_SOME_ROWS if beside else 0), made_up=made_up)
-        dataset = read_records(data, unmapped, label, subject, columns_of_y)
+        dataset = read_records(data, plain, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
         labelled = dry_run and target.voted and reference_options.has_column(label)
         with naming(data):
             extractor, points, labels = feature_options.read(
-                reference_options, unmapped, label if labelled else None
+                reference_options, plain, label if labelled else None
             )
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")

@@ -55,13 +55,6 @@ Ledger = Annotated[
 Witness = Annotated[
     Path | None, Option(help="File that detects old copies of the store. Use another disk.")
 ]
-Ray = Annotated[
-    str | None,
-    Option(
-        help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
-        "local to start one. Default: in this process."
-    ),
-]
 ShardSeconds = Annotated[
     float,
     Option(
@@ -122,7 +115,6 @@ FLAG_OF = {
     "n_queries": "queries",
     "n_records": "records",
     "n_shards": "shards",
-    "n_thresholds": "thresholds",
 }
 """Parameters of plans whose option has another name, and that option's name in a command."""
 
@@ -137,8 +129,7 @@ _PANELS = {
     "Public rows": ("reference", "reference_rows"),
     "Classes": ("release", "class_prior", "cost"),
     "Numbers and several labels": (
-        *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-        "largest_error",
+        *("bounds", "scale", "typical_range", "labels", "tau", "largest_error"),
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (
@@ -218,7 +209,7 @@ class AudiencePlanCommand(PlanCommand):
 
     left_out = (
         *_LEFT_OUT,
-        *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+        *("classes", "bounds", "scale", "typical_range", "labels", "tau"),
         *("kernel", "norm_bound", "index"),
     )
 

@@ -125,8 +125,8 @@ class Database(ABC):
         When this returns, the changes survive a crash and a loss of power.
         """
         self._check()
-        self._inside = True
         try:
+            self._inside = True
             with self._guarded():
                 self._begin()
             yield

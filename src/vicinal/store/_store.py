@@ -128,9 +128,9 @@ class Store(BaseStore):
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of it
-            a store of numbers has `bounds` (`scale`, `typical_range`,
-            `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
-            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
+            a store of numbers has `bounds` (`scale`, `typical_range`) of
+            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
+            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
             Replies are :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
