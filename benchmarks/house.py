@@ -28,25 +28,25 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_394,
+    "cli": 3_451,
     "serving": 2_474,
-    "reports": 1_468,
+    "reports": 1_470,
     "audit": 2_502,
-    "distributed": 3_501,
-    "store": 5_346,
+    "distributed": 3_516,
+    "store": 5_445,
     "labelling, students": 3_110,
     "baselines": 493,
     "predictors": 1_975,
-    "planning": 1_915,
+    "planning": 1_954,
     "engine": 1_093,
     "linear": 1_064,
     "targets": 1_036,
-    "features, datasets": 4_687,
-    "ledger": 3_449,
-    "mechanisms": 3_261,
+    "features, datasets": 4_688,
+    "ledger": 3_690,
+    "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 4_046,
+    "accounting": 4_051,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_306,
-    "code of src": 34_224,
-    "lines of tests": 41_132,
+    "lines of src": 54_768,
+    "code of src": 34_569,
+    "lines of tests": 41_574,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,

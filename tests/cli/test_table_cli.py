@@ -53,6 +53,12 @@ def predicted(store, data, *more):
     return json.loads(run("predict", store, "--data", data, "--json", *more).stdout)
 
 
+def test_a_schema_is_not_drafted_without_a_column_that_is_named(folder):
+    said = run("schema", folder / "private.parquet", "--label", "z", code=2).stderr
+    assert "The --label option must name a column of" in said
+    assert "There is no 'z', only age, " in said
+
+
 def test_columns_go_by_name_and_answers_keep_their_ids(folder, store):
     found = predicted(store, folder / "queries.parquet", "--id", "visit")
     assert found["ids"] == ["v0", "v1", "v2", "v3", "v4", "v5", "v0"]

@@ -19,7 +19,8 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from vicinal import planning
+from vicinal import ledger, planning
+from vicinal.errors import InvalidInput
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")]
@@ -66,6 +67,42 @@ ShardSeconds = Annotated[
 AcceptLoss = Annotated[
     bool, Option("--accept-loss", help="Open a store with lost charges: spends every budget.")
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RenewalOptions:
+    """When parts of budgets come."""
+
+    renew: Annotated[
+        str | None,
+        Option(
+            help="Let budgets and answers come in parts: monthly, weekly, daily, or every so many "
+            "days. Epsilon and --queries are of all parts together.",
+        ),
+    ] = None
+    periods: Annotated[int | None, Option(help="How many parts, with --renew.")] = None
+    unspent: Annotated[
+        str | None,
+        Option(help="What becomes of a part that is not spent: lost (default) or carried."),
+    ] = None
+
+    @property
+    def words(self) -> list[str]:
+        """What a dry run says of it."""
+        renewal = self.renewal()
+        return [] if renewal is None else [f"Answers and budgets come in {renewal}."]
+
+    def renewal(self) -> ledger.Renewal | None:
+        """Return what was declared; None for nothing."""
+        if self.renew is None:
+            for name in ("periods", "unspent"):
+                if getattr(self, name) is not None:
+                    raise InvalidInput(f"The {name!r} option needs --renew.")
+            return None
+        every = int(self.renew) if self.renew.isdecimal() else self.renew
+        if self.periods is None:
+            raise InvalidInput("The 'renew' option needs --periods: how many parts there are.")
+        return ledger.Renewal(every, self.periods, self.unspent or "lost")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -143,6 +180,7 @@ _PANELS = {
         *("onnx", "seed"),
     ),
     "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
+    "Renewal": ("renew", "periods", "unspent"),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }

@@ -399,6 +399,9 @@ def _facts_text(facts: dict[str, Any]) -> str:
         lines.append(
             f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
+        if renewal := audience["renewal"]:
+            then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
+            lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")

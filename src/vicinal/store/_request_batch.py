@@ -354,7 +354,10 @@ _WAYS_ON = (
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    audience, plan = state.audience, state.settings.n_queries
+    audience, plan, renewal = state.audience, state.planned, state.audience.due
+    ways_on = _WAYS_ON
+    if renewal is not None and (then := renewal.next_date):
+        ways_on = f" The next part of answers and budgets comes on {then}."
     entry = audience.analysts.get(analyst, Analyst(None, 0))
     quota, had = entry.quota, entry.used + fresh.queries_of.get(analyst, 0)
     limits = [(f"audience {audience.name!r}", plan, state.remaining - len(fresh.rows))]
@@ -364,5 +367,5 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
             raise PrivacyRefused(
                 f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
                 "asked for. Queries answered since the data last changed still cost nothing."
-                f"{'' if who == 'analyst' else _WAYS_ON}"
+                f"{'' if who == 'analyst' else ways_on}"
             )
