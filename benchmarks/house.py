@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_451,
+    "cli": 3_457,
     "serving": 2_474,
     "reports": 1_470,
     "audit": 2_502,
-    "distributed": 3_516,
-    "store": 5_445,
+    "distributed": 3_594,
+    "store": 5_446,
     "labelling, students": 3_110,
     "baselines": 493,
     "predictors": 1_975,
@@ -61,16 +61,16 @@ WANTED = {
     "labelling, students": 2800,
     "features, datasets": 4500,
     "mechanisms": 3100,
-    "lines of src": 54_960,
-    "code of src": 34_680,
-    "lines of tests": 41_549,
+    "lines of src": 52_000,
+    "code of src": 32_000,
+    "lines of tests": 40_350,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_768,
-    "code of src": 34_569,
-    "lines of tests": 41_574,
+    "lines of src": 54_853,
+    "code of src": 34_627,
+    "lines of tests": 41_812,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,
