@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_457,
+    "cli": 3_430,
     "serving": 2_474,
     "reports": 1_470,
     "audit": 2_502,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_853,
-    "code of src": 34_627,
-    "lines of tests": 41_812,
+    "lines of src": 54_826,
+    "code of src": 34_598,
+    "lines of tests": 41_791,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,
