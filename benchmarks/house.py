@@ -28,25 +28,25 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_558,
-    "serving": 2_477,
-    "reports": 1_491,
+    "cli": 3_451,
+    "serving": 2_474,
+    "reports": 1_470,
     "audit": 2_502,
-    "distributed": 3_560,
-    "store": 5_357,
+    "distributed": 3_516,
+    "store": 5_445,
     "labelling, students": 3_110,
     "baselines": 493,
-    "predictors": 2_034,
-    "planning": 1_915,
+    "predictors": 1_975,
+    "planning": 1_954,
     "engine": 1_093,
     "linear": 1_064,
-    "targets": 1_286,
-    "features, datasets": 4_687,
-    "ledger": 3_449,
-    "mechanisms": 3_261,
+    "targets": 1_036,
+    "features, datasets": 4_688,
+    "ledger": 3_690,
+    "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 4_046,
+    "accounting": 4_051,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_875,
-    "code of src": 34_622,
-    "lines of tests": 41_328,
-    "lines of experiments and benchmarks": 9_392,
+    "lines of src": 54_768,
+    "code of src": 34_569,
+    "lines of tests": 41_574,
+    "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -33,7 +33,7 @@ PEOPLE = [f"person-{i // 2}" for i in range(len(X))]
 
 
 TARGETS = {
-    "numbers": (X[:, 0], {"bounds": (-1, 4), "n_thresholds": 5}),
+    "numbers": (X[:, 0], {"bounds": (-1, 4)}),
     "labels": ((X[:, :3] > 1).astype(int), {"labels": ["a", "b", "c"]}),
 }
 """What records carry in place of a class, and the parameters that declare it."""

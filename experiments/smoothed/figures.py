@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from experiments.smoothed.tables import ELECTORAL_UNITS, POPULAR_VOTE, election_table
-from vicinal.reports import election_row
 from vicinal.smoothed import (
     LEVELS,
     Average,
@@ -21,6 +20,8 @@ from vicinal.smoothed import (
     Histogram,
     Hull,
     Vertices,
+    adjusted_utility,
+    database_delta,
     estimate,
     gradient_law,
     smoothed_delta,
@@ -91,6 +92,21 @@ def elections(lost: float, accuracy: float) -> list[Row]:
         for row in election_table(POPULAR_VOTE)
     ]
     return [election_row(name, counts, lost, accuracy) for name, counts in votes]
+
+
+def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float) -> Row:
+    """Return delta and utility of one election: `counts` votes, a share of them lost."""
+    n = sum(counts)
+    mechanism = Histogram(FixedSize(round((1 - lost) * n)))
+    delta = database_delta(mechanism, counts, math.log(accuracy / (1 - accuracy)))
+    gain = adjusted_utility(mechanism, counts, 2 * accuracy - 1)
+    return {
+        "election": name,
+        "votes": n,
+        "log10_delta": _finite(delta.log10_upper),
+        "log10_utility": _finite(gain.log10_upper),
+        "below_1_over_n": delta.upper < 1 / n,
+    }
 
 
 def all_dc(sizes: Sequence[int], lost: float, epsilons: Sequence[float]) -> list[Row]:

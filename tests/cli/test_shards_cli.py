@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import shard_tools
 import store_tools as tools
@@ -96,20 +95,6 @@ PATIENT = ("--shard-s", 480)
 """Minutes for shards to answer: on a busy machine they start slowly."""
 
 
-@pytest.fixture
-def at_engine(ray_engine, monkeypatch):
-    """Let commands of this process reach the engine that runs in it; return its address.
-
-    Reaching it from elsewhere is for the service, below.
-    """
-    reached = SimpleNamespace(
-        transports=ray_engine.transports, map=ray_engine.map, stop=lambda: None
-    )
-    engines = {(ray_engine.address,): reached}
-    monkeypatch.setattr("vicinal.distributed.RayCluster", lambda *address: engines[address])
-    return ray_engine.address
-
-
 def test_local_is_an_engine_of_its_own(monkeypatch):
     """Fails if `--ray local` reaches an engine, or leaves the one that it has started."""
     calls = []
@@ -127,31 +112,16 @@ def test_local_is_an_engine_of_its_own(monkeypatch):
     assert calls[1:] == ["stop"]
 
 
-def test_ray_answers_as_this_process_does(tmp_path, cluster, queries, at_engine):
-    """Fails if `--ray` asks other shards, other budgets or another engine than it should."""
-    first = json.loads(run("predict", cluster, "--data", queries, "--json"))
-    assert first["charged"] == 5
-    more = table(tmp_path / "more.csv", tools.Q[:9])
-    ask = ("predict", cluster, "--data", more, "--json", *PATIENT, "--ray", at_engine)
-    again = json.loads(run(*ask))
-    assert again["charged"] == 4
-    assert again["labels"][:5] == first["labels"]
-    shard_tools.in_peace(cluster)
-    run("verify", cluster)
-    used = json.loads(run("inspect", cluster, "--json"))["audiences"]["default"]["queries"]["used"]
-    assert used == 9
-
-
-def test_ray_is_for_clusters(tmp_path, queries):
+def test_ray_is_for_clusters(tmp_path):
     tools.make(tmp_path / "plain").close()
     for place in ("plain", "nothing"):
-        told = run("predict", tmp_path / place, "--data", queries, "--ray", "local", code=2)
+        told = run("serve", tmp_path / place, "--ray", "local", code=2)
         assert "vicinal shard" in told
 
 
-def test_without_ray_there_is_one_sentence(cluster, queries, monkeypatch):
+def test_without_ray_there_is_one_sentence(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    told = run("predict", cluster, "--data", queries, "--ray", "auto", code=2)
+    told = run("serve", cluster, "--ray", "auto", code=2)
     assert "vicinal[ray]" in told
 
 
@@ -295,22 +265,3 @@ def wait_until_it_answers(service, process):
         except OSError:
             time.sleep(0.1)
     pytest.fail("the service did not start within four minutes")
-
-
-def test_features_of_images_are_made_on_ray(tmp_path, at_engine):
-    """Fails if a store that was made with `--ray` differs from one that was made here."""
-    rng = np.random.default_rng(4)
-    for name, size in (("train", 300), ("public", 60)):
-        for number in range(size):
-            place = tmp_path / name / str(number % 2)
-            place.mkdir(parents=True, exist_ok=True)
-            image = Image.fromarray(rng.integers(0, 256, (12, 12), dtype=np.uint8))
-            image.save(place / f"{number}.png")
-    for store, engine in (("here", ()), ("there", ("--ray", at_engine))):
-        run(
-            "init", tmp_path / store, "--data", tmp_path / "train", "--public", tmp_path / "public",
-            "--classes", "0,1", "--features", "hog", "--records", 300, *engine,
-        )  # fmt: skip
-    here, there = [(tmp_path / store / "records/features") for store in ("here", "there")]
-    assert here.read_bytes() == there.read_bytes()
-    assert here.stat().st_size > 0

@@ -126,3 +126,36 @@ def test_bad_usage_ends_with_two_and_leaves_nothing(data, monkeypatch, arguments
     monkeypatch.chdir(data)
     run(*arguments, code=2)
     assert not (data / "s").exists()
+
+
+def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
+    place, made = data / "renewing", (
+        "--data", data / "train.parquet", "--label", "colour", "--subject", "who", "--columns",
+        "a,b,c,d", "--public", data / "public.parquet", "--classes", "red,green,blue",
+        "--epsilon", 4, "--queries", 12, "--records", 300,
+    )  # fmt: skip
+    for more, words in (
+        (("--periods", 3), "The --periods option needs --renew"),
+        (("--renew", "weekly"), "The --renew option needs --periods"),
+        (("--renew", "yearly", "--periods", 3), "The --renew option must be 'monthly'"),
+        (("--renew", "0", "--periods", 3), "The --renew option must be an integer"),
+        (("--renew", "30", "--periods", 3, "--unspent", "kept"), "The --unspent option must be"),
+        (("--renew", "30", "--periods", 13), "The --queries option must be at least 13"),
+    ):
+        assert words in run("init", place, *made, *more, code=2)
+    renew = ("--renew", "30", "--periods", 3, "--unspent", "carried")
+    words = "3 parts, one every 30 days, and what is not spent is carried"
+    assert words in run("init", place, *made, *renew, "--dry-run")
+    assert words in run("init", place, *made, *renew)
+    said = run("predict", place, "--data", data / "queries.csv", code=3)
+    assert "has 4 of 4 answers left, and 5 new ones were asked for" in said
+    assert "The next part of answers and budgets comes on 20" in said
+    shown = run("inspect", place)
+    assert f"Part 1 of {words}: the next comes on 20" in shown
+    late = ("audience", place, "late", "--queries", 10, "--model-share", 0)
+    assert words in run(*late, *renew, "--dry-run")
+    assert words in run(*late, *renew)
+    run("certificate", place, "--out", data / "certificate")
+    certificate = (data / "certificate" / "certificate.json").read_text()
+    assert words in certificate
+    assert "ledger/renewal.md" in certificate

@@ -36,10 +36,6 @@ KINDS = {
         SETS,
     ),
     "numbers": (lambda: IndKNNRegressor(TARGETS, model_share=0, **PLAN), NUMBERS),
-    "thresholds": (
-        lambda: IndKNNRegressor(TARGETS, n_thresholds=9, model_share=0, **PLAN),
-        NUMBERS,
-    ),
 }
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -21,7 +22,7 @@ from crash.store_watch import Spawner
 from vicinal.accounting import UNITS
 from vicinal.distributed import Coordinator, is_cluster, local_transports, split
 from vicinal.errors import VicinalError
-from vicinal.store import SOCKET, Store
+from vicinal.store import SOCKET, Renewal, Store
 from vicinal.testing import remaining_budgets
 
 LOST = "accept the loss"
@@ -379,6 +380,33 @@ def test_a_store_that_breaks_off_as_it_retires_answers_once(workplace):
     workplace.run(SHARD, first)
     assert not is_cluster(workplace.place / "cluster"), "these are not all steps"
     every_step(workplace, SHARD, short=True, first=first)
+
+
+def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch):
+    """Two parts are due: both come or none, and the next command finds none missing."""
+    begun = datetime.now(UTC).date() - timedelta(days=65)  # far from the next date: it is midnight
+    with monkeypatch.context() as patch:
+        patch.setattr("vicinal.ledger._renewal.today", lambda: begun)
+        workplace.empty()
+        plan = {"renew": Renewal(30, 4, "carried"), "model_share": 0}
+        with tools.make(workplace.place / "store", **plan) as store:
+            store.predict(tools.Q[:15])
+    before = budgets(workplace.place / "store")["default"]
+    after = {person: units + 2 / 4 for person, units in before.items()}
+    workplace.keep("renewing")
+    case, last, found = Case("allow", "renewing"), 0, []
+    while True:
+        workplace.put("renewing")
+        _, said = workplace.run(case, last := last + 1)
+        if said.get("ended") == "done":
+            break
+        found.append(budgets(workplace.place / "store")["default"])
+        assert found[-1] in (before, after), last
+        for _ in range(2):  # the next command, and one more
+            COMMANDS["allow"](workplace.place, lambda: None, accept=False)
+            assert budgets(workplace.place / "store")["default"] == after
+    assert before in found
+    assert after in found
 
 
 @pytest.mark.parametrize("case", [Case("predict"), LOSSES[0]], ids=str)

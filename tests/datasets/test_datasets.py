@@ -247,7 +247,7 @@ def test_the_call_itself_is_checked(table, tmp_path):
         ({"label": "nobody"}, "no column 'nobody', which you named as the label"),
         ({"subject": "nobody"}, "you named as the subject"),
         ({"text": "nobody"}, "named as the text column"),
-        ({"columns": ["age", "nobody"]}, "named as the feature column 'nobody'"),
+        ({"columns": ["age", "nobody"]}, "no column 'nobody', which you named as a feature column"),
         ({"columns": "age"}, "put it into a list"),
         ({"columns": []}, "at least one feature"),
         ({"columns": ["age"], "text": "name"}, "either"),

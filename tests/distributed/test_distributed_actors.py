@@ -22,6 +22,7 @@ from vicinal.distributed._ray_cluster import (
     RayTransport,
     join_message,
     ray_module,
+    resources_of,
     run_quietly,
     split_message,
 )
@@ -32,7 +33,6 @@ from vicinal.errors import (
     StorageFailed,
     StoreDamaged,
     StoreOutdated,
-    UnusableRows,
 )
 
 RAY_INLINES = 100 << 10
@@ -215,6 +215,12 @@ def test_news_of_an_actor_that_was_replaced_changes_nothing():
     assert asked(link) == 2
 
 
+def test_a_shard_runs_where_its_name_is_offered():
+    offered = {"CPU": 2.0, "vicinal-shard-3": 1.0}
+    assert list(resources_of("shard-3", offered)) == ["vicinal-shard-3"]
+    assert resources_of("shard-1", offered) == {}
+
+
 @pytest.mark.parametrize("error", [StoreDamaged, DamagedWitness, StoreOutdated, InvalidInput])
 def test_what_does_not_get_better_arrives_as_what_it_is(error):
     """Fails if a refusal inside an actor becomes silence, for which the coordinator would wait."""
@@ -224,17 +230,6 @@ def test_what_does_not_get_better_arrives_as_what_it_is(error):
 
     link = RayTransport(Post(), Answering(run_quietly(refuse)))
     with pytest.raises(error, match="Bring it back"):
-        link.send(message_of(Ping()))(1.0)
-
-
-def test_rows_that_are_unusable_are_unusable_input_on_the_way_back():
-    """Fails if what is wrong with a table ends in a fault of the error that says so."""
-
-    def refuse():
-        raise UnusableRows("The column 'age' must hold numbers.", "Row 3: 'age'.")
-
-    link = RayTransport(Post(), Answering(run_quietly(refuse)))
-    with pytest.raises(InvalidInput, match="'age' must hold numbers"):
         link.send(message_of(Ping()))(1.0)
 
 

@@ -55,8 +55,7 @@ def test_the_doubt_is_not_below_what_the_noise_of_training_does(epsilon):
     y = np.sign(X[:, 0])
     models = [
         IndKNNRegressor(
-            {"y": (-1, 1)}, epsilon, n_queries=10, n_records=500, simulation_seed=seed,
-            n_thresholds=2,
+            {"y": (-1, 1)}, epsilon, n_queries=10, n_records=500, simulation_seed=seed
         ).fit(X, y[:, None], public=public)._model
         for seed in range(12)
     ]  # fmt: skip

@@ -116,7 +116,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
     choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
-    assert choice.plan.n_asked == fitted._engine.model_gate._planned == 20
+    assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
     assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_use
     assert beside.model.budget_share <= found + 0.03

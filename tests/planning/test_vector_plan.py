@@ -13,7 +13,7 @@ from vicinal.targets import declared_target
 TARGETS = {
     "numbers": {"bounds": {"age": (0, 110), "stay": (0, 30)}},
     "typical": {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)},
-    "log": {"bounds": (500, 300_000), "scale": "log", "n_thresholds": 9},
+    "log": {"bounds": (500, 300_000), "scale": "log"},
     "labels": {"labels": ["a", "b", "c"]},
     "tau": {"labels": ["a", "b", "c"], "tau": 2.0},
 }

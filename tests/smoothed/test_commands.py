@@ -8,20 +8,11 @@ import pytest
 
 from command_line import shown as run
 from experiments.__main__ import app as experiments
-from experiments.smoothed import figures, reference, tables
-from experiments.smoothed.tables import ELECTORAL_UNITS, election_table, reference_entries
+from experiments.smoothed import figures, reference
+from experiments.smoothed.tables import reference_entries
+from vicinal.smoothed import LEVELS, Average, Vertices, gradient_law, smoothed_delta
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "smoothed"
-TABLE = Path(tables.__file__).parent / "data" / ELECTORAL_UNITS
-
-
-def test_an_election_with_lost_ballots():
-    words = run("smoothed", "election", TABLE, "--lost", 0.002)
-    assert words.startswith("PRIVATE unless")
-    assert "To be said with it" in words
-    found = json.loads(run("smoothed", "election", TABLE, "--lost", 0.002, "--json"))
-    assert len(found["rows"]) == len(election_table(ELECTORAL_UNITS))
-    assert all(row["smoothed"]["upper"] < 0.01 for row in found["smoothed"]["rows"])
 
 
 def test_audits_of_the_examples():
@@ -43,32 +34,18 @@ def test_private_deltas_are_marked(tmp_path):
     assert "Pr[delta(x) > 0.001]" in words
 
 
-def test_gradients_are_drawn_and_say_how_sure_that_is():
-    words = run("smoothed", "gradients", "--records", 30, "--databases", 3)
-    assert "monte carlo" in words
-    assert "standard error" in words
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["audit", "missing.json"],
-        ["election", "missing.csv", "--lost", "0.1"],
-        ["election", TABLE, "--lost", "1.5"],
-        ["election", TABLE, "--lost", "0.1", "--columns", "unit,kind"],
-        ["gradients", "--law", "cauchy"],
-        ["gradients", "--scale", "nan"],
-    ],
-)
-def test_nonsense_ends_with_a_sentence_and_exit_code_2(arguments):
-    assert "vicinal: " in run("smoothed", *arguments, code=2)
-
-
 @pytest.mark.parametrize("text", ["[]", '{"n": 5}', '{"n": NaN}', "{"])
 def test_specifications_that_are_none(tmp_path, text):
     path = tmp_path / "spec.json"
     path.write_text(text)
-    run("smoothed", "audit", path, code=2)
+    assert "vicinal: " in run("smoothed", "audit", path, code=2)
+
+
+def test_drawn_databases_say_how_sure_that_is():
+    world = Vertices([gradient_law("gaussian")])
+    delta = smoothed_delta(Average(LEVELS, 5), world, 30, 2.0, draws=3)
+    assert delta.method == "monte carlo"
+    assert "standard error" in delta.note
 
 
 def test_every_value_of_the_reference_file():

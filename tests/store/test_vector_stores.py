@@ -35,7 +35,6 @@ KINDS = {
     "number": (TABLE[:, 0], {"bounds": (0, 110)}),
     "numbers": (TABLE, {"bounds": BOUNDS}),
     "typical": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "typical_range": {"age": (20, 70)}}),
-    "thresholds": (TABLE[:, :1], {"bounds": {"age": (0, 110)}, "n_thresholds": 9}),
     "log": (TABLE[:, :1], {"bounds": {"age": (1, 110)}, "scale": "log"}),
     "labels": (SIGNS, {"labels": ["left", "up", "near"]}),
     "tau": (SIGNS, {"labels": ["left", "up", "near"], "tau": 2.0}),
@@ -91,9 +90,6 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
         noise = np.full(len(Q), state.noise_scale)
         told = state.settings.target.answers(reply.sums, noise)
         assert store.quota().used == len(Q)
-    if kind == "thresholds":
-        np.testing.assert_array_equal(again.quartiles, reply.quartiles)
-        assert (np.diff(reply.quartiles, axis=2) >= 0).all()
     assert again.charged == 0
     np.testing.assert_array_equal(again.labels, reply.labels)
     np.testing.assert_array_equal(again.errors, told.errors)
@@ -222,7 +218,7 @@ def test_made_up_targets_are_usable():
 
 NAMES = ["a", "b", "c"]
 TARGETS = {
-    "numbers": (["--target", "age=0..110,readmitted=0..1", "--thresholds", "9"], TABLE),
+    "numbers": (["--target", "age=0..110,readmitted=0..1"], TABLE),
     "labels": (["--labels", "left;up;near"], SIGNS),
 }
 
@@ -301,7 +297,7 @@ def test_bad_options_are_refused_by_their_flags(tmp_path, case):
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("kind", ["thresholds", "labels"])
+@pytest.mark.parametrize("kind", ["typical", "labels"])
 def test_a_service_answers_and_takes_targets(tmp_path, kind):
     y, _ = KINDS[kind]
     with running(tmp_path / "store", make=lambda path: made(path, kind)) as service:
@@ -325,7 +321,7 @@ def test_a_service_answers_and_takes_targets(tmp_path, kind):
 @pytest.mark.parametrize(
     ("target", "option", "said"),
     [
-        ({"classes": ["a", "b"]}, {"n_thresholds": 9}, "is for numbers, and records carry classes"),
+        ({"classes": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry classes"),
         ({"bounds": (0, 1)}, {"release": "label"}, "is for classes, and records carry numbers"),
         ({"labels": ["a", "b"]}, {"scale": "log"}, "is for numbers, and records carry several"),
         ({"bounds": (0, 1)}, {"colour": "red"}, "'colour' parameter is not one of a plan"),

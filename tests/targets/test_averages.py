@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from vicinal.targets._averages import distribution, quantile
 from vicinal.targets._label_sets import LabelSets
 
 
@@ -14,13 +13,3 @@ def test_vectors_of_label_sets_are_short_enough(tau):
     lengths = np.linalg.norm(target.encode(sets, 4).dense(), axis=1)
     assert (lengths <= 1).all()
     assert lengths[-1] == pytest.approx(1, abs=1e-6)
-
-
-def test_quantiles_of_a_known_distribution():
-    edges = np.array([0.0, 1.0, 3.0, 4.0])
-    shares = distribution(np.array([[0.5, 0.9], [0.7, 0.2], [-0.3, 1.4]]))
-    np.testing.assert_allclose(shares, [[0.5, 0.9], [0.45, 0.45], [0.0, 1.0]])
-    np.testing.assert_allclose(quantile(shares[:1], edges, 0.7), [2.0])
-    for level in (0.0, 0.5, 1.0):
-        found = quantile(shares, edges, level)
-        assert ((found >= 0) & (found <= 4)).all()

@@ -13,6 +13,7 @@ from vicinal.accounting._budget import METHODS as METHODS
 from vicinal.accounting._budget import UNITS as UNITS
 from vicinal.accounting._budget import gdp_delta as gdp_delta
 from vicinal.accounting._budget import gdp_epsilon as gdp_epsilon
+from vicinal.accounting._budget import rdp_epsilon as rdp_epsilon
 from vicinal.accounting._budget import unit_rate as unit_rate
 from vicinal.accounting._budget import zcdp_budget as zcdp_budget
 from vicinal.accounting._charges import afford as afford

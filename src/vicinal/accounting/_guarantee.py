@@ -26,6 +26,8 @@ class Guarantee:
         at all.
     public_records : bool
         Whether the records were declared public.
+    periods : str
+        What answers of one period cost, where budgets renew; else "".
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Guarantee:
     assumptions: tuple[str, ...]
     holds: bool = True
     public_records: bool = False
+    periods: str = ""
 
     def __str__(self) -> str:
         if self.public_records:
@@ -67,7 +70,7 @@ class Guarantee:
             "Whoever sees all answers together, and knows every other record, learns little about "
             "any one subject: the probability of anything that they could conclude changes by a "
             f"factor of at most e^{epsilon}, up to an additional probability of "
-            f"{delta}, when all records of that subject are added or removed. "
+            f"{delta}, when all records of that subject are added or removed. {self.periods}"
             f"Protected: {_series(self.protected)}. "
             f"Public, and not protected: {_series(self.public)}. "
             f"Accounting: {self.method}. "
@@ -82,6 +85,7 @@ class Guarantee:
             "epsilon": rounded_up(self.epsilon),
             "delta": rounded_up(self.delta),
             "neighbouring data sets": self.neighbouring,
+            **({"periods": self.periods} if self.periods else {}),
             "protected": _series(self.protected),
             "public": _series(self.public),
             "accounting": self.method,

@@ -8,6 +8,7 @@ import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
+from unicodedata import normalize
 
 import typer
 from typer import Argument, Option, echo
@@ -26,6 +27,7 @@ from vicinal.cli._options import (
     Ledger,
     PlanCommand,
     Quiet,
+    RenewalOptions,
     StorePath,
     Subject,
     Witness,
@@ -34,7 +36,7 @@ from vicinal.cli._options import (
 )
 from vicinal.cli._outlook import show_outlook
 from vicinal.cli._output import as_json, progress_shown, warnings_said, write_file
-from vicinal.cli._records import naming, opened_at, read_records, spread, target_columns
+from vicinal.cli._records import naming, opened_at, read_records, target_columns
 from vicinal.cli._reference import FROM_SCHEMA, FeatureOptions, ReferenceOptions
 from vicinal.errors import InvalidInput
 
@@ -67,39 +69,37 @@ def init(
     reference_options: ReferenceOptions,
     ledger: Ledger = None,
     witness: Witness = None,
-    ray: Annotated[
-        str | None, Option(help="Compute features on Ray: auto, an address, or local.")
-    ] = None,
     quiet: Quiet = False,
     json: Json = False,
     epsilon_total: Annotated[
         float | None,
         Option(help="Limit on epsilon over all audiences together. Default: none."),
     ] = None,
+    renewal_options: RenewalOptions,
     yes: AcceptWeakPlan = False,
     dry_run: DryRun = False,
 ) -> None:
     """Make a store from private records. Prints its guarantee."""
     reference_options.check(feature_options.features, data)
-    plan = plan_given(ctx)
+    plan, renew = plan_given(ctx), renewal_options.renewal()
     target = targets.declared_target(plan)
     # Every value is checked before anything is said or read.
     checked = planning.IndKNNPlan.of_target(target, plan)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
-    with warnings_said(), progress_shown(silent=json), spread(plain, ray) as unmapped:
+    with warnings_said(), progress_shown(silent=json):
         if not quiet and target.voted:
             made_up = reference_options.reference == FROM_SCHEMA
             made_up = made_up and feature_options.features == "table"
             beside = made_up or reference_options.public is not None
             _say_before(checked.settled(_SOME_ROWS if beside else 0), made_up=made_up)
-        dataset = read_records(data, unmapped, label, subject, columns_of_y)
+        dataset = read_records(data, plain, label, subject, columns_of_y)
         if dataset.subjects is None:
             _say([_EVERY_ROW])
         labelled = dry_run and target.voted and reference_options.has_column(label)
         with naming(data):
             extractor, points, labels = feature_options.read(
-                reference_options, unmapped, label if labelled else None
+                reference_options, plain, label if labelled else None
             )
         if dataset.labels is None:
             raise InvalidInput("The 'label' option must name the column of labels.")
@@ -107,10 +107,10 @@ def init(
             rows = dataset.features, dataset.labels, dataset.subjects
             new = stores.NewStore.checked(
                 (store, ledger, witness), rows, points, extractor, plan, ids_differ=ids_differ,
-                epsilon_total=epsilon_total, accept_weak_plan=yes,
+                epsilon_total=epsilon_total, accept_weak_plan=yes, renew=renew,
             )  # fmt: skip
             if dry_run:
-                show_outlook(new.plan, points, labels, json=json)
+                show_outlook(new.plan, points, labels, costs=renewal_options.words, json=json)
                 return
             opened = new.made()
         with opened:
@@ -125,22 +125,26 @@ def init(
 init.command_class = PlanCommand  # type: ignore[attr-defined]
 
 
+@grouped
 def audience(
     ctx: typer.Context,
     store: StorePath,
     name: Annotated[str, Argument(help="Name of the new audience.")],
+    *,
+    renewal_options: RenewalOptions,
     accept_loss: AcceptLoss = False,
     yes: AcceptWeakPlan = False,
     json: Json = False,
     dry_run: DryRun = False,
 ) -> None:
     """Open further budgets for a group of its own."""
+    plan = {"renew": renewal_options.renewal(), **plan_given(ctx)}
     with opened_at(store, accept_loss=accept_loss, reading=dry_run) as opened:
         if dry_run:
-            planned = opened.audience_plan(name, accept_weak_plan=yes, **plan_given(ctx))
-            show_outlook(planned, opened.schema.public, json=json)
+            planned = opened.audience_plan(name, accept_weak_plan=yes, **plan)
+            show_outlook(planned, opened.schema.public, costs=renewal_options.words, json=json)
             return
-        opened.open_audience(name, accept_weak_plan=yes, **plan_given(ctx))
+        opened.open_audience(name, accept_weak_plan=yes, **plan)
         guarantee = opened.guarantee(name)
     echo(as_json(guarantee.to_dict()) if json else str(guarantee))
 
@@ -228,7 +232,16 @@ def schema(
         raise InvalidInput("Give either a public table to draft from, or --check DATA.")
     if public is not None:
         form = datasets.csv_form(public, delimiter, decimal, encoding)
-        drafted, notes = features.draft_schema(datasets.read_table(public, form), apart, form)
+        table = datasets.read_table(public, form)
+        columns = [normalize("NFC", name) for name in table.column_names]
+        for name in labels:
+            if normalize("NFC", name) not in columns:
+                more = ", ..." if len(columns) > _ROWS_SHOWN else ""
+                raise InvalidInput(
+                    f"The 'label' option must name a column of {public}, or be left out. There is "
+                    f"no {name!r}, only {', '.join(columns[:_ROWS_SHOWN])}{more}."
+                )
+        drafted, notes = features.draft_schema(table, apart, form)
         _write_draft(drafted, notes, out)
         return
     assert check is not None  # noqa: S101 (one of the two)

@@ -132,7 +132,10 @@ class CommandGroup(TyperGroup):
 
 
 def group_of(help_text: str) -> typer.Typer:
-    return typer.Typer(help=help_text, no_args_is_help=True, add_completion=False, **PLAIN)
+    # With a callback, a group of one command stays a group.
+    return typer.Typer(
+        help=help_text, no_args_is_help=True, add_completion=False, callback=lambda: None, **PLAIN
+    )
 
 
 def _command(name: str, place: str) -> TyperCommand | TyperGroup:
@@ -177,7 +180,7 @@ class Commands(CommandGroup):
     } | {
         "keys": "vicinal.cli._serving:keys",
         "receipt": "vicinal.cli._audit:receipt",
-        "smoothed": "vicinal.cli._smoothed:app",
+        "smoothed": "vicinal.cli._plan:smoothed",
     }
     tasks: ClassVar = {
         "Start here": ("demo", "doctor"),

@@ -19,7 +19,8 @@ import typer
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from vicinal import planning
+from vicinal import ledger, planning
+from vicinal.errors import InvalidInput
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 StorePath = Annotated[Path, Argument(metavar="STORE", help="The store's folder.")]
@@ -55,13 +56,6 @@ Ledger = Annotated[
 Witness = Annotated[
     Path | None, Option(help="File that detects old copies of the store. Use another disk.")
 ]
-Ray = Annotated[
-    str | None,
-    Option(
-        help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
-        "local to start one. Default: in this process."
-    ),
-]
 ShardSeconds = Annotated[
     float,
     Option(
@@ -73,6 +67,42 @@ ShardSeconds = Annotated[
 AcceptLoss = Annotated[
     bool, Option("--accept-loss", help="Open a store with lost charges: spends every budget.")
 ]
+
+
+@dataclasses.dataclass(frozen=True)
+class RenewalOptions:
+    """When parts of budgets come."""
+
+    renew: Annotated[
+        str | None,
+        Option(
+            help="Let budgets and answers come in parts: monthly, weekly, daily, or every so many "
+            "days. Epsilon and --queries are of all parts together.",
+        ),
+    ] = None
+    periods: Annotated[int | None, Option(help="How many parts, with --renew.")] = None
+    unspent: Annotated[
+        str | None,
+        Option(help="What becomes of a part that is not spent: lost (default) or carried."),
+    ] = None
+
+    @property
+    def words(self) -> list[str]:
+        """What a dry run says of it."""
+        renewal = self.renewal()
+        return [] if renewal is None else [f"Answers and budgets come in {renewal}."]
+
+    def renewal(self) -> ledger.Renewal | None:
+        """Return what was declared; None for nothing."""
+        if self.renew is None:
+            for name in ("periods", "unspent"):
+                if getattr(self, name) is not None:
+                    raise InvalidInput(f"The {name!r} option needs --renew.")
+            return None
+        every = int(self.renew) if self.renew.isdecimal() else self.renew
+        if self.periods is None:
+            raise InvalidInput("The 'renew' option needs --periods: how many parts there are.")
+        return ledger.Renewal(every, self.periods, self.unspent or "lost")
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -122,7 +152,6 @@ FLAG_OF = {
     "n_queries": "queries",
     "n_records": "records",
     "n_shards": "shards",
-    "n_thresholds": "thresholds",
 }
 """Parameters of plans whose option has another name, and that option's name in a command."""
 
@@ -137,8 +166,7 @@ _PANELS = {
     "Public rows": ("reference", "reference_rows"),
     "Classes": ("release", "class_prior", "cost"),
     "Numbers and several labels": (
-        *("bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
-        "largest_error",
+        *("bounds", "scale", "typical_range", "labels", "tau", "largest_error"),
     ),
     "Private model": ("model_share", "model_refreshes"),
     "Neighbours and noise": (
@@ -152,6 +180,7 @@ _PANELS = {
         *("onnx", "seed"),
     ),
     "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
+    "Renewal": ("renew", "periods", "unspent"),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),
     "Output": ("dry_run", "quiet", "json", "help"),
 }
@@ -218,7 +247,7 @@ class AudiencePlanCommand(PlanCommand):
 
     left_out = (
         *_LEFT_OUT,
-        *("classes", "bounds", "scale", "typical_range", "n_thresholds", "labels", "tau"),
+        *("classes", "bounds", "scale", "typical_range", "labels", "tau"),
         *("kernel", "norm_bound", "index"),
     )
 

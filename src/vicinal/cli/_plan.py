@@ -1,4 +1,4 @@
-"""`vicinal account` and `calibrate`: what releases cost, before anything is spent."""
+"""`vicinal account`, `calibrate` and `smoothed`: what releases cost, before anything is spent."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 from typer import Argument, Option, echo
 
-from vicinal import accounting, ledger
+from vicinal import accounting, ledger, reports
 from vicinal._lazy import load_when_used
+from vicinal.cli._main import group_of
 from vicinal.cli._options import Json
 from vicinal.cli._output import as_json
 
@@ -45,6 +46,19 @@ def calibrate(
     fields = {"field": answer.field, "release": answer.release, "value": answer.value}
     text = f"{field} of release {release}: {answer.value:.8g}\n\n{_price_text(answer.price)}"
     echo(as_json({**fields, "price": answer.price}) if json else text)
+
+
+smoothed = group_of("Price mechanisms that add no noise. See smoothed differential privacy.")
+
+
+@smoothed.command()
+def audit(
+    spec: Annotated[Path, Argument(metavar="SPEC.json", help="Mechanism and population.")],
+    json: Json = False,
+) -> None:
+    """Compare the smoothed delta of a mechanism on a population with the worst case."""
+    report = reports.audit(ledger.read_json(spec, "plan"))
+    echo(as_json(report) if json else reports.audit_text(report))
 
 
 def _price_text(price: dict[str, Any]) -> str:

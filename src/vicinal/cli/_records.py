@@ -85,17 +85,6 @@ def engine_at(ray: str) -> Iterator[distributed.RayCluster]:
         engine.stop()
 
 
-@contextmanager
-def spread(extractor: stores.StoreExtractor, ray: str | None) -> Iterator[stores.StoreExtractor]:
-    if ray is None:
-        yield extractor
-        return
-    with engine_at(ray) as engine:
-        yield distributed.SpreadExtractor(
-            extractor.kind, extractor.options, extractor.public_map, extractor.columns, engine
-        )
-
-
 def listed_ids(single: list[str] | None, listed: Path | None) -> list[SubjectId]:
     from vicinal import _checks
 

@@ -10,7 +10,7 @@ from typer import Argument, Option, echo
 
 from vicinal import distributed, serving
 from vicinal.cli._main import group_of
-from vicinal.cli._options import AcceptLoss, Json, Ray, ShardSeconds, StorePath, Yes
+from vicinal.cli._options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
 from vicinal.cli._output import as_json, confirm
 from vicinal.cli._records import opened_at
 
@@ -38,7 +38,13 @@ def serve(
     body_bytes: Annotated[
         int | None, Option(help="Longest request body. Default: what a full request can need.")
     ] = None,
-    ray: Ray = None,
+    ray: Annotated[
+        str | None,
+        Option(
+            help="Run a cluster's shards on Ray: auto for the one on this machine, its address, or "
+            "local to start one. Default: in this process."
+        ),
+    ] = None,
     shard_s: ShardSeconds = 30.0,
     answer_without: Annotated[
         bool,

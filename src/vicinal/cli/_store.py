@@ -24,7 +24,6 @@ from vicinal.cli._options import (
     Label,
     Ledger,
     Quiet,
-    Ray,
     ShardSeconds,
     StorePath,
     Subject,
@@ -58,7 +57,7 @@ MODEL_STAYS = (
     "The private model was trained before and keeps its weights, which the guarantee covers, as it "
     "covers the answers given. If the plan has refreshes, `vicinal refresh` trains it again."
 )
-FORMATS = (".csv", ".parquet", ".npy")
+FORMATS = (".csv", ".parquet")
 _SHOWN = 5
 _FIGURE_NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
@@ -108,11 +107,8 @@ def predict(
     audience: Audience = "default",
     analyst: Annotated[str, Option(help="Analyst whose quota to use.")] = "anyone",
     key: Annotated[str | None, Option(help="Idempotency key: a repeat is free.")] = None,
-    out: Annotated[
-        str | None, Option(help="Output file: .csv, .parquet, .npy, or - for stdout.")
-    ] = None,
+    out: Annotated[str | None, Option(help="Output file: .csv, .parquet, or - for stdout.")] = None,
     quiet: Quiet = False,
-    ray: Ray = None,
     shard_s: ShardSeconds = 30.0,
     json: Json = False,
     accept_loss: AcceptLoss = False,
@@ -122,13 +118,13 @@ def predict(
     import pyarrow as pa
 
     if out is not None and out != STREAM and Path(out).suffix not in FORMATS:
-        raise InvalidInput(f"The 'out' option must end in {', '.join(FORMATS)}, or be -.")
+        raise InvalidInput(f"The 'out' option must end in {' or '.join(FORMATS)}, or be -.")
     policy = distributed.MissingShardPolicy(shard_s)
     with (
         warnings_said(),
         progress_shown(silent=json),
         local_file(data) as path,
-        opened_at(store, ray, policy, accept_loss=accept_loss, reading=dry_run) as opened,
+        opened_at(store, policy=policy, accept_loss=accept_loss, reading=dry_run) as opened,
     ):
         first, dataset = read_queries(path, opened.schema.extractor, name)
         with naming(path, public=True):
@@ -178,13 +174,11 @@ def _write_answers(table: pa.Table, out: str | None) -> None:
         echo(_as_csv(table), nl=False)
     elif out.endswith(".csv"):
         write_file(Path(out), _as_csv(table))
-    elif out.endswith(".parquet"):
+    else:
         from pyarrow import parquet
 
         parquet.write_table(table, content := io.BytesIO())
         write_file(Path(out), content.getvalue())
-    else:
-        write_file(Path(out), _as_npy(table))
 
 
 def _as_csv(table: pa.Table) -> str:
@@ -194,26 +188,6 @@ def _as_csv(table: pa.Table) -> str:
     columns = [column.to_pylist() for column in table.columns]
     writer.writerows([["" if v is None else v for v in row] for row in zip(*columns, strict=True)])
     return text.getvalue()
-
-
-def _as_npy(table: pa.Table) -> bytes:
-    """Return a structured array; texts that are missing are empty, numbers NaN."""
-    import numpy as np
-
-    arrays = {}
-    for i, name in enumerate(table.column_names):
-        values = table.column(i).to_pylist()
-        if all(v is None or isinstance(v, int | float) for v in values):
-            arrays[name] = np.array([np.nan if v is None else v for v in values])
-        else:
-            arrays[name] = np.array(["" if v is None else str(v) for v in values])
-    types = [(name, column.dtype) for name, column in arrays.items()]
-    array = np.empty(table.num_rows, dtype=types)
-    for name, column in arrays.items():
-        array[name] = column
-    content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
-    return content.getvalue()
 
 
 def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
@@ -425,6 +399,9 @@ def _facts_text(facts: dict[str, Any]) -> str:
         lines.append(
             f"\nAudience {name}: {counts['used']} of {counts['planned']} planned answers given"
         )
+        if renewal := audience["renewal"]:
+            then = f"the next comes on {renewal['next']}" if renewal["next"] else "it is the last"
+            lines.append(f"Part {renewal['period']} of {renewal['text']}: {then}")
         lines += _wear_lines(audience["wear"])
         lines.append(audience["guarantee"]["text"])
     lines.append("\nHistory")

@@ -377,7 +377,8 @@ def _numbers(table: pa.Table, name: str, which: str) -> Floats:
 def _column(table: pa.Table, name: str, which: str, *, gaps: bool = False) -> pa.ChunkedArray:
     """Return a column with dictionaries resolved; without `gaps` missing values are refused."""
     if name not in table.column_names:
-        raise InvalidInput(f"The table has no column {name!r}, which you named as the {which}.")
+        role = "a feature column" if which.startswith("feature") else f"the {which}"
+        raise InvalidInput(f"The table has no column {name!r}, which you named as {role}.")
     column = table[name]
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)

@@ -17,7 +17,6 @@ from vicinal.distributed._folders import witness_of as witness_of
 from vicinal.distributed._messages import AddStaged as AddStaged
 from vicinal.distributed._messages import TallyRequest as TallyRequest
 from vicinal.distributed._messages import Verify as Verify
-from vicinal.distributed._ray_cluster import SpreadExtractor as SpreadExtractor
 from vicinal.distributed._shard_server import ShardServer as ShardServer
 from vicinal.distributed._splitting import ready_cluster as ready_cluster
 from vicinal.distributed._transports import ReopeningShard as ReopeningShard

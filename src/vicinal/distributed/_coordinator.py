@@ -30,8 +30,15 @@ from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardF
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
-from vicinal.errors import PrivacyRefused, ShardDamaged, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock, read_parts, twins
+from vicinal.errors import (
+    InvalidInput,
+    PrivacyRefused,
+    ShardDamaged,
+    ShardMissing,
+    StorageFailed,
+    VicinalError,
+)
+from vicinal.ledger import Audience, ForkSafeLock, Renewal, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 
@@ -299,7 +306,9 @@ class Coordinator(stores.BaseStore):
             new += unknown
         return len(alike | twins(new))
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def _completed(self, plan: dict[str, Any], renew: Renewal | None) -> dict[str, Any]:
+        if renew is not None:
+            raise InvalidInput("The 'renew' parameter must be None in a cluster.")
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}

@@ -9,7 +9,6 @@ actor comes back as a kind and a public sentence, never as a traceback.
 import os
 import socket
 import sys
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,18 +23,11 @@ from vicinal import errors
 from vicinal.distributed import _messages as tasks
 from vicinal.distributed._transports import ReopeningShard, Reply, Transport
 from vicinal.neighbours import IntegerMatrix
-from vicinal.store import StoreExtractor
 
 NAMESPACE = "vicinal"
 _LITTLE = 0.001
 _STARTING = 120.0
 """Seconds that processes may take to start on an engine that was started with them."""
-
-_ROWS = 256
-"""Raw rows of a task: enough that sending them costs little, next to a network."""
-
-_AHEAD = 4
-"""Tasks under way for each core; the others wait here."""
 
 _RULE = "RAY_AUTH_MODE"
 
@@ -79,12 +71,10 @@ class ShardActor:
         return run_quietly(self._shard.close)
 
 
-def run_quietly(work: Callable[..., Any], *args: Any) -> CallResult:
+def run_quietly(work: Callable[[], Any]) -> CallResult:
     """Do some work; return its result, or a public sentence why there is none."""
     try:
-        return DONE, work(*args)
-    except errors.UnusableRows as error:  # of a piece: others' rows have other numbers
-        return errors.InvalidInput.__name__, str(error)
+        return DONE, work()
     except (errors.InvalidInput, errors.PrivacyRefused, errors.StoreDamaged) as error:
         return type(error).__name__, str(error)
     except errors.VicinalError as error:
@@ -255,29 +245,6 @@ class RayCluster:
         alone = sum(node["Alive"] for node in self._ray.nodes()) == 1
         return RayTransport(self._ray, make(), make if place or alone else None)
 
-    def map(self, work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
-        """Do `work` on pieces, by all processes of the engine; return what came of it, in order.
-
-        Pieces and results travel through Ray, whose memory and network must be as closed as the
-        disks. Plain tasks do it, not Ray Data, which writes names of files to logs and quotes them
-        in errors. Raises what `work` refuses; StorageFailed if the engine does not do its work.
-        """
-        task = self._ray.remote(run_quietly)
-        ahead = _AHEAD * max(1, int(self._ray.cluster_resources().get("CPU", 1)))
-        waiting: deque[Any] = deque()
-        results: list[Any] = []
-        for piece in pieces:
-            if len(waiting) >= ahead:
-                results.append(self._result(waiting.popleft()))
-            waiting.append(task.remote(work, piece))
-        return results + [self._result(one) for one in waiting]
-
-    def _result(self, task: Any) -> Any:
-        kind, result = call_result(self._ray, task)
-        if kind != DONE:
-            raise getattr(errors, kind, errors.StorageFailed)(result)
-        return result
-
     @property
     def address(self) -> str:
         """Where other processes reach the engine."""
@@ -293,31 +260,6 @@ class RayCluster:
     def stop(self) -> None:
         """Leave the engine; one that was started here ends, and all actors with it."""
         self._ray.shutdown()
-
-
-@dataclass(frozen=True)
-class SpreadExtractor(StoreExtractor):
-    """An extractor whose work is done on a Ray engine; what it writes down is a plain one's.
-
-    Attributes
-    ----------
-    engine : RayCluster or None
-        Where. A model file must have the same path on every machine.
-    """
-
-    engine: RayCluster | None = None
-
-    def _numbers(self, raw: Any) -> Any:
-        if self.engine is None or self.kind == "columns" or len(raw) <= _ROWS:
-            return super()._numbers(raw)
-        plain = StoreExtractor(self.kind, self.options)
-        # Row i of the features depends on raw row i alone, so rows can be cut anywhere.
-        pieces = [raw[at : at + _ROWS] for at in range(0, len(raw), _ROWS)]
-        return np.concatenate(self.engine.map(partial(_features, plain), pieces))
-
-
-def _features(extractor: StoreExtractor, piece: Any) -> Any:
-    return extractor.transform(piece)
 
 
 def resources_of(name: str, offered: Mapping[str, float]) -> dict[str, float]:

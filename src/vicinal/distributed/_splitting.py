@@ -102,6 +102,12 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
                 "shards would have to share one filter."
             )
 
+        if any(audience.renewal for audience in ledger.audiences.values()):
+            raise InvalidInput(
+                "A store whose budgets renew ('renew') cannot be split: its shards would have to "
+                "begin each period together."
+            )
+
         def shard_of(subject: SubjectId) -> int:
             if place is None:
                 return place_by_hash(ledger.hash(subject), shards)

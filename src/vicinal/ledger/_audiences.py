@@ -11,6 +11,7 @@ from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused
 from vicinal.ledger._database import Database
 from vicinal.ledger._memory import grown
+from vicinal.ledger._renewal import Renewal
 from vicinal.ledger._tables import Tables
 from vicinal.mechanisms import differing
 from vicinal.neighbours import THREADS, map_in_threads
@@ -154,8 +155,8 @@ class Audience:
     - `number`, `name`, `plan`: who it is; the plan as JSON. Public.
     - `account`: budgets. Private.
     - `initial_budget`: units that a newcomer is given: :data:`~vicinal.accounting._budget.UNITS`,
-      or 0 once the history of charges has been lost.
-    - `granted`: how often a full budget was given out. Private.
+      what of them has come where budgets renew, or 0 once the history of charges has been lost.
+    - `granted`: how often a full budget was given out, or what has come of one. Private.
     - `used`: answers that were charged. Public.
     - `slack`: delta that the grid has cost. Public.
     - `checkpointed`, `checkpointed_queries`: charges, and the answers they paid for, that are in
@@ -176,6 +177,23 @@ class Audience:
     checkpointed_queries: int = 0
     analysts: dict[str, Analyst] = field(default_factory=dict)
     logged_bytes: int = 0
+
+    @property
+    def renewal(self) -> Renewal | None:
+        """How budgets renew, if they do. Public."""
+        return Renewal.of(self.plan)
+
+    @property
+    def due(self) -> Renewal | None:
+        """The same as it is today: a part whose date has come is released before an answer."""
+        renewal = self.renewal
+        return renewal.now(self.used) if renewal and self.initial_budget else renewal
+
+    @property
+    def released(self) -> int:
+        """Units of a full budget that have come so far: all, unless budgets renew. Public."""
+        renewal = self.renewal
+        return UNITS if renewal is None else renewal.released
 
     def write(self, database: Database) -> None:
         """Write its row, or write it anew."""
@@ -273,13 +291,13 @@ def _loaded(database: Database, row: tuple[Any, ...], size: int) -> Audience:
 def budget_faults(database: Database, audience: Audience, free: Bools) -> Iterator[str]:
     """Yield in words what is wrong with the budgets of an audience."""
     units = audience.account.durable
-    if (units < 0).any() or (units > UNITS).any() or units[free].any():
+    if (units < 0).any() or (units > audience.initial_budget).any() or units[free].any():
         yield f"A budget of audience {audience.name!r} is out of bounds."
     query = "SELECT units FROM departed WHERE audience = ?"
     departed = sum(left for (left,) in database.read(query, (audience.number,)))
     spent, _ = charges_since_checkpoint(database, audience.number)
     charged = spent + audience.checkpointed
-    if audience.granted * UNITS != exact_sum(units) + departed + charged:
+    if audience.granted * audience.released != exact_sum(units) + departed + charged:
         yield (
             f"Budgets and charges of audience {audience.name!r} do not add up to what was granted."
         )

@@ -16,7 +16,6 @@ import numpy as np
 
 from vicinal._arrays import Slots, UInts16, Units
 from vicinal._checks import SubjectId
-from vicinal.accounting import UNITS
 from vicinal.errors import PrivacyRefused, StorageFailed
 from vicinal.ledger._answers import PUT, AnswerBlock, StoredRequest, text_of, write_parts
 from vicinal.ledger._audiences import Analyst, Audience, StoredAccount, exact_sum, load_audiences
@@ -24,6 +23,7 @@ from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
 from vicinal.ledger._memory import Turn
+from vicinal.ledger._renewal import Renewal
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
 from vicinal.ledger._tables import FORMAT, Tables
@@ -146,12 +146,56 @@ class Ledger:
         with self._all_or_nothing():
             yield
             self.version += 1
-            self.register_version += 1
-            self.clock += 1
-            now = datetime.now(UTC).isoformat("T", "seconds")
-            self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
+            self._note(kind)
             self.database.put("version", str(self.version))
-            self.database.put("clock", str(self.clock))
+
+    def _note(self, kind: str) -> None:
+        """Write into the history what changes who is here, or what those have left who are not."""
+        self.register_version += 1
+        self.clock += 1
+        now = datetime.now(UTC).isoformat("T", "seconds")
+        self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
+        self.database.put("clock", str(self.clock))
+
+    def renew(self) -> bool:
+        """Release the parts of budgets that have come since, in one commit; tell whether any had.
+
+        The data keep their version. A ledger whose loss was accepted gets no part any more.
+        """
+        due = [
+            (audience, renewal)
+            for audience in self.audiences.values()
+            if (renewal := audience.due) is not None and renewal != audience.renewal
+        ]
+        if due:
+            with self._all_or_nothing():
+                for audience, renewal in due:
+                    self.set_period(audience, renewal)
+                self._note("renewal")
+        return bool(due)
+
+    def set_period(self, audience: Audience, renewal: Renewal) -> None:
+        """Give everybody, here or gone, what a period leaves them, inside a transaction.
+
+        What is not given counts as charged. Nobody gets more than the total allows.
+        """
+        slots, before, account = self.slot_table.taken, audience.released, audience.account
+        left = renewal.left(account.remaining[slots], before)
+        if self.total is not None:
+            allowed = self.total.audience.account.remaining[slots]
+            left = np.minimum(left, self.total.most(audience.number, allowed))
+        rows = self.database.rows(Tables.DEPARTED, "audience = ?", (audience.number,))
+        gone = np.array([units for *_, units in rows], dtype=np.int64)
+        stays = renewal.left(gone, before)
+        given = exact_sum(left - account.durable[slots]) + exact_sum(stays - gone)
+        audience.checkpointed += audience.granted * (renewal.released - before) - given
+        audience.plan, audience.initial_budget = renewal.within(audience.plan), renewal.most
+        self.database.replace(
+            Tables.DEPARTED,
+            [(*row[:2], units) for row, units in zip(rows, stays.tolist(), strict=True)],
+        )
+        self._assign(audience, slots, left)
+        audience.checkpoint(self.database)
 
     @property
     def accounts(self) -> list[Audience]:
@@ -507,8 +551,8 @@ class Ledger:
     def _charge_visitor(self, audience: Audience, hashed: bytes, charged: int) -> None:
         left = self._units_left(hashed, audience)
         if left is None:
-            audience.granted += audience.initial_budget == UNITS
             left = audience.initial_budget
+            self._grant(audience, 1)
         self.database.replace(Tables.DEPARTED, [(hashed, audience.number, left - charged)])
         audience.checkpointed += charged
 
@@ -517,18 +561,25 @@ class Ledger:
     ) -> None:
         """Give newcomers at `slots` what they get; who was here before gets what was left."""
         units = np.full(len(slots), audience.initial_budget, dtype=np.int64)
-        granted = len(slots) if audience.initial_budget == UNITS else 0
+        granted = len(slots)
         for place, budgets in departed.items():
             if audience.number in budgets:
                 units[place] = budgets[audience.number]
-                granted -= audience.initial_budget == UNITS
-        audience.granted += granted
+                granted -= 1
+        self._grant(audience, granted)
         if self.total is not None and audience is not self.total.audience:
             left = self.total.audience.account.remaining[slots]
             most = np.minimum(units, self.total.most(audience.number, left))
             audience.checkpointed += exact_sum(units - most)
             units = most
         self._assign(audience, slots, units)
+
+    @staticmethod
+    def _grant(audience: Audience, people: int) -> None:
+        """Take note of so many initial budgets; what newcomers have missed counts as charged."""
+        if audience.initial_budget:
+            audience.granted += people
+            audience.checkpointed += people * (audience.released - audience.initial_budget)
 
     def _assign(self, audience: Audience, slots: Slots, units: Units) -> None:
         audience.account.assign(slots, units, self.size)

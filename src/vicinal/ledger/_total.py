@@ -71,14 +71,16 @@ class TotalFilter:
     def faults(self, stored: Mapping[str, Audience]) -> Iterator[str]:
         """Yield in words where accounts by name, the total's among them, contradict each other.
 
-        Who has less of an audience than the total allows was never cut there: the rest was charged.
+        Who has less of an audience than the total allows was never cut there: the rest was charged,
+        unless budgets renew there, and parts are lost.
         """
         left = stored[TOTAL].account.durable
         paid = np.zeros_like(left)
         for name in sorted(stored.keys() - {TOTAL}):
             units, number = stored[name].account.durable, stored[name].number
             most = self.most(number, left)
-            paid += np.where(units < most, self.price(number, UNITS - units), 0)
+            if stored[name].renewal is None:
+                paid += np.where(units < most, self.price(number, UNITS - units), 0)
             if (units > most).any():
                 yield f"Audience {name!r} has more left than the total over all audiences allows."
         if (paid > UNITS - left).any():

@@ -172,13 +172,13 @@ class ModelGate:
 
     def __init__(self, model: PrivateModel, planned: int) -> None:
         self.model = model
-        self._planned = planned
+        self.planned = planned
         self.n_asked = 0
 
     def to_ask(self, predicted: Floats) -> Bools:
         """Return which queries of a block are asked, bool (q,), and count them."""
         unsure = ~self.model.sure(predicted)
-        queried = unsure & (np.cumsum(unsure) <= self._planned - self.n_asked)
+        queried = unsure & (np.cumsum(unsure) <= self.planned - self.n_asked)
         self.n_asked += int(queried.sum())
         return np.asarray(queried)
 

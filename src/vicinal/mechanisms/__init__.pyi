@@ -10,6 +10,7 @@ from vicinal.mechanisms._charging import OnePrice as OnePrice
 from vicinal.mechanisms._charging import differing as differing
 from vicinal.mechanisms._charging import scale_down as scale_down
 from vicinal.mechanisms._charging import tile_bounds as tile_bounds
+from vicinal.mechanisms._count import MOST_OF_SIZE as MOST_OF_SIZE
 from vicinal.mechanisms._count import NoisyCount as NoisyCount
 from vicinal.mechanisms._count import noisy_size as noisy_size
 from vicinal.mechanisms._count import size_noise as size_noise

@@ -24,6 +24,8 @@ from vicinal.noise import NoiseSource
 
 SIZE_SHARE = 0.0005  # share of its budget that one record pays for being counted once, at the start
 SIZE_RECORDS = 10  # records that one subject counts for at most in the estimate of the size
+MOST_OF_SIZE = SIZE_SHARE * SIZE_RECORDS**2
+"""The share of its budget that any subject pays for that estimate."""
 
 
 class NoisyCount:

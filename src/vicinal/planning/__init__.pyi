@@ -11,9 +11,11 @@ from vicinal.planning._engine_factory import settled_model as settled_model
 from vicinal.planning._engine_factory import slack_meter as slack_meter
 from vicinal.planning._guarantees import Plan as Plan
 from vicinal.planning._guarantees import affordable_noise as affordable_noise
+from vicinal.planning._guarantees import check_renewal as check_renewal
 from vicinal.planning._guarantees import check_under_total as check_under_total
 from vicinal.planning._guarantees import guarantee_of as guarantee_of
 from vicinal.planning._guarantees import ind_knn_guarantee as ind_knn_guarantee
+from vicinal.planning._guarantees import part_epsilon as part_epsilon
 from vicinal.planning._guarantees import priced as priced
 from vicinal.planning._guarantees import refuse_weak as refuse_weak
 from vicinal.planning._guarantees import several as several

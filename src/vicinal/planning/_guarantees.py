@@ -6,7 +6,15 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from vicinal.accounting import NEIGHBOURING, Guarantee, account, calibrate, gdp_epsilon, zcdp_budget
+from vicinal.accounting import (
+    NEIGHBOURING,
+    Guarantee,
+    account,
+    calibrate,
+    gdp_epsilon,
+    rdp_epsilon,
+    zcdp_budget,
+)
 from vicinal.accounting import Plan as CheckedPlan
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import SLACK_SHARE
@@ -107,6 +115,28 @@ def ind_knn_guarantee(settings: IndKNNPlan) -> Guarantee:
         holds=not void,
         public_records=settings.interactions == 0,
     )
+
+
+def part_epsilon(plan: IndKNNPlan, part: float) -> float:
+    """Return epsilon of a `part` of a subject's budget, at the plan's delta."""
+    if plan.label_only:  # at the order of the whole, where alone labels are charged
+        return max(0.0, plan.epsilon - (1 - part) * plan.charges.target.budget)
+    budget = part * (1 + 1e-12) * plan.spendable
+    if plan.accounting == "rdp":
+        return min(plan.epsilon, rdp_epsilon(budget, plan.delta))
+    return min(plan.epsilon, gdp_epsilon(math.sqrt(2 * budget), plan.delta * (1 - SLACK_SHARE)))
+
+
+def check_renewal(plan: IndKNNPlan) -> None:
+    """Raise InvalidInput for a plan whose budgets cannot come in its periods."""
+    must = {
+        "n_queries": (f"at least {plan.periods}, one a period", plan.n_queries < plan.periods),
+        "interactions": ("1", plan.interactions != 1),
+        "model_refreshes": ("0", plan.model_refreshes > 0),
+    }
+    for name, (words, broken) in must.items():
+        if broken:
+            raise InvalidInput(f"The {name!r} parameter must be {words} with 'renew'.")
 
 
 _TOTAL_SLACK = 0.1

@@ -61,12 +61,16 @@ class IndKNNPlan(Settings, VotingParameters):
     """Checked parameters, of which None stands for "auto" or "adaptive", and what records carry.
 
     `target`: what records carry. `why_no_model`: why "auto" has settled on no private model; ""
-    where it has not. `n_public`: public rows, by which that is settled; 0 for none.
+    where it has not. `n_public`: public rows, by which that is settled; 0 for none. `periods`: how
+    many even parts answers and their budgets come in; a model is trained in the first. `carries`:
+    whether what is not spent of one is there in the next.
     """
 
     target: Target
     why_no_model: str = ""
     n_public: int = 0
+    periods: int = 1
+    carries: bool = True
 
     @classmethod
     def of(cls, estimator: object) -> Self:
@@ -344,6 +348,8 @@ class IndKNNPlan(Settings, VotingParameters):
         """Return the share of budgets that the trainings of a private model leave for votes."""
         if model is None:
             return 1.0
+        if not self.carries:  # what training leaves of its share is there in the first part alone
+            return 1.0 - (self.model_share or 0.0)
         return 1.0 - min(model.typical_use * self.trainings, self.model_share or 0.0)
 
     def settled(self, n_public: int) -> Self:
@@ -356,7 +362,8 @@ class IndKNNPlan(Settings, VotingParameters):
             return known
         if obstacle := self.model_obstacle(n_public):
             return known.without_model(obstacle)
-        return known.changed(model_share=SHARE)
+        share = SHARE if self.periods == 1 else SHARE / (self.periods * (1 - SHARE) + SHARE)
+        return known.changed(model_share=share)  # of the first part, where they are several
 
     def without_model(self, why: str) -> Self:
         return self.changed(model_share=0.0, why_no_model=why)

@@ -1,6 +1,6 @@
 """Private averages over neighbours, of numbers and several labels; which estimator a target has."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,27 +19,15 @@ from vicinal.targets import (
     LABELS,
     NUMBERS,
     LabelAnswers,
-    NeighborhoodSummary,
     NumberAnswers,
     Numbers,
     Target,
     VectorTarget,
-    checked_levels,
 )
 
 
 class AveragingEstimator(IndKNNEstimator):
     """Answers queries with averages of what private records carry."""
-
-    def describe(
-        self, X: npt.ArrayLike, *, progress: Callable[[int], None] | None = None
-    ) -> list[NeighborhoodSummary]:
-        """Return what the records around each query say together; spends budget.
-
-        Shares of labels, or means of numbers, and histograms with `n_thresholds`.
-        """
-        summaries: list[NeighborhoodSummary] = self._answers(X, progress).summaries()
-        return summaries
 
     def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> Any:
         """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
@@ -91,7 +79,6 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         X: npt.ArrayLike,
         *,
         return_std: bool = False,
-        quantiles: Sequence[float] | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
@@ -102,29 +89,21 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
             Queries. They are public.
         return_std : bool
             Return the standard error of each prediction, too: what the noise does to it, which is
-            known. How unlike each other the neighbours are is told by quantiles.
-        quantiles : sequence of float, optional
-            Levels between 0 and 1 at which to return the neighbours' quantiles, too, (q, levels),
-            or (q, p, levels). Needs `n_thresholds`, and costs nothing more.
+            known. It does not say how unlike each other the neighbours are.
         progress : callable, optional
             Called with the number of queries just answered.
 
         Returns
         -------
-        ndarray, or tuple of them
-            Predictions, then errors, then quantiles, as asked for.
+        ndarray, or pair of them
+            Predictions; with `return_std` also errors.
         """
-        check_is_fitted(self)
-        target = self._settings.target
-        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
-        levels = None if quantiles is None else checked_levels(target, quantiles)
         answers: NumberAnswers = self._answers(X, progress)
-        columns = [answers.means, answers.errors] if return_std else [answers.means]
-        if levels is not None:
-            columns.append(answers.quantiles(levels))
+        means, errors, target = answers.means, answers.errors, self._settings.target
+        assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         if target.bounds.names is None:
-            columns = [each[:, 0] for each in columns]
-        return columns[0] if len(columns) == 1 else tuple(columns)
+            means, errors = means[:, 0], errors[:, 0]
+        return (means, errors) if return_std else means
 
 
 @documented

@@ -22,7 +22,6 @@ from vicinal.planning import IndKNNClassifierParameters, numbers
 from vicinal.predictors import _inputs as inputs
 from vicinal.predictors._fixed_plan import decision_scores
 from vicinal.predictors._ind_knn_base import IndKNNEstimator
-from vicinal.targets import NeighborhoodSummary, NoisyEstimate, share_errors
 
 ABSTAIN = -1
 """The answer of an integer-labelled classifier that abstains; string-labelled ones give None."""
@@ -221,43 +220,6 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         leads = self.confidence(answers.votes, answers.noise)
         labels[leads < least] = ABSTAIN if integer_names else None
         return np.asarray(labels)
-
-    def describe(
-        self, X: npt.ArrayLike, *, progress: Step | None = None
-    ) -> list[NeighborhoodSummary]:
-        """Return the shares of all classes around each query, with errors; spends budget.
-
-        Raises
-        ------
-        PrivacyRefused
-            With release="label": the votes are not paid for.
-        InvalidInput
-            Beside a private model, whose answers are not votes alone.
-        """
-        check_is_fitted(self)
-        self._check_votes_leave("Shares of classes")
-        if self._model is not None:
-            raise InvalidInput(
-                "Shares of classes cannot be given with a private model: its scores join the "
-                "votes. Fit with model_share=0."
-            )
-        answers = self._answered(X, progress)
-        assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
-        shares = self.probabilities(answers)
-        errors = share_errors(shares, answers.votes, answers.noise)
-        names = self.classes_.tolist()
-        return [
-            NeighborhoodSummary(
-                NoisyEstimate(float(votes.sum()), float(noise * np.sqrt(len(names)))),
-                shares={
-                    name: NoisyEstimate(float(share), float(error))
-                    for name, share, error in zip(names, row, row_errors, strict=True)
-                },
-            )
-            for votes, noise, row, row_errors in zip(
-                answers.votes, answers.noise, shares, errors, strict=True
-            )
-        ]
 
     def confidence(self, votes: npt.ArrayLike, noise: npt.ArrayLike | None = None) -> Floats:
         """Return the lead of the best class over the next, (q,), in noise standard deviations.

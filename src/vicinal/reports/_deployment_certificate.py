@@ -170,6 +170,7 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
         "delta": guarantee["delta"],
         "release": plan["release"],
         "neighbouring": guarantee["neighbouring"],
+        "periods": guarantee["periods"],
         "protected": list(guarantee["protected"]),
         "public": list(guarantee["public"]),
         "assumptions": list(guarantee["assumptions"]),
@@ -209,6 +210,7 @@ def _notes(state: Mapping[str, Any]) -> list[str]:
         *(["mechanisms/linear_model.md"] if plan.get("model_share") else []),
         *(["mechanisms/count.md"] if plan["neighbor_count"] == "private" else []),
         *(["mechanisms/tally.md"] if state["evaluations"] else []),
+        *(["ledger/renewal.md"] if state["renewal"] else []),
     ]
 
 

@@ -1,9 +1,8 @@
-"""What `vicinal smoothed` shows: audits and elections, as plain values and as text.
+"""What `vicinal smoothed audit` shows, as plain values and as text.
 
 Mechanisms and populations come from plain values, as a JSON file holds them.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -88,26 +87,6 @@ def interval_text(ends: dict[str, Any]) -> str:
 def end_text(log10: float | None) -> str:
     """Return a power of ten; None is the logarithm of 0."""
     return "0" if log10 is None else smoothed.power_of_ten(log10 * smoothed.LOG_10)
-
-
-def election_row(name: str, counts: Sequence[int], lost: float, accuracy: float) -> dict[str, Any]:
-    """Return delta and utility of one election: `counts` votes, a share of them lost."""
-    n = sum(counts)
-    mechanism = smoothed.Histogram(smoothed.FixedSize(round((1 - lost) * n)))
-    epsilon = math.log(accuracy / (1 - accuracy))
-    delta = smoothed.database_delta(mechanism, counts, epsilon)
-    gain = smoothed.adjusted_utility(mechanism, counts, 2 * accuracy - 1)
-    return {
-        "election": name,
-        "votes": n,
-        "log10_delta": _finite(delta.log10_upper),
-        "log10_utility": _finite(gain.log10_upper),
-        "below_1_over_n": delta.upper < 1 / n,
-    }
-
-
-def _finite(log10: float) -> float | None:
-    return log10 if math.isfinite(log10) else None
 
 
 def built(name: str, spec: object) -> Any:

@@ -127,9 +127,6 @@ class NumbersResponse(PaidAnswers):
     targets: list[str] = Field(description="p names.")
     predictions: list[list[float]] = Field(description="Predictions (q, p).")
     errors: list[list[float]] = Field(description="Standard errors (q, p), of the noise alone.")
-    quartiles: list[list[list[float]]] | None = Field(
-        description="Quartiles of the neighbours (q, p, 3), where the store has thresholds."
-    )
 
 
 class LabelSetsResponse(PaidAnswers):

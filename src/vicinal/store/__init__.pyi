@@ -1,3 +1,4 @@
+from vicinal.ledger import Renewal as Renewal
 from vicinal.store._base_store import DEFAULT as DEFAULT
 from vicinal.store._evaluation import Evaluation as Evaluation
 from vicinal.store._requests import Query as Query

@@ -5,9 +5,10 @@ import dataclasses
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -15,26 +16,30 @@ import numpy as np
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats, Ints, Places, Shares
 from vicinal._parameters import AUTO
-from vicinal.accounting import Guarantee, rounded_up
+from vicinal.accounting import UNITS, Guarantee, rounded_up
 from vicinal.engine import ProxyLedger, QueryAnswers, QueryEngine, Shard, SharedShard
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
+    LOST_PARTS,
     AnswerBlock,
     AnswerLog,
     Audience,
     ForkSafeLock,
     Ledger,
+    Renewal,
     bytes_of,
     parse_json,
 )
-from vicinal.mechanisms import DeltaSlackAccountant
+from vicinal.mechanisms import MOST_OF_SIZE, DeltaSlackAccountant
 from vicinal.neighbours import RBF, IntegerMatrix
 from vicinal.planning import (
     IndKNNPlan,
     PlannedEngine,
+    check_renewal,
     check_under_total,
     engine_on,
     ind_knn_guarantee,
+    part_epsilon,
     refuse_weak,
     rehearse,
     slack_meter,
@@ -119,9 +124,15 @@ class AudienceState:
         return self.engine.proxies
 
     @property
+    def planned(self) -> int:
+        """How many answers there may have been by now. Public."""
+        renewal = self.audience.due
+        return self.settings.n_queries if renewal is None else renewal.answers
+
+    @property
     def remaining(self) -> int:
-        """How many answers the plan has left. Public."""
-        return self.settings.n_queries - self.audience.used
+        """How many answers the plan has left for now. Public."""
+        return self.planned - self.audience.used
 
     def answer(self, rows: IntegerMatrix) -> QueryAnswers:
         """Answer queries given as the store's integers (q, d): charge in memory, and add noise."""
@@ -187,8 +198,10 @@ class AudienceState:
             return
         if self.proxies is not None and not len(self.budget_usage):
             self.proxies.start(self.private_model.model.used)
-        assert self.engine.model_gate is not None  # noqa: S101 (there is a model)
-        self.engine.model_gate.n_asked = self.private_model.n_asked
+        gate, planned = self.engine.model_gate, self.settings.n_queries
+        assert gate is not None  # noqa: S101 (there is a model)
+        gate.n_asked = self.private_model.n_asked
+        gate.planned = math.ceil(self.settings.n_asked * self.planned / planned)
 
     @property
     def noise_scale(self) -> float:
@@ -204,10 +217,11 @@ class AudienceState:
 
         `together`: what all audiences of the store do.
         """
-        plain = ind_knn_guarantee(self.requested)
+        plain, periods = ind_knn_guarantee(self.requested), self._periods()
         opened = "when the audience was opened"
         return dataclasses.replace(
             plain,
+            periods=periods if plain.holds else "",
             protected=tuple(
                 words.replace("since fit", "since the audience was opened")
                 for words in plain.protected
@@ -227,7 +241,28 @@ class AudienceState:
                     f"all audiences guarantee together holds: {together}"
                 ),
                 "backups and copies of the store are not used to answer",
+                *(
+                    ["the machine's clock is right, for what is said of one period"]
+                    if periods
+                    else []
+                ),
             ),
+        )
+
+    def _periods(self) -> str:
+        """Say what the guarantee is of one period, where budgets renew."""
+        if (renewal := self.audience.renewal) is None:
+            return ""
+        first, later = (
+            rounded_up(part_epsilon(self.requested, units / UNITS))
+            for units in (UNITS - (renewal.periods - 1) * renewal.part, renewal.part)
+        )
+        unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
+        return (
+            f"This holds for all periods together: {renewal}. Given "
+            "what earlier ones told, the answers of the first period change that probability by a "
+            f"factor of at most e^{first}, those of each later period by at most e^{later}{unspent}"
+            ". The additional probability is the same. "
         )
 
     def plan(self) -> dict[str, Any]:
@@ -246,7 +281,13 @@ class AudienceState:
         }
 
 
-def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bool) -> str:
+def new_plan(
+    schema: StoreSchema,
+    parameters: dict[str, Any],
+    *,
+    accept_weak: bool,
+    renew: Renewal | None = None,
+) -> str:
     """Return the plan of a new audience as JSON, checked.
 
     Raises InvalidInput if a parameter is unknown or out of range, or is not each audience's own;
@@ -255,7 +296,10 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     for name in (*SHARED, *schema.target.own):
         if name in parameters:
             raise InvalidInput(f"The {name!r} parameter belongs to the store, not to an audience.")
-    settings = _settings(schema, parameters)
+    plan = "{}" if renew is None else renew.within("{}")
+    settings = _settings(schema, parameters, parse_json(plan))
+    if renew is not None:
+        check_renewal(settings)
     if not schema.target.voted and not settings.even_noise:
         raise InvalidInput(
             "The 'min_similarity' parameter must be 'adaptive', and 'neighbor_count' 'public', in "
@@ -269,11 +313,12 @@ def new_plan(schema: StoreSchema, parameters: dict[str, Any], *, accept_weak: bo
     rehearse(settings, schema.n_features, schema.public)
     # What is written says so where the rule decides. Delta is fixed: no estimate may move it.
     asked = {"model_share": AUTO, **parameters, "delta": settings.delta}
-    return json.dumps({"asked": asked, "pinned": {}})
+    return json.dumps({"asked": asked, "pinned": {}, **parse_json(plan)})
 
 
 def requested_plan(schema: StoreSchema, written: str) -> IndKNNPlan:
-    return _settings(schema, parse_json(written)["asked"])
+    plan = parse_json(written)
+    return _settings(schema, plan["asked"], plan)
 
 
 def checked_total(
@@ -300,7 +345,7 @@ def settled_plan(
     """
     plan = parse_json(audience.plan)
     pinned: dict[str, Any] = {}
-    settings = _settings(parts.schema, plan["asked"])
+    settings = _settings(parts.schema, plan["asked"], plan)
     n_public = 0 if parts.schema.public is None else len(parts.schema.public)
     trains = settings.may_train(n_public)
     settings = train(parts, audience, settings) if trains else settings.settled(n_public)
@@ -323,7 +368,7 @@ def pin_plan(parts: OpenStore, audience: Audience, lock: ForkSafeLock) -> None:
 def settings_of(parts: OpenStore, audience: Audience) -> IndKNNPlan:
     """Return the plan of an audience, with all that is fixed of it."""
     plan = parse_json(audience.plan)
-    return _settings(parts.schema, {**plan["asked"], **plan["pinned"]})
+    return _settings(parts.schema, {**plan["asked"], **plan["pinned"]}, plan)
 
 
 def _pinned(plan: str, settings: IndKNNPlan, assembled: PlannedEngine) -> str:
@@ -345,10 +390,10 @@ def open_audience_state(
     """Return the state of an audience; what its plan leaves open is planned now, and charged."""
     plan, schema, database = parse_json(audience.plan), parts.schema, parts.database
     chosen = dict(plan["asked"])
-    requested = _settings(schema, chosen)
+    requested = _settings(schema, chosen, plan)
     requested = settled_request(requested, plan["pinned"], schema)
     chosen["model_share"] = requested.model_share
-    settings = _settings(schema, {**chosen, **plan["pinned"]})
+    settings = _settings(schema, {**chosen, **plan["pinned"]}, plan)
     slack = slack_meter(settings, audience.slack)
     model = stored_model(parts, audience, settings)
     assembled = _engine(parts, audience, settings, slack, model)
@@ -385,9 +430,15 @@ def _engine(
     )  # fmt: skip
 
 
-def _settings(schema: StoreSchema, parameters: dict[str, Any]) -> IndKNNPlan:
+def _settings(
+    schema: StoreSchema, parameters: dict[str, Any], plan: Mapping[str, Any] = MappingProxyType({})
+) -> IndKNNPlan:
+    """Return checked settings; `plan` says whether budgets renew."""
     shared = {"kernel": schema.kernel, "norm_bound": schema.bound or "auto"}
-    return IndKNNPlan.of_target(schema.target, {**shared, **parameters})
+    settings = IndKNNPlan.of_target(schema.target, {**shared, **parameters})
+    if (renewal := plan.get("renewal")) is None:
+        return settings
+    return settings.changed(periods=renewal["periods"], carries=renewal["unspent"] != LOST_PARTS)
 
 
 def lead(votes: np.ndarray, scale: float) -> np.ndarray:
@@ -407,6 +458,10 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience = parts.ledger.open_audience(name, plan, settings.spendable)
         audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
         pin_plan(parts, audience, lock)
+        if (renewal := audience.renewal) is not None:
+            pinned = settings_of(parts, audience)
+            first = max(pinned.model_share or 0.0, 0.0 if settings.n_records else MOST_OF_SIZE)
+            parts.ledger.set_period(audience, renewal.begin(first, pinned.n_queries))
         version = parts.ledger.version + 1
     # Opened again, with everything pinned: that is what every later opening finds.
     return open_audience_state(parts, audience, version, lock)[0]

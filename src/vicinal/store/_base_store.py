@@ -13,7 +13,7 @@ from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, NoSubjectIds, ShardMissing, StorageFailed, VicinalError
-from vicinal.ledger import Audience, ForkSafeLock, digests_of, parse_json
+from vicinal.ledger import Audience, ForkSafeLock, Renewal, digests_of, parse_json
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import IndKNNPlan, check_under_total
@@ -97,7 +97,11 @@ class BaseStore(ABC):
     def _refresh(self, state: AudienceState) -> None:
         """Train an audience's model again, durably."""
 
-    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+    def _completed(
+        self,
+        plan: dict[str, Any],
+        renew: Renewal | None,  # noqa: ARG002 (a cluster refuses it)
+    ) -> dict[str, Any]:
         """Return a plan with what this kind of store adds to it, or refuse it."""
         return plan
 
@@ -128,6 +132,9 @@ class BaseStore(ABC):
             try:
                 with self._parts.marking():
                     self._finish_pending()
+                    if not looking and self._parts.ledger.renew():
+                        for state in self._audience_states.values():
+                            state.drop_answers()  # there are none: it plans for the new period
                     yield
             except ShardMissing:
                 raise  # it may be back for the next call
@@ -392,7 +399,14 @@ class BaseStore(ABC):
     def presence(self, subjects: npt.ArrayLike) -> Presence:
         """Return how many of some ids are enrolled, were erased, or never were. Private."""
 
-    def open_audience(self, name: str, *, accept_weak_plan: bool = False, **plan: Any) -> None:
+    def open_audience(
+        self,
+        name: str,
+        *,
+        accept_weak_plan: bool = False,
+        renew: Renewal | None = None,
+        **plan: Any,
+    ) -> None:
         """Give every subject a further budget, for an audience that shares no answers with others.
 
         In a cluster a plan without `n_records` takes the number that the first audience was
@@ -402,27 +416,34 @@ class BaseStore(ABC):
         ----------
         name
             What it is called.
-        accept_weak_plan
-            As of :meth:`Store.init`.
+        accept_weak_plan, renew
+            As of :meth:`Store.init`; a cluster's budgets do not renew.
         **plan
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
         name = checked_name("name", name)
-        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
+        completed = self._completed(plan, renew)
+        written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
         with self._exclusive():
             self._requested_plan(name, written)
             self._open_audience(name, written)
 
     def audience_plan(
-        self, name: str, *, accept_weak_plan: bool = False, **plan: Any
+        self,
+        name: str,
+        *,
+        accept_weak_plan: bool = False,
+        renew: Renewal | None = None,
+        **plan: Any,
     ) -> IndKNNPlan:
         """Return the plan of :meth:`open_audience`, or raise its error; change nothing.
 
         Without a number of records it has that of another audience.
         """
         name = checked_name("name", name)
-        written = new_plan(self.schema, self._completed(plan), accept_weak=accept_weak_plan)
+        completed = self._completed(plan, renew)
+        written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
         with self._turn():
             requested = self._requested_plan(name, written)
         known = (state.settings.n_records for state in self._audience_states.values())

@@ -8,6 +8,7 @@ neighbours; src/vicinal/mechanisms/tally.md has the proof, and the reason.
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Bools, Floats, Ints, Places, Steps
 from vicinal._checks import SubjectId
+from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import DIGEST, NOBODY, Audience, Ledger, digests_of, framed_all, parse_json
 from vicinal.mechanisms import NoisyTally, TallyPlan, public_draws
@@ -495,7 +497,13 @@ def _prepared(
     place_of, where = _answered_queries(parts, state)
     released, settings = _released(parts, state, where, most), state.settings
     plan = TallyPlan(released.sizes, share, settings.spendable, settings.grid_delta)
-    return place_of, released, NoisyTally(plan, state.engine.votes.noise, state.slack)
+    tally = NoisyTally(plan, state.engine.votes.noise, state.slack)
+    if (renewal := state.audience.due) is not None and (most := renewal.most / UNITS) < share:
+        raise InvalidInput(
+            f"The 'share' parameter must be at most {math.floor(1000 * most) / 1000:g}: so much of "
+            f"a full budget there is in this period. Got {share:g}."
+        )
+    return place_of, released, tally
 
 
 def expected_figures(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import AnyArray, Floats, Ints, Places
+from vicinal._arrays import AnyArray, Ints, Places
 from vicinal.errors import InvalidInput, KeyReused, PrivacyRefused, VicinalError
 from vicinal.ledger import (
     Analyst,
@@ -28,7 +28,7 @@ from vicinal.store._requests import (
     checked_name,
 )
 from vicinal.store._store_schema import StoreSchema
-from vicinal.targets import VectorAnswers, VectorTarget
+from vicinal.targets import VectorTarget
 
 
 def stored_answers(
@@ -45,15 +45,11 @@ def stored_answers(
             "probabilities": probabilities,
         }
     else:
-        sums = state.answers.read(seqs, places)
-        fields = {"sums": sums, "names": schema.target.names, **_vector_answers(state, sums).fields}
+        sums, target = state.answers.read(seqs, places), state.settings.target
+        assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
+        answers = target.answers(sums, np.full(len(sums), state.noise_scale))
+        fields = {"sums": sums, "names": schema.target.names, **answers.fields}
     return REPLIES[schema.target.kind](**fields, charged=0, left=0)
-
-
-def _vector_answers(state: AudienceState, sums: Floats) -> VectorAnswers:
-    target = state.settings.target
-    assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
-    return target.answers(sums, np.full(len(sums), state.noise_scale))
 
 
 _FRESH = -1
@@ -358,7 +354,10 @@ _WAYS_ON = (
 
 
 def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: int) -> None:
-    audience, plan = state.audience, state.settings.n_queries
+    audience, plan, renewal = state.audience, state.planned, state.audience.due
+    ways_on = _WAYS_ON
+    if renewal is not None and (then := renewal.next_date):
+        ways_on = f" The next part of answers and budgets comes on {then}."
     entry = audience.analysts.get(analyst, Analyst(None, 0))
     quota, had = entry.quota, entry.used + fresh.queries_of.get(analyst, 0)
     limits = [(f"audience {audience.name!r}", plan, state.remaining - len(fresh.rows))]
@@ -368,5 +367,5 @@ def _check_quota(state: AudienceState, fresh: _NewQueries, analyst: str, more: i
             raise PrivacyRefused(
                 f"The {who} has {max(0, left)} of {most} answers left, and {more} new ones were "
                 "asked for. Queries answered since the data last changed still cost nothing."
-                f"{'' if who == 'analyst' else _WAYS_ON}"
+                f"{'' if who == 'analyst' else ways_on}"
             )

@@ -146,19 +146,16 @@ class NumberReply(Reply):
     ----------
     labels : float64 (q, p)
         Predictions, in units of the targets.
-    sums : float64 (q, 1 + p), or (q, 1 + p J)
+    sums : float64 (q, 1 + p)
         The noisy sums that they were made of.
     errors : float64 (q, p)
         Standard errors, of the noise alone.
-    quartiles : float64 (q, p, 3) or None
-        Of the neighbours, where the store has thresholds.
     names : list of str
         The targets.
     """
 
     sums: Floats
     errors: Floats
-    quartiles: Floats | None
     names: list[str]
 
     def to_dict(self) -> dict[str, Any]:
@@ -166,7 +163,6 @@ class NumberReply(Reply):
             "targets": self.names,
             "predictions": self.labels.tolist(),
             "errors": self.errors.tolist(),
-            "quartiles": None if self.quartiles is None else self.quartiles.tolist(),
             **self._paid,
         }
 
@@ -175,9 +171,6 @@ class NumberReply(Reply):
         for i, name in enumerate(names):
             columns[str(name)] = self.labels[:, i].tolist()
             columns[f"error_{name}"] = self.errors[:, i].tolist()
-            if self.quartiles is not None:
-                for j, part in enumerate(("q25", "median", "q75")):
-                    columns[f"{part}_{name}"] = self.quartiles[:, i, j].tolist()
         return columns
 
 

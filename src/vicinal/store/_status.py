@@ -126,6 +126,7 @@ def _audience(parts: OpenStore, state: AudienceState, together: TotalGuarantee) 
         "queries": {
             k: v for k, v in asdict(remaining_quota(state, None)).items() if "analyst" not in k
         },
+        "renewal": (due := state.audience.due) and due.to_dict(),
         "wear": _budget_usage(state),
         "evaluations": evaluations(parts, state),
         "guarantee": state.guarantee(together).to_dict(),
@@ -153,7 +154,10 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
         "subjects": len(parts.ledger.slot_table),
         "departed": int(parts.database.read(departed, (EVALUATED,))[0][0]),
         "budgets": {
-            name: _budget_shares(audience.account.remaining[parts.ledger.slot_table.taken])
+            name: _budget_shares(
+                audience.account.remaining[parts.ledger.slot_table.taken],
+                audience.initial_budget or UNITS,
+            )
             for name, audience in parts.ledger.audiences.items()
         },
         "analysts": {
@@ -163,13 +167,13 @@ def curator_facts(parts: OpenStore) -> dict[str, Any]:
     }
 
 
-def _budget_shares(remaining: np.ndarray) -> dict[str, Any]:
+def _budget_shares(remaining: np.ndarray, full: int) -> dict[str, Any]:
     """Return how budgets are spread, as shares of a full one."""
     if not len(remaining):
         return {"untouched": 0, "spent": 0}
     shares = remaining / UNITS
     return {
-        "untouched": int((remaining == UNITS).sum()),
+        "untouched": int((remaining == full).sum()),
         "spent": int((remaining == 0).sum()),
         "mean": float(shares.mean()),
         "quartiles": np.quantile(shares, [0.25, 0.5, 0.75]).tolist(),

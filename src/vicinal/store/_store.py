@@ -18,7 +18,7 @@ from vicinal import _checks
 from vicinal._arrays import Steps
 from vicinal._checks import SubjectId
 from vicinal.errors import StorageFailed
-from vicinal.ledger import Audience, ForkSafeLock, twins
+from vicinal.ledger import Audience, ForkSafeLock, Renewal, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 from vicinal.planning import IndKNNPlan, total_budget
@@ -114,6 +114,7 @@ class Store(BaseStore):
         ledger: str | None = None,
         witness: str | Path | None = None,
         epsilon_total: float | None = None,
+        renew: Renewal | None = None,
         accept_weak_plan: bool = False,
         **plan: Any,
     ) -> Store:
@@ -128,9 +129,9 @@ class Store(BaseStore):
             :meth:`~vicinal.predictors.IndKNNClassifier.fit`; `X` raw if there is an extractor.
         classes
             As for :class:`~vicinal.predictors.IndKNNClassifier`; for all audiences. In place of it
-            a store of numbers has `bounds` (`scale`, `typical_range`,
-            `n_thresholds`) of :class:`~vicinal.predictors.IndKNNRegressor`, and one of several
-            labels has `labels` (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
+            a store of numbers has `bounds` (`scale`, `typical_range`) of
+            :class:`~vicinal.predictors.IndKNNRegressor`, and one of several labels has `labels`
+            (`tau`) of :class:`~vicinal.predictors.IndKNNMultiLabelClassifier`.
             Replies are :class:`NumberReply` and :class:`LabelSetReply` then.
         public : array (m, d), optional
             Public reference, features (after extraction).
@@ -149,6 +150,11 @@ class Store(BaseStore):
             with `release="votes"`, `accounting="gdp"` and `interactions=1` then, ten at most; the
             store cannot be split. A late audience starts with what the total leaves; who has less
             than 1 - `model_share` of a full budget adds nothing to a model that is trained once.
+        renew : Renewal, optional
+            Let budgets and answers come in parts, one a period: epsilon, delta and `n_queries` are
+            of all periods together. An audience's model is trained in its first period, with nine
+            tenths of that unless `model_share` says what of the whole; `model_refreshes` is 0.
+            The store cannot be split.
         accept_weak_plan
             Take a plan that protects next to nobody: epsilon (or `epsilon_total`) above 20, or
             delta above 1/n for the declared `n_records`.
@@ -165,7 +171,7 @@ class Store(BaseStore):
         return NewStore.checked(
             (path, ledger, witness), (X, y, subjects), public, extractor,
             {CLASSES: classes, **plan}, ids_differ=ids_differ, epsilon_total=epsilon_total,
-            accept_weak_plan=accept_weak_plan,
+            accept_weak_plan=accept_weak_plan, renew=renew,
         ).made()  # fmt: skip
 
     @classmethod
@@ -390,6 +396,7 @@ class NewStore:
         data: tuple[Any, npt.ArrayLike, npt.ArrayLike | None],
         public: npt.ArrayLike | None, extractor: StoreExtractor | None, plan: dict[str, Any], *,
         ids_differ: bool, epsilon_total: float | None, accept_weak_plan: bool,
+        renew: Renewal | None,
     ) -> Self:  # fmt: skip
         """Check everything that :meth:`Store.init` takes, with its errors.
 
@@ -404,7 +411,7 @@ class NewStore:
         )
         shared = {*SHARED, CLASSES, *schema.target.own}
         own = {name: value for name, value in plan.items() if name not in shared}
-        written = new_plan(schema, own, accept_weak=accept_weak_plan)
+        written = new_plan(schema, own, accept_weak=accept_weak_plan, renew=renew)
         total = None
         if epsilon_total is not None:
             total = checked_total(schema, own, epsilon_total, accept_weak=accept_weak_plan)

@@ -1,8 +1,5 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
-from vicinal.targets._averages import NeighborhoodSummary as NeighborhoodSummary
-from vicinal.targets._averages import NoisyEstimate as NoisyEstimate
-from vicinal.targets._averages import share_errors as share_errors
 from vicinal.targets._class_decision import ClassDecision as ClassDecision
 from vicinal.targets._classes import Classes as Classes
 from vicinal.targets._classes import ClassesParameter as ClassesParameter
@@ -16,7 +13,6 @@ from vicinal.targets._numbers import LOG as LOG
 from vicinal.targets._numbers import NumberAnswers as NumberAnswers
 from vicinal.targets._numbers import Numbers as Numbers
 from vicinal.targets._numbers import NumbersParameters as NumbersParameters
-from vicinal.targets._numbers import checked_levels as checked_levels
 from vicinal.targets._numbers import numbers as numbers
 from vicinal.targets._target import CLASSES as CLASSES
 from vicinal.targets._target import LABELS as LABELS
@@ -24,5 +20,4 @@ from vicinal.targets._target import NEIGHBORS_PER_NOISE as NEIGHBORS_PER_NOISE
 from vicinal.targets._target import NUMBERS as NUMBERS
 from vicinal.targets._target import ExpectedError as ExpectedError
 from vicinal.targets._target import Target as Target
-from vicinal.targets._target import VectorAnswers as VectorAnswers
 from vicinal.targets._target import VectorTarget as VectorTarget

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,7 @@ from vicinal.mechanisms import RecordVectors
 from vicinal.targets._averages import (
     CENTRED_WEIGHT_SHARE,
     WEIGHT_SHARE,
-    NeighborhoodSummary,
-    NoisyAverages,
-    NoisyEstimate,
+    noisy_averages,
     parts,
 )
 from vicinal.targets._target import LABELS, ExpectedError, VectorTarget
@@ -84,8 +82,10 @@ class LabelSets(LabelSetsParameters, VectorTarget):
         tau = self.tau
         a, b = self._parts
         b = b / np.sqrt(len(self.labels) if tau is None else tau)
-        averages = NoisyAverages.of(sums, noise, a, b)
-        return LabelAnswers.of_means(self, averages, averages.means, averages.errors)
+        means, errors = noisy_averages(sums, noise, a, b)
+        if tau is None:
+            means, errors = (means + 1) / 2, errors / 2
+        return LabelAnswers(means >= 0.5, np.clip(means, 0, 1), errors)
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         half = np.zeros((2, len(self.labels)), dtype=int)
@@ -134,41 +134,16 @@ def label_sets(y: npt.ArrayLike | None, shape: tuple[int, int]) -> Bools:
 class LabelAnswers:
     """Which of c labels q queries have.
 
-    `averages`: of what records said of each label: 1 and 0 with `tau`, 1 and -1 without. `present`,
-    bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`, float64
-    (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
+    `present`, bool (q, c): whether a label's noisy share is at least one half. `shares`, `errors`,
+    float64 (q, c): shares of the neighbours with each label, in 0..1, and their standard errors.
     """
 
-    target: LabelSets
-    averages: NoisyAverages
     present: Bools
     shares: Floats
     errors: Floats
 
-    @classmethod
-    def of_means(
-        cls, target: LabelSets, averages: NoisyAverages, means: Floats, errors: Floats
-    ) -> Self:
-        """Return what means of labels say, coded as `averages` are."""
-        if target.tau is None:
-            means, errors = (means + 1) / 2, errors / 2
-        return cls(target, averages, means >= 0.5, np.clip(means, 0, 1), errors)
-
-    def summaries(self) -> list[NeighborhoodSummary]:
-        """Return the shares of all labels around each query."""
-        return [
-            NeighborhoodSummary(
-                self.averages.weight_of(i),
-                shares={
-                    name: NoisyEstimate(float(self.shares[i, c]), float(self.errors[i, c]))
-                    for c, name in enumerate(self.target.names)
-                },
-            )
-            for i in range(len(self.shares))
-        ]
-
     @property
-    def fields(self) -> dict[str, AnyArray | None]:
+    def fields(self) -> dict[str, AnyArray]:
         """What a reply says: 1 for each label given and 0 for the others, shares, and errors."""
         given = self.present.astype(np.int64)
         return {"labels": given, "shares": self.shares, "errors": self.errors}

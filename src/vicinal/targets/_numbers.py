@@ -17,7 +17,6 @@ from vicinal._parameters import (
     Check,
     Choice,
     Given,
-    Integer,
     Unless,
     listed,
     number_or_text,
@@ -26,15 +25,7 @@ from vicinal._parameters import (
 )
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import RecordVectors
-from vicinal.targets._averages import (
-    WEIGHT_SHARE,
-    NeighborhoodSummary,
-    NoisyAverages,
-    NoisyEstimate,
-    distribution,
-    parts,
-    quantile,
-)
+from vicinal.targets._averages import WEIGHT_SHARE, noisy_averages, parts
 from vicinal.targets._target import NUMBERS, ExpectedError, VectorTarget
 
 LINEAR = "linear"
@@ -43,8 +34,6 @@ LOG = "log"
 NUMBERS_PER_NOISE = 60
 """Neighbours for each unit of noise and dimension: more than for a vote, as all of the noise is in
 the answer."""
-
-_QUARTILES = (0.25, 0.5, 0.75)
 
 _LEAST_LENGTH = 0.01  # of typical vectors: a fiftieth of the bounds, at one of their ends
 
@@ -152,13 +141,6 @@ class NumbersParameters:
         their subjects pay more for an answer and take part in fewer. A wrong range costs accuracy,
         never privacy. For several targets pass a mapping, as for `bounds`. None: the bounds.""",
     )
-    n_thresholds: int | None = parameter(
-        Unless(None, Integer(least=2, most=1000)),
-        default=None,
-        doc="""Number of public thresholds (J) for quantiles and histograms. Each record then says
-        on which side of every threshold its number lies. Means are no noisier, but each record is
-        rounded to (high - low) / J.""",
-    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +178,7 @@ class TypicalScale:
 
 
 class Numbers(NumbersParameters, VectorTarget):
-    """Records carry numbers: a weight, and each number, or its side of every threshold."""
+    """Records carry numbers: a weight, and each number."""
 
     kind, words = NUMBERS, "numbers"
     public_facts = ("the names and bounds of the targets",)
@@ -215,11 +197,6 @@ class Numbers(NumbersParameters, VectorTarget):
         typical, bounds = self.typical_range, self.bounds
         if typical is None:
             return
-        if self.n_thresholds is not None:
-            raise InvalidInput(
-                "The 'typical_range' parameter must be None with 'n_thresholds': every number then "
-                "contributes the same length."
-            )
         inside = typical.names == bounds.names
         inside = inside and bool((typical.low >= bounds.low).all())
         if not inside or not bool((typical.high <= bounds.high).all()):
@@ -237,19 +214,11 @@ class Numbers(NumbersParameters, VectorTarget):
         return self.bounds.plain
 
     def encode(self, y: npt.ArrayLike | None, size: int) -> RecordVectors:
-        """Return the vectors of records with numbers (n,) or (n, p), scaled to z in -1..1.
-
-        Without thresholds v = (a, b (z - centre) / half / sqrt(p)). With J of them each number
-        becomes the signs of its distances to them, over sqrt(J): they tell its share below each
-        threshold, and their mean is the number itself, rounded to 2 / J.
-        """
+        """Return (a, b (z - centre) / half / sqrt(p)) of numbers (n,) or (n, p), as z in -1..1."""
         values = numbers(y, size, self.bounds, log=self.scale == LOG)
-        count, scale = self.n_thresholds, self.typical_scale
+        scale = self.typical_scale
         a, b = scale.parts
         components = (values - scale.centre) / scale.half
-        if count is not None:
-            above = values[:, :, None] >= thresholds(count)
-            components = np.where(above, 1.0, -1.0).reshape(size, -1) / math.sqrt(count)
         components = components * (b / math.sqrt(values.shape[1]))
         return RecordVectors.of_rows(np.column_stack([np.full(size, a), components]))
 
@@ -276,13 +245,20 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def n_coordinates(self) -> int:
-        return 1 + len(self.bounds) * (self.n_thresholds or 1)
+        return 1 + len(self.bounds)
 
     def answers(self, sums: Floats, noise: Floats) -> NumberAnswers:
         a, b = self.typical_scale.parts
-        b /= math.sqrt(len(self.bounds) * (self.n_thresholds or 1))
-        averages = NoisyAverages.of(sums, noise, a, b)
-        return NumberAnswers(self, averages, *_in_units(self, *_scaled(self, averages)))
+        b /= math.sqrt(len(self.bounds))
+        means, errors = noisy_averages(sums, noise, a, b)
+        typical, bounds = self.typical_scale, self.scaled_bounds
+        half = (bounds.high - bounds.low) / 2
+        scaled = np.clip(means * typical.half + typical.centre, -1, 1)
+        values = bounds.low + half * (scaled + 1)
+        if self.scale == LOG:
+            values = np.exp(values)
+            half = values * half
+        return NumberAnswers(values, half * (errors * typical.half))
 
     def expected_errors(self, weight: float, noise: Floats) -> list[ExpectedError]:
         usual = self.typical_range or self.bounds
@@ -304,9 +280,8 @@ class Numbers(NumbersParameters, VectorTarget):
 
     @property
     def residual(self) -> float:
-        # Signs have the full length. Numbers are half-way to the ends of their range.
-        _, longest = self.typical_scale.parts
-        return longest if self.n_thresholds else longest / 2
+        # Half-way to the ends of their range.
+        return self.typical_scale.parts[1] / 2
 
     @property
     def extremes(self) -> tuple[Any, Any]:
@@ -362,107 +337,17 @@ def _as_floats(table: Objects) -> Floats:
         raise InvalidInput("The 'y' parameter must hold numbers.") from None
 
 
-def thresholds(count: int) -> Floats:
-    """Return `count` thresholds between -1 and 1, in the middles of as many equal intervals."""
-    return (2 * np.arange(count) + 1) / count - 1
-
-
 @dataclass(frozen=True, slots=True)
 class NumberAnswers:
-    """Predictions of p targets for q queries, with what is known of them.
+    """Predictions of p targets for q queries, and their standard errors from the noise.
 
-    `target`: how numbers became vectors. `averages`: of what records said, (q, p), or (q, p J)
-    with J thresholds. `means`, `errors`, float64 (q, p): predictions and their standard errors from
-    the noise, in units of the targets.
+    `means`, `errors`, float64 (q, p): both in units of the targets.
     """
 
-    target: Numbers
-    averages: NoisyAverages
     means: Floats
     errors: Floats
 
     @property
-    def fields(self) -> dict[str, AnyArray | None]:
-        """What a reply says: predictions as its labels, errors, and quartiles, if paid for."""
-        paid = self.target.n_thresholds is not None and len(self.means)
-        quartiles = self.quantiles(_QUARTILES) if paid else None
-        return {"labels": self.means, "errors": self.errors, "quartiles": quartiles}
-
-    def summaries(self) -> list[NeighborhoodSummary]:
-        """Return the mean of every number, and histograms with thresholds, around each query."""
-        shares = None if self.target.n_thresholds is None else self.shares_below()
-        names = self.target.bounds.names or ("mean",)
-        return [
-            NeighborhoodSummary(
-                self.averages.weight_of(i),
-                means={
-                    name: NoisyEstimate(float(self.means[i, j]), float(self.errors[i, j]))
-                    for j, name in enumerate(names)
-                },
-                histograms={}
-                if shares is None
-                else {
-                    name: (self.edges(j), np.diff(shares[i, j], prepend=0.0, append=1.0))
-                    for j, name in enumerate(names)
-                },
-            )
-            for i in range(len(self.means))
-        ]
-
-    def quantiles(self, levels: Sequence[float]) -> Floats:
-        """Return the neighbours' quantiles at checked `levels`, (q, p, levels)."""
-        shares = self.shares_below()
-        quantiles = [
-            [quantile(shares[:, j], self.edges(j), level) for level in levels]
-            for j in range(shares.shape[1])
-        ]
-        return np.moveaxis(np.array(quantiles), 2, 0)
-
-    def shares_below(self) -> Floats:
-        """Return the shares of numbers below each threshold, (q, p, J), never falling."""
-        count = self.target.n_thresholds or 1
-        above = self.averages.means.reshape(len(self.means), -1, count)
-        rows = ((1 - above) / 2).reshape(-1, count)
-        return distribution(rows).reshape(above.shape)
-
-    def edges(self, target: int) -> Floats:
-        """Return the lower bound, all thresholds, and the upper bound of a target, (J + 2,)."""
-        assert self.target.n_thresholds is not None  # noqa: S101 (checked by callers)
-        inner = thresholds(self.target.n_thresholds)
-        bounds = self.target.scaled_bounds
-        places = (np.concatenate([[-1.0], inner, [1.0]]) + 1) / 2
-        edges = bounds.low[target] + places * (bounds.high[target] - bounds.low[target])
-        return np.asarray(np.exp(edges) if self.target.scale == LOG else edges)
-
-
-def _scaled(target: Numbers, averages: NoisyAverages) -> tuple[Floats, Floats]:
-    """Return means and errors, (q, p), on the scale whose bounds are -1 and 1."""
-    count = target.n_thresholds or 1
-    averaged = averages.means.reshape(len(averages.means), len(target.bounds), count)
-    means = averaged.mean(axis=2)
-    # The numerators' noises are independent, the denominator's is theirs together.
-    relative = (averages.weight_error / averages.weight)[:, None]
-    own = averages.errors.reshape(averaged.shape) ** 2 - (averaged * relative[:, None]) ** 2
-    errors = np.hypot(np.sqrt(np.maximum(own, 0).sum(axis=2)) / count, means * relative)
-    scale = target.typical_scale
-    return means * scale.half + scale.centre, errors * scale.half
-
-
-def _in_units(target: Numbers, means: Floats, errors: Floats) -> tuple[Floats, Floats]:
-    bounds = target.scaled_bounds
-    half = (bounds.high - bounds.low) / 2
-    values = bounds.low + half * (np.clip(means, -1, 1) + 1)
-    if target.scale == LOG:
-        values = np.exp(values)
-        return values, values * half * errors
-    return values, half * errors
-
-
-def checked_levels(target: Numbers, quantiles: Sequence[float]) -> list[float]:
-    """Return levels of quantiles, or raise InvalidInput if they are none, or not paid for."""
-    if target.n_thresholds is None:
-        raise InvalidInput(
-            "The 'quantiles' parameter must be None without thresholds: records told their "
-            "numbers, not on which side of a threshold they lie. Fit with 'n_thresholds'."
-        )
-    return [_checks.real("quantiles", each, least=0, most=1) for each in quantiles]
+    def fields(self) -> dict[str, AnyArray]:
+        """What a reply says: predictions as its labels, and errors."""
+        return {"labels": self.means, "errors": self.errors}

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from vicinal._arrays import AnyArray, Floats, Ints32
 from vicinal._parameters import Settings, declared
 from vicinal.mechanisms import UNIT, RecordTargets, RecordVectors
-from vicinal.targets._averages import NeighborhoodSummary, NoisyAverages
 
 CLASSES = "classes"
 NUMBERS = "bounds"
@@ -189,12 +188,5 @@ class VectorAnswers(Protocol):
     """What noisy sums say of some queries; public."""
 
     @property
-    def averages(self) -> NoisyAverages:
-        """What neighbours say on average."""
-
-    def summaries(self) -> list[NeighborhoodSummary]:
-        """Return what can be told of each query's neighbourhood."""
-
-    @property
-    def fields(self) -> dict[str, AnyArray | None]:
+    def fields(self) -> dict[str, AnyArray]:
         """What a reply says: labels, and what is known of their errors."""

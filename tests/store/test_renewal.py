@@ -1,0 +1,375 @@
+"""Budgets that renew: a part every period, once, never beyond the whole, and nobody else's."""
+
+import math
+import shutil
+from contextlib import closing
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+
+import store_tools as tools
+from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
+from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
+from vicinal.distributed import Coordinator, local_transports, split
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreOutdated
+from vicinal.planning import part_epsilon
+from vicinal.store import Renewal, Store
+
+START = date(2026, 1, 31)
+LOUD = {"noise_multiplier": 0.5}
+MODES = ("lost", "carried")
+
+
+class Calendar:
+    """Sets the date that stores find."""
+
+    def __init__(self, patch):
+        self.day = START
+        patch.setattr("vicinal.ledger._renewal.today", lambda: self.day)
+
+    def __call__(self, days):
+        self.day = START + timedelta(days=days)
+
+
+@pytest.fixture
+def calendar(monkeypatch):
+    return Calendar(monkeypatch)
+
+
+def renewing(path, unspent="lost", every=10, periods=4, **plan):
+    return make(path, renew=Renewal(every, periods, unspent), **{"model_share": 0, **plan})
+
+
+def book(store, audience="default"):
+    return store._parts.ledger.audiences[audience]
+
+
+def touch(store):
+    """Do something that begins a period and charges nobody."""
+    store.allow("nobody", None)
+
+
+def left(store, audience="default"):
+    ledger = store._parts.ledger
+    units = ledger.audiences[audience].account.remaining
+    return {who: int(units[slot]) for who, slot in ledger.slot_table.slot_of.items()}
+
+
+@pytest.mark.parametrize(
+    ("every", "begins"),
+    [
+        ("monthly", ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30"]),
+        ("weekly", ["2026-01-31", "2026-02-07", "2026-02-14", "2026-02-21"]),
+        ("daily", ["2026-01-31", "2026-02-01", "2026-02-02", "2026-02-03"]),
+        (30, ["2026-01-31", "2026-03-02", "2026-04-01", "2026-05-01"]),
+    ],
+)
+def test_periods_begin_on_public_dates(calendar, every, begins):
+    renewal = Renewal(every, 14).begin(0.0, 28)
+    assert [str(renewal.begins(period)) for period in (1, 2, 3, 4)] == begins
+    assert renewal.next_date == begins[1]
+    if every == "monthly":
+        assert str(renewal.begins(14)) == "2027-02-28"
+    for period, day in enumerate(begins[1:], 1):
+        calendar.day = date.fromisoformat(day) - timedelta(days=1)
+        assert renewal.now(0).period == period
+        calendar.day += timedelta(days=1)
+        assert renewal.now(0).period == period + 1
+    assert renewal.now(1).answers - 1 == 2
+    assert renewal.now(9).answers == 2 + 2, "answers beyond the part are of the next one"
+
+
+@pytest.mark.parametrize("unspent", MODES)
+def test_parts_come_once_and_add_up_to_the_whole(tmp_path, calendar, unspent):
+    """Also in a store that is never closed, and after several dates at once; then no more."""
+    part = UNITS // 4
+    with renewing(tmp_path / "store", unspent, **LOUD) as store:
+        assert set(left(store).values()) == {part}
+        store.predict(Q[:15])
+        with pytest.raises(PrivacyRefused, match=r"0 of 15 answers left.*comes on 2026-02-10"):
+            store.predict(Q[15:16])
+        spent = left(store)
+        assert min(spent.values()) < part // 10
+        calendar(9)
+        touch(store)
+        assert left(store) == spent
+        calendar(10)
+        assert store.quota().left == 15, "what is due is known before it comes"
+        ledger = store._parts.ledger
+        version, clock, register = store.version, ledger.clock, ledger.register_version
+        for _ in range(3):
+            touch(store)
+        assert (store.version, store._parts.witness.state.clock > clock) == (version, True)
+        assert ledger.register_version == register + 1, "an addition under way begins anew"
+        renewed = {who: part if unspent == "lost" else units + part for who, units in spent.items()}
+        assert left(store) == renewed
+        assert [e["what"] for e in store.facts()["history"]].count("renewal") == 1
+        calendar(35)  # two at once
+        touch(store)
+        twice = {
+            who: part if unspent == "lost" else units + 2 * part for who, units in renewed.items()
+        }
+        assert left(store) == twice
+        assert store.quota().left == (15 if unspent == "lost" else 45)
+        assert store.verify()
+        for days in (1000, 30000):
+            calendar(days)
+            touch(store)
+            assert left(store) == twice, "nothing comes after the last"
+        assert book(store).renewal.next_date is None
+    with Store.open(tmp_path / "store") as store:
+        assert left(store) == twice
+
+
+def test_a_clock_takes_nothing_back_and_gives_at_most_the_whole(tmp_path, calendar):
+    with renewing(tmp_path / "store", "carried") as store:
+        calendar(25)
+        touch(store)
+        early = left(store)
+        assert set(early.values()) == {3 * (UNITS // 4)}
+        for days in (0, -400, 12, 25, 29):
+            calendar(days)
+            touch(store)
+            assert left(store) == early
+    calendar(-9)
+    with Store.open(tmp_path / "store") as store:
+        touch(store)
+        assert left(store) == early
+        calendar(10**5)
+        touch(store)
+        assert set(left(store).values()) == {4 * (UNITS // 4)}
+
+
+@pytest.mark.parametrize("unspent", MODES)
+@pytest.mark.parametrize("seed", range(3))
+def test_nobody_ever_pays_more_than_has_come(tmp_path, calendar, unspent, seed):
+    """Charges are read off each call, whatever is asked, evaluated, erased, added, and when."""
+    rng = np.random.default_rng(seed)
+    part, paid, in_period, period = UNITS // 6, {}, {}, 1
+    store = renewing(tmp_path / "store", unspent, every=5, periods=6, n_queries=300, **LOUD)
+    for step in range(40):
+        calendar(int(step * rng.uniform(0.5, 1.2)))
+        touch(store)
+        if book(store).renewal.period != period:
+            period, in_period = book(store).renewal.period, {}
+        before = left(store)
+        ask = points(12, rng.integers(1 << 30))[0]
+        ask[:6] = ask[0]  # one neighbourhood pays
+        ask[:6] += 1e-3 * rng.normal(size=(6, 4))
+        if store.quota().left >= len(ask):
+            store.predict(ask)
+        if step % 7 == 3:
+            known = [*rng.choice(PEOPLE, 7, replace=False), "visitor"]
+            store.evaluate(ask[:8], Y[:8], known, share=0.1, accept_noise=True)
+        for who, units in before.items():
+            charge = units - left(store)[who]
+            assert charge >= 0
+            paid[who] = paid.get(who, 0) + charge
+            in_period[who] = in_period.get(who, 0) + charge
+            most = part if unspent == "lost" else UNITS - (6 - period) * part
+            assert in_period[who] <= (most if period > 1 else UNITS - 5 * part)
+            assert paid[who] <= UNITS - (6 - period) * part, "more than has come"
+        if step % 5 == 4:
+            gone = [str(one) for one in rng.choice(PEOPLE, 2)]
+            store.erase(gone)
+            store.add(*points(3, step), [gone[0], gone[0], f"new {step}"])
+        if step % 9 == 8:
+            assert (found := store.verify()), found.faults
+            store.close()
+            store = Store.open(tmp_path / "store")
+    assert max(paid.values()) > 0.9 * UNITS, "the test must reach the bound"
+    store.close()
+
+
+@pytest.mark.parametrize("unspent", MODES)
+def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar, unspent):
+    """Two worlds, one without a person who is asked about; and what everybody else adds."""
+    worlds, summed = [], [[], []]
+    for number, here in enumerate((np.ones(len(X), bool), np.array(PEOPLE) != "person-7")):
+        calendar(0)
+        sums = summed[number]
+        renew, people = Renewal(10, 3, unspent), [w for w, h in zip(PEOPLE, here, strict=True) if h]
+        plan = {**PLAN, **LOUD, "model_share": 0, "renew": renew, "simulation_seed": 1}
+        world = Store.init(
+            tmp_path / str(number), X[here], Y[here], people, classes=range(3), public=R,
+            n_records=300, **plan,
+        )  # fmt: skip
+        seen = []
+        for period in range(3):
+            calendar(10 * period)
+            away = Q[period * 6 : period * 6 + 6]
+            near = X[14:16] + 1e-3 * (period + 1)  # what person-7 is like
+            far = away[np.argmax(Y[:6] != Y[14])][None]
+            for asked in (near, away, far + 1e-4):
+                sums.append(world.predict(asked).votes)
+            if period == 1:
+                world.erase(["person-7"])
+            who = left(world)
+            who.pop("person-7", None)
+            seen.append((who, book(world).renewal))
+        worlds.append(seen)
+        world.close()
+    assert worlds[0] == worlds[1]
+    apart = [not np.array_equal(*pair) for pair in zip(*summed, strict=True)]
+    assert apart[0], "the person must take part"
+    assert not any(apart[6:]), "once gone, nothing of them is left in what others add"
+
+
+@pytest.mark.parametrize("unspent", MODES)
+def test_who_leaves_finds_what_was_left_and_later_what_came(tmp_path, calendar, unspent):
+    part = UNITS // 4
+    with renewing(tmp_path / "store", unspent, **LOUD) as store:
+        store.predict(X[:2])
+        spent = tools.units(store, "person-0")
+        assert spent < part // 2
+        for days, least in ((0, spent), (10, part if unspent == "lost" else spent + part)):
+            store.erase(["person-0"])
+            calendar(days)
+            store.add(X[:1], Y[:1], ["person-0"])
+            assert tools.units(store, "person-0") == least
+        store.add(X[:1], Y[:1], ["new"])
+        assert tools.units(store, "new") == (part if unspent == "lost" else 2 * part)
+        store.predict(Q[:5])
+        store.evaluate(Q[:5], Y[:5], ["visitor"] * 5, share=0.2, accept_noise=True)
+        ledger = store._parts.ledger
+        before = ledger.visitor_units(book(store), ["visitor", "nobody"]).tolist()
+        assert before[0] < before[1] == (part if unspent == "lost" else 2 * part)
+        calendar(20)
+        touch(store)
+        after = ledger.visitor_units(book(store), ["visitor", "nobody"]).tolist()
+        assert after == ([part, part] if unspent == "lost" else [one + part for one in before])
+        assert (found := store.verify()), found.faults
+
+
+def test_an_older_copy_renews_nothing(tmp_path, calendar):
+    """A backup, and a copy of the folder, from before a date: refused, or spent for good."""
+    with renewing(tmp_path / "store") as store:
+        store.predict(Q[:15])
+        store.backup(tmp_path / "backup")
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    calendar(10)
+    with Store.open(tmp_path / "store") as store:
+        store.predict(Q[15:20])
+    with pytest.raises(PrivacyRefused, match="older than the store"):
+        Store.restore(tmp_path / "backup", tmp_path / "new", witness=tmp_path / "store.witness")
+    shutil.rmtree(tmp_path / "store")
+    shutil.move(tmp_path / "copy", tmp_path / "store")
+    with pytest.raises(StoreOutdated):
+        Store.open(tmp_path / "store")
+    with Store.open(tmp_path / "store", accept_loss=True) as store:
+        for days in (10, 20, 30, 1000):
+            calendar(days)
+            store.add(X[:1], Y[:1], [f"new {days}"])
+            assert set(left(store).values()) == {0}
+        assert store.verify()
+        assert store.quota().left <= 15
+
+
+def test_training_is_paid_from_the_first_part(tmp_path, calendar):
+    """Nine tenths of it, unless a share of the whole is declared; noise fits the other parts."""
+    plain = make(tmp_path / "plain", noise_multiplier="auto", n_neighbors="auto", model_share=0)
+    with plain, renewing(tmp_path / "even", noise_multiplier="auto", n_neighbors="auto") as even:
+        one, other = (each._audience_states["default"].engine for each in (plain, even))
+        assert one.multiplier == other.multiplier, "1/P of the budget pays for 1/P of the answers"
+    for unspent in MODES:
+        calendar(0)
+        kinds = {"noise_multiplier": "auto", "n_neighbors": "auto", "model_share": "auto"}
+        with renewing(tmp_path / unspent, unspent, **kinds) as store:
+            share = 0.9 / (4 * 0.1 + 0.9)
+            state, renewal = store._audience_states["default"], book(store).renewal
+            assert math.isclose(state.settings.model_share, share)
+            assert renewal.part == int((1 - share) * UNITS) // 4
+            assert math.isclose(renewal.released / UNITS, share / 0.9)
+            assert max(left(store).values()) <= renewal.released
+            if unspent == "lost":
+                assert math.isclose(state.settings.left_by(state.private_model.model), 1 - share)
+            gates = [state.engine.model_gate.planned]
+            calendar(30)
+            touch(store)
+            gates.append(state.engine.model_gate.planned)
+            assert gates == [math.ceil(6 * 15 / 60), 6 if unspent == "carried" else 2]
+            assert store.verify()
+
+
+def test_the_size_is_paid_from_the_first_part(tmp_path, calendar):
+    calendar(0)
+    ids = np.repeat([f"many-{i}" for i in range(30)], 10)
+    plan = {"classes": range(3), "public": R, "model_share": 0, "epsilon": 4.0, "n_queries": 60}
+    with Store.init(tmp_path / "s", X, Y, ids, renew=Renewal("daily", 60), **plan) as store:
+        renewal = book(store).renewal
+        assert renewal.part == int(0.95 * UNITS) // 60
+        assert renewal.part <= min(left(store).values()) < renewal.released - 0.04 * UNITS
+
+
+@pytest.mark.parametrize("accounting", ["gdp", "rdp", "label"])
+def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accounting):
+    calendar(0)
+    kinds = {"release": "label"} if accounting == "label" else {"accounting": accounting}
+    with renewing(tmp_path / "store", "carried", **kinds) as store:
+        stated, settings = store.guarantee(), store._audience_states["default"].settings
+        assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
+        part = part_epsilon(settings, 0.25)
+        assert f"of each later period by at most e^{part:g}" in str(stated)
+        assert any("clock is right" in words for words in stated.assumptions)
+        assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
+        assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
+        assert 1.0 < part < part_epsilon(settings, 0.5) < part_epsilon(settings, 1.0) <= 4.0
+        if accounting == "gdp":
+            budget = zcdp_budget(4.0, settings.delta * 0.99)
+            least = gdp_epsilon(math.sqrt(budget / 2), settings.delta * 0.99)
+            assert least <= part <= least * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("unspent", MODES)
+def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
+    calendar(0)
+    plan = {**LOUD, "n_records": 300, "model_share": 0}
+    with renewing(tmp_path / "store", unspent, epsilon_total=4.0, **LOUD) as store:
+        store.open_audience("plain", **{**PLAN, **plan})
+        for period in range(4):
+            calendar(10 * period)
+            store.predict(Q[period * 15 : period * 15 + 15])
+            store.predict(Q[period * 15 : period * 15 + 15], audience="plain")
+            total = store._parts.ledger.total
+            account = total.audience.account.remaining
+            assert (account >= 0).all()
+            assert (book(store).account.remaining <= total.most(1, account)).all()
+            assert (found := store.verify()), found.faults
+        assert account.min() < UNITS // 100
+        late = Renewal(10, 2, unspent)
+        store.open_audience("late", renew=late, **{**PLAN, **plan})
+        assert (book(store, "late").account.remaining <= total.most(3, account)).all()
+        assert store.verify()
+
+
+def test_what_cannot_renew_is_refused(tmp_path, calendar):
+    calendar(0)
+    wrong = {
+        "'renew' parameter must be 'monthly'": lambda: Renewal("yearly", 3),
+        "'renew' parameter must be an integer": lambda: Renewal(0, 3),
+        "'periods' parameter": lambda: Renewal("daily", 1),
+        "'unspent' parameter": lambda: Renewal("daily", 2, "kept"),
+        "'n_queries' parameter must be at least 4": lambda: renewing(tmp_path / "s", n_queries=3),
+        "'interactions' parameter must be 1": lambda: renewing(tmp_path / "s", interactions=2),
+        "'model_refreshes' parameter must be 0": lambda: renewing(
+            tmp_path / "s", model_refreshes=1
+        ),
+    }
+    for words, call in wrong.items():
+        with pytest.raises(InvalidInput, match=words):
+            call()
+    assert not (tmp_path / "s").exists()
+    with renewing(tmp_path / "s") as store:
+        store.predict(Q[:5])
+        with pytest.raises(InvalidInput, match=r"'share' parameter must be at most 0\.25"):
+            store.evaluate(Q[:5], Y[:5], ["v"] * 5, share=0.26, accept_noise=True)
+    with pytest.raises(InvalidInput, match="whose budgets renew"):
+        split(tmp_path / "s", tmp_path / "cluster", 2)
+    make(tmp_path / "plain").close()
+    split(tmp_path / "plain", tmp_path / "cluster", 2)
+    with (
+        closing(Coordinator.open(tmp_path / "cluster", local_transports)) as cluster,
+        pytest.raises(InvalidInput, match="must be None in a cluster"),
+    ):
+        cluster.open_audience("late", renew=Renewal("daily", 2), **PLAN)
