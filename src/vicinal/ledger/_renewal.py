@@ -97,7 +97,8 @@ class Renewal:
             found = cls(**fields)
             _checks.integer("period", found.period, least=1, most=found.periods)
             _checks.integer("part", found.part, least=0, most=UNITS // found.periods)
-            _checks.integer("answers", found.answers, least=0, most=found.n_queries)
+            planned = _checks.integer("n_queries", found.n_queries, least=0)
+            _checks.integer("answers", found.answers, least=0, most=planned)
             found.begins(found.periods)
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None
