@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_451,
+    "cli": 3_424,
     "serving": 2_474,
     "reports": 1_470,
     "audit": 2_502,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_768,
-    "code of src": 34_569,
-    "lines of tests": 41_574,
+    "lines of src": 54_741,
+    "code of src": 34_540,
+    "lines of tests": 41_553,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -129,12 +129,12 @@ def test_demo_refuses_a_folder_that_cannot_be_made_before_any_work(digits, tmp_p
     assert_one_line(demo(digits, "--out", tmp_path / "file" / "folder"), 2)
 
 
-def test_a_refusal_for_privacy_exits_with_3(digits, monkeypatch):
+def test_a_refusal_for_privacy_exits_with_3(digits, tmp_path, monkeypatch):
     def refuse(*_arguments):
         raise PrivacyRefused("This would break\nthe guarantee.")
 
     monkeypatch.setattr("vicinal.reports.answer", refuse)
-    result = demo(digits, "--no-report")
+    result = demo(digits, "--out", tmp_path)
     assert_one_line(result, 3)
     assert result.stderr == "vicinal: This would break the guarantee.\n"
 
@@ -156,8 +156,7 @@ def test_demo_writes_a_report_and_says_where(digits, tmp_path):
 @pytest.mark.quick
 def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_path):
     code = "from vicinal.cli import _main, _output; _output.PATIENCE = 24 * 3600.0; _main.app()"
-    options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--no-report"]
-    options += ["--out", tmp_path / "none"]
+    options = ["--epsilon", "8", "--queries", str(QUERIES), "--json", "--out", tmp_path]
     done = subprocess.run(
         [sys.executable, "-c", code, "demo", "--data", digits, *options], capture_output=True,
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(vicinal.__file__).parents[1])},
@@ -167,8 +166,7 @@ def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert (found["guarantee"]["holds"], found["guarantee"]["epsilon"]) == (True, 8)
-    assert found["report"] is None
-    assert not (tmp_path / "none").exists()
+    assert found["report"] == str(tmp_path / "report.html")
     assert found["total"] == QUERIES
     assert found["correct"] / QUERIES == found["accuracy"]
     assert found["peak_memory_bytes"] > 2**20

@@ -90,28 +90,11 @@ def test_rounds_on_images_with_a_report(files, tmp_path):
     assert students.load(tmp_path / "student.pt").guarantee == told["guarantee"]
 
 
-SOFT = ("--method", "uda", "--augmentation", "digits", "--steps", 4, "--overlapping", "--json")
-
-
-def test_classes_that_overlap_are_kept_by_class_and_guided(files, tmp_path):
-    pytest.importorskip("torch", reason="students need the extra 'students'")
-    answers, folder = tmp_path / "answers.npz", tmp_path / "run"
-    asking = ("--folder", folder, "--out", answers, "--questions", QUESTIONS, "--epsilon", 4)
-    run("label", *data(files, "images"), *asking, "--by-class")
-    told = load_answers(answers)
-    for name in np.unique(told.labels):
-        share = told.selected[told.labels == name]
-        assert share.sum() == max(1, round(0.75 * len(share)))
-    public = ("--public", files / "images-public.npz", "--out", tmp_path / "s.pt")
-    trained = json.loads(run("student", answers, *public, *SOFT))
-    assert trained["answers"] == told.selected.sum()
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--questions", 10_000], "at least 10000"), (["--epsilon", "nan"], "epsilon"),
-        (["--keep", 0], "keep"), (["--release", "all"], "release"),
+        (["--release", "all"], "release"),
         (["--classes", "0-8"], "labels of the --classes option"),
         (["--private", "nothing.npz"], "no file"), (["--private", "table.csv"], "npz"),
     ],

@@ -180,9 +180,9 @@ def test_what_cannot_be_is_refused_before_anything_is_made(folder):
 
 
 def test_a_store_without_public_rows(folder):
-    made = "--reference", "from-schema", "--reference-rows", 200, "--model-share", 0
+    made = "--reference", "from-schema", "--model-share", 0
     told = init(folder, "made_up", *made)
-    assert "200 public rows" in told.stdout
+    assert "2000 public rows" in told.stdout
     assert "Use --model-share auto" in told.stderr
     found = predicted(folder / "made_up", folder / "queries.parquet", "--id", "visit")
     assert found["charged"] == 6

@@ -240,6 +240,6 @@ def test_from_a_private_model_to_a_student_of_its_scores(tmp_path, share):
     assert student.guarantee == told["guarantee"]
     if share != "0":
         assert (student.predict(pool) == truth).mean() > 0.85
-        chosen = "--network", "mlp", "--soft-share", 0
+        chosen = "--network", "mlp"
         run("student", tmp_path / "answers.npz", *files[2:], *out, *chosen)
         assert students.load(tmp_path / "student.pt").name == "mlp"

@@ -219,17 +219,6 @@ class StudentOptions:
         Option(help="Training steps per round. Default: 800; 1600 for digits with soft labels."),
     ] = None
     overlapping: Overlapping = False
-    ensemble: Annotated[
-        bool | None,
-        Option(
-            help="Join a second student. Default: if there are soft labels. For images it learns "
-            "from histograms of gradients, and excludes --onnx."
-        ),
-    ] = None
-    soft_share: Annotated[
-        float | None,
-        Option(help="Share of the targets from soft labels, 0 to 1. Default: by kind of example."),
-    ] = None
 
     def recipe(self, dimensions: int, seed: int, *, released: bool = False) -> students.Recipe:
         """Return the recipe that options describe, and what fits where they are silent.
@@ -244,24 +233,18 @@ class StudentOptions:
                 raise InvalidInput("Vectors cannot be augmented: use --method vat or plain.")
             augmentation = "none"
             if network not in ("mlp", "wide", "kernel"):
-                network = "kernel" if released and self.soft_share != 0 else "mlp"
+                network = "kernel" if released else "mlp"
         if network == "kernel":
             method = "plain"
-        ensemble = self.ensemble
-        if ensemble is None:
-            fits = network == "kernel" if dimensions == 2 else self.onnx is None
-            ensemble = released and fits
-        if ensemble and dimensions > 2 and self.onnx is not None:
-            raise InvalidInput(
-                "With images, use either --ensemble or --onnx: ONNX has no histograms of gradients."
-            )
+        # ONNX has no histograms of gradients, of which images' second student is made.
+        fits = network == "kernel" if dimensions == 2 else self.onnx is None
+        ensemble = released and fits
         steps = self.steps or 800
         recipe = students.Recipe(method, network, augmentation, steps, ensemble=ensemble, seed=seed)
         if released and self.network is None and augmentation == "digits" and not self.overlapping:
             deep = students.for_digits(recipe)
             recipe = replace(deep, steps=self.steps or deep.steps)
-        recipe = students.for_overlapping(recipe) if self.overlapping else recipe
-        return recipe if self.soft_share is None else replace(recipe, soft_share=self.soft_share)
+        return students.for_overlapping(recipe) if self.overlapping else recipe
 
     def write(self, trained: students.Student) -> dict[str, str | None]:
         """Write a student, and perhaps its ONNX form; return where, for JSON."""
@@ -279,10 +262,6 @@ def label(
     questions: Annotated[
         int | None, Option(help="How many examples to label. Default: 30 % of them.")
     ] = None,
-    keep: Annotated[float, Option(help="Share of answers to keep, by noisy margin.")] = 0.75,
-    by_class: Annotated[
-        bool, Option("--by-class", help="Keep that share of each class separately.")
-    ] = False,
     choice: LabelOptions,
     dry_run: DryRun = False,
     seed: Seed = 0,
@@ -295,7 +274,7 @@ def label(
     """
     names, dataset, pool, truth = task.read()
     size = questions or labelling.default_plan(1, len(pool)).questions
-    plan = labelling.LabellingPlan((labelling.Round(size, 1.0, keep, by_class=by_class),), seed)
+    plan = labelling.LabellingPlan((labelling.Round(size, 1.0),), seed)
     answering = choice.labeller_of(dataset, names, plan)
     labelling_task = _labelling_task(dataset, pool)
     if dry_run:

@@ -47,7 +47,6 @@ def demo(
     queries: Annotated[int, Option(help="How many images to classify.")] = 1000,
     out: Annotated[Path, Option(help="Folder for the report.")] = Path("out/demo"),
     json: Json = False,
-    report: Annotated[bool, Option("--report/--no-report", help="Write the report.")] = True,
 ) -> None:
     """Classify handwritten digits from 60,000 private ones.
 
@@ -60,7 +59,7 @@ def demo(
     _checks.real("epsilon", epsilon, above=0)
     _checks.real("delta", delta, above=0, below=1)
     _checks.integer("queries", queries, least=1)
-    folder, written = output_folder(out) if report else None, None
+    written = output_folder(out) / "report.html"
     # Only the file's name: the page may be shown to people who need not know whose folder it was.
     name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
     with progress(silent=json) as begin:
@@ -68,16 +67,14 @@ def demo(
         trial, pictures = reports.prepare(images, queries, begin)
         answers = reports.answer(trial, epsilon, delta, begin)
         guarantee, plan = answers.guarantee, answers.plan
-        if folder is not None:
-            words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
-            words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan["n_queries"])]
-            page = reports.html_page(
-                name, answers, pictures,
-                command=shlex.join(["vicinal", "demo", *words]), version=__version__,
-                seconds=time.perf_counter() - start, memory=peak_memory(),
-            )  # fmt: skip
-            written = folder / "report.html"
-            write_file(written, page)
+        words = ["--data", source, "--epsilon", f"{guarantee.epsilon:g}"]
+        words += ["--delta", f"{guarantee.delta:g}", "--queries", str(plan["n_queries"])]
+        page = reports.html_page(
+            name, answers, pictures,
+            command=shlex.join(["vicinal", "demo", *words]), version=__version__,
+            seconds=time.perf_counter() - start, memory=peak_memory(),
+        )  # fmt: skip
+        write_file(written, page)
     result = {
         "data": name,
         **answers.outcome.to_dict(),
@@ -86,7 +83,7 @@ def demo(
         "plan": plan,
         "seconds": round(time.perf_counter() - start, 2),
         "peak_memory_bytes": peak_memory(),
-        "report": None if written is None else str(written),
+        "report": str(written),
         "version": __version__,
     }
     echo(as_json(result) if json else _demo_text(answers, result))
@@ -108,8 +105,9 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
         f"Took       {reports.duration(result['seconds'])}{at_most}",
+        f"Report     {result['report']}",
     ]
-    return "\n".join([*lines, *([f"Report     {result['report']}"] if result["report"] else [])])
+    return "\n".join(lines)
 
 
 def doctor(json: Json = False) -> None:

@@ -163,7 +163,7 @@ _LEFT_OUT = ("execution", "interactions", "reuse_predictions", "simulation_seed"
 OPTIONS = "Options"
 _PANELS = {
     "Features": ("columns", "model", "components", "power"),
-    "Public rows": ("reference", "reference_rows"),
+    "Public rows": ("reference",),
     "Classes": ("release", "class_prior", "cost"),
     "Numbers and several labels": (
         *("bounds", "scale", "typical_range", "labels", "tau", "largest_error"),
@@ -175,10 +175,7 @@ _PANELS = {
         *("records_per_subject", "sampling_rate", "sigma_votes", "sigma_screen", "threshold"),
         "teachers",
     ),
-    "Training": (
-        *("method", "network", "augmentation", "steps", "overlapping", "ensemble", "soft_share"),
-        *("onnx", "seed"),
-    ),
+    "Training": (*("method", "network", "augmentation", "steps", "overlapping", "onnx", "seed"),),
     "Storage and machines": ("ledger", "witness", "ray", "shard_s", "answer_without"),
     "Renewal": ("renew", "periods", "unspent"),
     "Special cases": ("ids_differ", "epsilon_total", "accept_loss", "yes", "interactions"),

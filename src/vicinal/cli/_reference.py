@@ -23,6 +23,8 @@ FROM_SCHEMA = "from-schema"
 FEW_ROWS = 50
 """Fewer reference rows place a neighbourhood's border too roughly to be of use."""
 
+MADE_UP_ROWS = 2000
+
 _SHOWN = 5
 
 
@@ -114,9 +116,6 @@ class ReferenceOptions:
     reference: Annotated[
         str | None, Option(help="from-schema makes up public rows, if you have none.")
     ] = None
-    reference_rows: Annotated[int, Option(help="How many rows to make up.", min=1, max=100_000)] = (
-        2000
-    )
 
     def check(self, kind: str, data: Path | None = None) -> None:
         """Raise InvalidInput if the reference is the private file `data`, or cannot be made."""
@@ -146,7 +145,7 @@ class ReferenceOptions:
         if self.reference is None:
             return None, None
         schema = features.TableSchema.from_dict(extractor.options["schema"])
-        return features.rows_from_schema(schema, self.reference_rows), None
+        return features.rows_from_schema(schema, MADE_UP_ROWS), None
 
     def has_column(self, name: str | None) -> bool:
         public = self.public
