@@ -110,11 +110,9 @@ class Renewal:
 
     def begin(self, first: float, n_queries: int) -> Self:
         """Return the first period, from today on; `first`: the share of budgets kept for it."""
-        part = int((1 - first) * UNITS) // self.periods
-        answers = n_queries // self.periods
-        return replace(
-            self, begun=today().isoformat(), part=part, n_queries=n_queries, answers=answers
-        )
+        part, answers = int((1 - first) * UNITS) // self.periods, n_queries // self.periods
+        begun = today().isoformat()
+        return replace(self, begun=begun, part=part, n_queries=n_queries, answers=answers)
 
     def now(self, used: int) -> Self:
         """Return this as it is today, after `used` answers; a clock set back changes nothing."""
