@@ -28,12 +28,12 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_424,
+    "cli": 3_430,
     "serving": 2_474,
     "reports": 1_470,
     "audit": 2_502,
-    "distributed": 3_516,
-    "store": 5_445,
+    "distributed": 3_594,
+    "store": 5_446,
     "labelling, students": 3_110,
     "baselines": 493,
     "predictors": 1_975,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_741,
-    "code of src": 34_540,
-    "lines of tests": 41_566,
+    "lines of src": 54_826,
+    "code of src": 34_598,
+    "lines of tests": 41_804,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,
