@@ -28,18 +28,18 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_424,
+    "cli": 3_430,
     "serving": 2_474,
     "reports": 1_470,
     "audit": 2_502,
-    "distributed": 3_516,
-    "store": 5_445,
+    "distributed": 3_594,
+    "store": 5_432,
     "labelling, students": 3_110,
     "baselines": 493,
-    "predictors": 1_975,
+    "predictors": 1_946,
     "planning": 1_954,
     "engine": 1_093,
-    "linear": 1_064,
+    "linear": 1_122,
     "targets": 1_036,
     "features, datasets": 4_688,
     "ledger": 3_690,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_741,
-    "code of src": 34_540,
-    "lines of tests": 41_553,
+    "lines of src": 54_841,
+    "code of src": 34_600,
+    "lines of tests": 41_793,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -19,7 +19,6 @@ from vicinal.distributed import (
     Verify,
     local_transports,
     ready_cluster,
-    shard_paths,
     split,
     witness_of,
 )
@@ -65,7 +64,7 @@ def scattered(seed, shards):
 def budgets(path, audience="default"):
     """Return what everybody has left, by id, of a cluster that is closed; check every shard."""
     left = {}
-    for folder in shard_paths(path, ready_cluster(path).shards):
+    for folder in ready_cluster(path).folders(path):
         with closing(ShardServer.open(folder)) as server:
             found = server.do(Verify())
             assert found, found.faults
@@ -93,7 +92,7 @@ def kept_votes(server):
 
 def in_peace(path):
     """Wait until the actors of a closed or killed coordinator have let go of their folders."""
-    for folder in shard_paths(path, ready_cluster(path).shards):
+    for folder in ready_cluster(path).folders(path):
         for _ in range(6000):
             try:
                 ShardServer.open(folder).close()

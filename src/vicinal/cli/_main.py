@@ -162,7 +162,7 @@ _MODULES = {
     "_machine": ("demo", "doctor"),
     "_outlook": ("plan",),
     "_plan": ("account", "calibrate"),
-    "_serving": ("serve", "shard"),
+    "_serving": ("move-shard", "serve", "shard"),
     "_store": (
         *("add", "allow", "backup", "erase", "evaluate", "export-guarantee", "inspect"),
         *("predict", "refresh", "restore", "verify"),
@@ -187,7 +187,7 @@ class Commands(CommandGroup):
         "Make a store and query it": ("schema", "init", "predict", "evaluate"),
         "Change the records": ("add", "erase", "refresh"),
         "Serve others": ("serve", "keys", "audience", "allow"),
-        "Look after a store": ("inspect", "verify", "backup", "restore", "shard"),
+        "Look after a store": ("inspect", "verify", "backup", "restore", "shard", "move-shard"),
         "Plan before you spend": ("plan", "account", "calibrate", "smoothed"),
         "Show that it is private": ("export-guarantee", "audit", "certificate", "receipt"),
         "Publish a model": ("transfer", "label", "student"),

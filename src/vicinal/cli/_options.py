@@ -23,7 +23,7 @@ from vicinal import ledger, planning
 from vicinal.errors import InvalidInput
 
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
-StorePath = Annotated[Path, Argument(metavar="STORE", help="The store's folder.")]
+StorePath = Annotated[Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")]
 Epsilon = Annotated[float, Option(help="Upper bound on the privacy loss.")]
 Delta = Annotated[float, Option(help="Probability that the bound fails.")]
 Data = Annotated[

@@ -14,13 +14,9 @@ from vicinal.cli._options import AcceptLoss, Json, ShardSeconds, StorePath, Yes
 from vicinal.cli._output import as_json, confirm
 from vicinal.cli._records import opened_at
 
-AnyStorePath = Annotated[
-    Path, Argument(metavar="STORE", help="Folder of the store or the cluster.")
-]
-
 
 def serve(
-    store: AnyStorePath,
+    store: StorePath,
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[
         int, Option(help="Port to listen on; 0 for any free one.", min=0, max=65535)
@@ -110,3 +106,13 @@ def shard(
     distributed.split(store, out, shards)
     text = f"From now on {out} answers. Back it up, then delete {store}, which answers no more."
     echo(as_json({"cluster": str(out), "shards": shards}) if json else text)
+
+
+def move_shard(
+    cluster: Annotated[Path, Argument(help="Folder of the cluster, which nobody has open.")],
+    number: Annotated[int, Argument(metavar="SHARD", help="Number of the shard.")],
+    to: Annotated[Path, Option(help="Folder, on any disk, to move the shard's folder into.")],
+) -> None:
+    """Move a shard's folder to another disk, which another machine may have then."""
+    old, new = distributed.move_shard(cluster, number, to)
+    echo(f"Moved {old} to {new}. Back the cluster up, then delete {old}.")

@@ -36,7 +36,7 @@ def accept_cluster_loss(path: str | Path) -> None:
             stores.open_folder(folder.folder, accept_loss=True, check=members)
         )
         records = members(coordinator.database)
-        paths = layout.shard_paths(Path(path), cluster.shards)
+        paths = cluster.folders(Path(path))
         others = list(map(layout.ShardFolder.read, paths))
         for record, folder in zip(records, others, strict=True):
             # Before anything is opened: opening spends its budgets.

@@ -151,7 +151,7 @@ class Coordinator(stores.BaseStore):
             if reading and (begun or changes.is_unfinished(parts.database, parts.folder.path)):
                 raise stores.unfinished()
             records = members(parts.database)
-            transports = connect(shard_paths(place, description.shards))
+            transports = connect(description.folders(place))
             for transport in transports:
                 resources.callback(transport.close)
             if not reading:
@@ -379,7 +379,7 @@ class Coordinator(stores.BaseStore):
             stores.pack(self._parts, place / COORDINATOR)
             paths = shard_paths(place, len(self._clients))
             self._changes.on_all(lambda number: tasks.Backup(paths[number]))
-            self._cluster.save(place)  # last: until then it is no backup
+            dataclasses.replace(self._cluster, homes={}).save(place)  # last: until then no backup
 
     def _remote(self, name: str) -> sharded.RemoteShards:
         args = self._ledger, name, self._clients, self._policy, self._next_batch

@@ -4,16 +4,17 @@
 cluster.json       how many shards there are; written last, so half a cluster is none
 coordinator/       a store without records: plans, answers, quotas, idempotency keys
 shard-0/ ...       records, budgets and the journal of charged blocks; may lie on other machines
-NAME.witnesses/    beside the cluster: how far each of them had come, and in no backup of it
+NAME.witnesses/    beside the cluster, or whichever folder a shard was moved into: how far each of
+                   them had come, and in no backup of it
 =================  =============================================================================
 
 None of these folders is a store by itself, and none is opened as one: a shard that answered alone
 would spend budgets on answers that are never summed.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self, get_type_hints
+from typing import Self
 
 from vicinal.ledger import read_sealed, replace_file, write_sealed
 from vicinal.mechanisms import fresh_key
@@ -67,19 +68,28 @@ class ClusterDescription:
 
     - `identity`: the cluster's id, in hexadecimal digits.
     - `shards`: how many there are.
-    - `source`: folder of the store that it is made of; empty once that has retired.
+    - `source`: folder that its budgets come from, a store or the earlier one of a shard; empty
+      once that has retired.
+    - `homes`: folders of shards that were moved, by number.
     """
 
     identity: str
     shards: int
-    source: str
+    source: str = ""
+    homes: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Return the cluster that lies at `path`, or raise InvalidInput."""
         refuse_links(path)
         missing = f"There is no cluster at {path}."
-        return cls(**read_sealed(path / _CLUSTER, FORMAT, get_type_hints(cls), missing))
+        kinds = {"identity": str, "shards": int, "source": str, "homes": dict}
+        return cls(**read_sealed(path / _CLUSTER, FORMAT, kinds, missing))
+
+    def folders(self, path: Path) -> list[Path]:
+        """Return the folders of all shards of the cluster at `path`."""
+        paths = shard_paths(path, self.shards)
+        return [Path(self.homes.get(str(number), one)) for number, one in enumerate(paths)]
 
     def save(self, path: Path) -> None:
         write_sealed(path / _CLUSTER, FORMAT, asdict(self))
@@ -99,7 +109,7 @@ def is_cluster(path: Path) -> bool:
 
 
 def shard_paths(path: Path, shards: int) -> list[Path]:
-    """Return the folders of all shards of a cluster."""
+    """Return where all shards of a cluster lie, unless they were moved."""
     return [path / f"shard-{number}" for number in range(shards)]
 
 

@@ -21,6 +21,7 @@ from vicinal.distributed._messages import ShardState
 from vicinal.errors import StoreOutdated
 from vicinal.ledger import ChainLink, Database, Tables
 from vicinal.mechanisms import fresh_key
+from vicinal.store import OpenStore
 
 CLUSTER, NUMBER, _LAST_EPOCH = "cluster", "number", "coordinator"
 """Where a part's ledger keeps its cluster, its place as a shard, and the coordinator's epoch."""
@@ -50,6 +51,21 @@ def another_shard(number: int) -> StoreOutdated:
         f"Shard {number} is another shard, of this cluster or of another one. Bring back the "
         "folder that belongs there."
     )
+
+
+def check_last(
+    parts: OpenStore, cluster: str, number: int, identity: str, state: ShardState
+) -> None:
+    """Raise StoreOutdated unless a folder is the one of a shard, and was in the state seen last."""
+    check_member(parts.database, cluster, number)
+    if parts.folder.identity != identity:
+        raise another_shard(number)
+    if links_after(parts.database, state) is None:
+        raise StoreOutdated(
+            f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where the "
+            "coordinator saw it last. Nothing was charged. Bring back the folder that belongs "
+            "there, or accept the loss, which spends every budget for good."
+        )
 
 
 def links_after(database: Database, state: ShardState) -> tuple[ChainLink, ...] | None:
@@ -133,6 +149,11 @@ class ShardRecords:
 
     def __iter__(self) -> Iterator[ShardRecord]:
         return iter(self._records)
+
+    def known(self, number: int) -> tuple[str, int, str, ShardState]:
+        """Return what :func:`check_last` compares a shard with."""
+        one = self._records[number]
+        return self.cluster or "", number, one.identity, one.state
 
     @classmethod
     def of(cls, database: Database, cluster: ClusterDescription) -> Self:

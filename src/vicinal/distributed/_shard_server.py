@@ -150,15 +150,7 @@ class ShardServer:
     def _check(self, message: tasks.Message) -> None:
         """Raise StoreOutdated unless a message is for this shard, from its coordinator."""
         number, database = message.number, self._parts.database
-        membership.check_member(database, message.cluster, number)
-        if self._parts.folder.identity != message.shard:
-            raise membership.another_shard(number)
-        if membership.links_after(database, message.known) is None:
-            raise StoreOutdated(
-                f"Shard {number} is an old copy, or a copy that ran elsewhere: it never was where "
-                "the coordinator saw it last. Nothing was charged. Bring back the folder that "
-                "belongs there, or accept the loss, which spends every budget for good."
-            )
+        membership.check_last(self._parts, message.cluster, number, message.shard, message.known)
         # A shard that was never asked, or whose loss was accepted, knows none: it takes this one.
         epoch = membership.known_epoch(database)
         # An epoch is one process, which never goes back: what it sent earlier may come later.

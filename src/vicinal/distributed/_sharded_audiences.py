@@ -231,12 +231,6 @@ def tally_on_shards(
 
     A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
     that was broken off finds its own sums if the same comes again, and nobody is charged twice.
-
-    - `changes`: asks all shards.
-    - `audience`: whose answers are evaluated.
-    - `tally`: adds the noise afterwards.
-    - `counted`: rows that were asked before.
-
     Raises ShardMissing if a shard is missing: there is no evaluation of some of the subjects.
     """
     subjects = list(dict.fromkeys(counted.subjects))

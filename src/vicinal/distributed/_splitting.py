@@ -21,7 +21,7 @@ from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
 from vicinal.accounting import UNITS
 from vicinal.distributed import _folders as layout
-from vicinal.distributed._membership import CLUSTER, NUMBER, ShardRecord, ShardRecords
+from vicinal.distributed import _membership as membership
 from vicinal.distributed._messages import ShardState
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import (
@@ -115,7 +115,7 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
 
         subjects = placed_subjects(source.database, shards, shard_of)
         with source.database.transaction():
-            source.database.put(CLUSTER, identity)
+            source.database.put(membership.CLUSTER, identity)
         records = _write_shards(source, target, identity, subjects)
         _write_coordinator(source, target, identity, records)
         # Absolute, as a split that broke off may be finished from another folder.
@@ -141,18 +141,26 @@ def ready_cluster(
         return cluster
     if reading:
         raise stores.unfinished()
-    part = layout.ShardFolder.read(path / layout.COORDINATOR).folder
-    store = stores.Folder.read(Path(cluster.source))
+    part, place = layout.ShardFolder.read(path / layout.COORDINATOR).folder, Path(cluster.source)
+    # Shards move only once the split is finished.
+    store = layout.ShardFolder.read(place).folder if cluster.homes else stores.Folder.read(place)
     if part.key() != store.key():  # before anything of a store is opened that may be another's
         raise PrivacyRefused(f"The cluster was not made of the store {cluster.source}.")
     with (
         stores.open_folder(part, accept_loss=accept_loss) as coordinator,
         stores.open_folder(store, accept_loss=accept_loss, cluster=cluster.identity) as source,
     ):
+        records = membership.ShardRecords.of(coordinator.database, cluster)
         if source.database.get(stores.RETIRED) is None:  # else its opening has told its witness
-            ShardRecords.of(coordinator.database, cluster)
-            kin = source.database.get(CLUSTER), coordinator.database.get(_SOURCE)
-            if kin != (cluster.identity, _state(source)):
+            kin = source.database.get(membership.CLUSTER), coordinator.database.get(_SOURCE)
+            if cluster.homes:
+                number = source.database.number(membership.NUMBER)
+                copy = _placed(store, cluster.folders(path)[number])
+                with stores.open_folder(copy, accept_loss=accept_loss) as home:
+                    if not accept_loss:
+                        membership.check_last(home, *records.known(number))
+                layout.ShardFolder(copy, cluster.identity).save()
+            elif kin != (cluster.identity, _state(source)):
                 raise PrivacyRefused(
                     "The split was broken off, and the store has gone on since. Delete this "
                     "cluster and split the store again."
@@ -161,6 +169,59 @@ def ready_cluster(
     ready = replace(cluster, source="")
     ready.save(path)
     return ready
+
+
+def move_shard(path: str | Path, shard: int, to: str | Path) -> tuple[Path, Path]:
+    """Move the folder of a shard of a closed cluster; return where it was, and where it is now.
+
+    It is copied into the folder `to`, and its witness beside `to`; then the cluster's description
+    names the copy: from that moment on nothing else is the shard. Then the earlier folder retires.
+    Broken off before that moment, the copy is nothing; after it, the next command finishes it.
+
+    Raises
+    ------
+    InvalidInput, PrivacyRefused, StorageFailed
+        As on opening the cluster; or if there is something in the new place. Nothing was moved.
+
+    Examples
+    --------
+    >>> from vicinal.distributed import move_shard
+    >>> move_shard("patients.cluster", 3, "/mnt/second-disk")  # doctest: +SKIP
+    """
+    place, cluster = Path(path), ready_cluster(Path(path))
+    number = _checks.integer("shard", shard, least=0, most=cluster.shards - 1)
+    part, folders = place / layout.COORDINATOR, cluster.folders(place)
+    old, target = folders[number].absolute(), Path(to).resolve()
+    inside = any(target.is_relative_to(one.resolve()) for one in (part, *folders))
+    if inside or not target.name:
+        raise InvalidInput(f"{target} must be a folder outside those of coordinator and shards.")
+    new, moved = target / old.name, layout.ShardFolder.read(old).folder
+    with stores.open_folder(layout.ShardFolder.read(part).folder) as coordinator:
+        known = membership.ShardRecords.of(coordinator.database, cluster).known(number)
+        with stores.open_folder(moved) as source:
+            membership.check_last(source, *known)
+            copy = _placed(moved, new)
+            stores.free_witness(new, copy.witness)
+            stores.private_folder(copy.witness.parent)
+            stores.new_folder(new)
+            try:
+                stores.pack(source, new, backup=False)
+                stores.copy_file(moved.witness, copy.witness)
+                for one in (copy.witness.parent, target, target.parent):
+                    sync_folder(one)
+                stores.open_folder(copy, reading=True).resources.close()
+            except BaseException:
+                copy.discard()
+                raise
+            homes = {**cluster.homes, str(number): str(new)}
+            replace(cluster, source=str(old), homes=homes).save(place)
+    ready_cluster(place)
+    return old, new
+
+
+def _placed(shard: stores.Folder, path: Path) -> stores.Folder:
+    """Return the folder of a shard that was moved to `path`."""
+    return replace(shard, path=path, witness=layout.witness_of(path.parent, path.name))
 
 
 def _state(source: stores.OpenStore) -> str:
@@ -209,7 +270,7 @@ def placed_subjects(
 
 def _write_shards(
     source: stores.OpenStore, target: Path, cluster: str, subjects: list[PlacedSubjects]
-) -> list[ShardRecord]:
+) -> list[membership.ShardRecord]:
     shards = len(subjects)
     slot_of_row = source.record_files.column("slots", len(source.shard))
     departed = source.database.rows(Tables.DEPARTED)
@@ -221,11 +282,11 @@ def _write_shards(
             erased = [row for row in departed if place_by_hash(row[0], shards) == number]
             _fill(source, parts, subjects[number], slot_of_row, erased)
             with parts.database.transaction():
-                parts.database.put(CLUSTER, cluster)
-                parts.database.put(NUMBER, str(number))
+                parts.database.put(membership.CLUSTER, cluster)
+                parts.database.put(membership.NUMBER, str(number))
             parts.mark_change()
             state = ShardState.of(parts.database)
-            records.append(ShardRecord(number, folder.folder.identity, state))
+            records.append(membership.ShardRecord(number, folder.folder.identity, state))
         folder.save()
         sync_folder(target)
     return records
@@ -281,7 +342,7 @@ def _move_audience(
 
 
 def _write_coordinator(
-    source: stores.OpenStore, target: Path, cluster: str, records: list[ShardRecord]
+    source: stores.OpenStore, target: Path, cluster: str, records: list[membership.ShardRecord]
 ) -> None:
     """Write a store without records that has all answers, quotas and plans of the source."""
     path = target / layout.COORDINATOR
@@ -300,7 +361,7 @@ def _write_coordinator(
             for name in ("clock", "version", stores.NEXT_NUMBER, stores.NAMING):
                 if value := source.database.get(name):
                     parts.database.put(name, value)
-            ShardRecords(parts.database).replace_all(cluster, records)
+            membership.ShardRecords(parts.database).replace_all(cluster, records)
             parts.database.put(_SOURCE, _state(source))
         parts.mark()
     folder.save()

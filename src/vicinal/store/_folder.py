@@ -135,8 +135,8 @@ def check_new(path: Path) -> None:
         if not yours or any(path.iterdir()):
             raise InvalidInput(
                 f"{path} must be a new folder, or an empty one that belongs to you and is not a "
-                "link. If an interrupted command left it, it holds no store.json and no "
-                "cluster.json, and you can delete it."
+                "link. If an interrupted command left it, it holds no store.json, "
+                "shard.json or cluster.json, and you can delete it."
             )
 
 
