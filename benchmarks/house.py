@@ -28,18 +28,18 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_430,
+    "cli": 3_428,
     "serving": 2_474,
-    "reports": 1_470,
+    "reports": 1_467,
     "audit": 2_502,
     "distributed": 3_594,
-    "store": 5_446,
+    "store": 5_432,
     "labelling, students": 3_110,
     "baselines": 493,
-    "predictors": 1_975,
-    "planning": 1_954,
+    "predictors": 1_946,
+    "planning": 1_935,
     "engine": 1_093,
-    "linear": 1_064,
+    "linear": 1_122,
     "targets": 1_036,
     "features, datasets": 4_688,
     "ledger": 3_690,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_826,
-    "code of src": 34_598,
-    "lines of tests": 41_804,
+    "lines of src": 54_817,
+    "code of src": 34_582,
+    "lines of tests": 41_796,
     "lines of experiments and benchmarks": 9_408,
     "words of pages": 45_000,
     "words of decisions": 30_000,

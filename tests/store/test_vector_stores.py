@@ -19,7 +19,7 @@ from vicinal.mechanisms import UNIT, RecordVectors
 from vicinal.planning import IndKNNPlan
 from vicinal.serving import AnswersResponse
 from vicinal.store import LabelSetReply, NumberReply, Store
-from vicinal.store._private_models import _OTHER_DRAWS
+from vicinal.store._private_models import _OTHER_DRAWS, _texts
 from vicinal.targets import declared_target
 
 N, D = 600, 3
@@ -98,9 +98,10 @@ def test_a_store_trains_as_the_estimator_and_keeps_its_model(tmp_path, kind):
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        *[("doubt", each) for each in ("nan", "1e200", "-0.05", "x")],
-        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#")],
-        *[("used", each) for each in ("AA==", "AAAAAAAA8D8=")],
+        *[("doubt", np.array(each)) for each in (np.nan, 1e200, -0.05, [0.1])],
+        *[("weights", each) for each in ("", "AAAAAAAA8D8=", "#", np.ones((1, 1)))],
+        *[("used", each) for each in ("AA==", np.ones(1))],
+        ("shifts", np.ones(2, dtype=np.int16)),
         ("put", "-5"),
         ("trained", "x"),
     ],
@@ -110,7 +111,8 @@ def test_a_damaged_model_is_refused_at_opening(tmp_path, part, value):
     with made(tmp_path / "store", "number") as store:
         ledger = store._parts.ledger
         with ledger.change("test"):
-            write_parts(ledger.database, ledger.audiences["default"].number, {part: value})
+            content = {part: value} if isinstance(value, str) else _texts({part: value})
+            write_parts(ledger.database, ledger.audiences["default"].number, content)
         store._changed()
     with pytest.raises(StoreDamaged, match="Restore a backup"):
         Store.open(tmp_path / "store")

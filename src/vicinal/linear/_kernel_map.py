@@ -99,11 +99,6 @@ class KernelMap:
         """D, the number of components."""
         return len(self._shifts)
 
-    @property
-    def n_features(self) -> int:
-        """d, of the rows that it maps."""
-        return int(self._landmarks.shape[1])
-
     def components(self, unit: IntegerMatrix) -> npt.NDArray[np.float64]:
         """Return the components of integer rows of length one, float64 (n, D), each by itself."""
         components = np.empty((len(unit), self.width))

@@ -5,6 +5,7 @@ public one and cut to length 1, and not made unit vectors: a linear model uses l
 features are replaced by components of a kernel of public rows, which bend.
 """
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -13,9 +14,10 @@ from typing import Self
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from vicinal._arrays import FloatMatrix, Floats, Floats32
+from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
 from vicinal._compiled import compiled
-from vicinal.linear._kernel_map import COMPONENTS, KernelMap
+from vicinal.errors import InvalidInput
+from vicinal.linear._kernel_map import COMPONENTS, KERNEL_ARRAYS, KernelMap
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import FLOAT32, map_in_threads, unit_vectors
 
@@ -36,6 +38,8 @@ MOST_COLUMNS = 400
 
 MOST_RECORDS = 1 << 21
 """With more records their components would take more than 4 GB."""
+
+_NOT_KEPT = "The features of a model must be those of the same public rows."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,6 +80,29 @@ class ModelFeatures:
         variances = (away.sum(axis=0) + max(away.mean(), 1.0)) / (len(unit) + 1)
         longest = float(np.sqrt((away / variances).sum(axis=1)).max())
         return cls(center, 1 / (np.sqrt(variances) * max(longest, 1e-12)), kernel)
+
+    @classmethod
+    def kept(cls, public: FloatMatrix, arrays: Mapping[str, AnyArray], *, lifted: bool) -> Self:
+        """Return the features whose :meth:`arrays` were kept, beside the same public rows (m, d).
+
+        Raises InvalidInput for arrays that are none of such rows.
+        """
+        if not (names := arrays.keys() & set(KERNEL_ARRAYS)):
+            return cls.of(public, lifted=lifted)
+        if len(names) < len(KERNEL_ARRAYS):
+            raise InvalidInput(_NOT_KEPT)
+        landmarks, projection, shifts = (arrays[name] for name in KERNEL_ARRAYS)
+        shapes = (len(landmarks), public.shape[1]), (len(landmarks), len(shifts)), (len(shifts),)
+        # Compiled products read memory without a look at its bounds.
+        if (landmarks.shape, projection.shape, shifts.shape) != shapes or any(
+            arrays[name].dtype != np.int16 for name in KERNEL_ARRAYS
+        ):
+            raise InvalidInput(_NOT_KEPT)
+        return cls.of(public, KernelMap(landmarks, projection, shifts), lifted=lifted)
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return what cannot be computed from public rows again, by name."""
+        return {} if self.kernel is None else {**self.kernel.arrays()}
 
     @property
     def width(self) -> int:

@@ -6,16 +6,17 @@ which neighbours agree, scores that join their votes, and a gate that asks only 
 docs/decisions/0053-private-model.md has the measurements behind the constants.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
-from vicinal._arrays import Bools, FloatMatrix, Floats, Floats32, Steps
+from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Steps
 from vicinal.errors import InvalidInput
 from vicinal.ledger import Account
 from vicinal.linear._descent import STEPS, Descent, clip_of, step_noise
+from vicinal.linear._kernel_map import KERNEL_ARRAYS
 from vicinal.linear._losses import AnyFloats, TrainingLoss
 from vicinal.linear._model_features import (
     CHUNK,
@@ -52,7 +53,13 @@ ASKED = 0.1
 LEAST_PUBLIC = 10
 """Public rows that "auto" needs: a model's border between sure and unsure is read off them."""
 
+MODEL_ARRAYS = ("weights", "used", "doubt", *KERNEL_ARRAYS)
+"""What a trained model is kept as, by name; the last ones where many features have a kernel."""
+
+_MOST_DOUBT = 100.0  # of a score: the bias alone has one of 6 before anything is known
 _METRIC = 0.25  # mean length of the scores beside features of length 1
+
+_NOT_KEPT = "A private model must be that of the same public rows, whole."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +128,36 @@ class PrivateModel:
         self._sure = float(np.quantile(margins, ASKED))
         self.used = used
         self.typical_use = float(used[margins <= self._sure].mean())
+
+    @classmethod
+    def kept(
+        cls,
+        arrays: Mapping[str, AnyArray],
+        public: FloatMatrix,
+        loss: TrainingLoss,
+        *,
+        lifted: bool,
+    ) -> Self:
+        """Return the model whose :meth:`arrays` were kept, beside the same public rows (m, d).
+
+        `lifted`: whether these rows were lifted to one length. Raises InvalidInput for arrays that
+        are no model of such rows.
+        """
+        features = ModelFeatures.kept(public, arrays, lifted=lifted)
+        if not {"weights", "used", "doubt"} <= arrays.keys():
+            raise InvalidInput(_NOT_KEPT)
+        weights, used, doubt = arrays["weights"], arrays["used"], arrays["doubt"]
+        shapes = (features.width, loss.n_scores), (len(public),), ()
+        if (weights.shape, used.shape, doubt.shape) != shapes:
+            raise InvalidInput(_NOT_KEPT)
+        if not ((used >= 0) & (used <= 1)).all() or not 0 <= doubt < _MOST_DOUBT:
+            raise InvalidInput(_NOT_KEPT)
+        return cls(LinearModel(weights, features), public, used, loss, float(doubt))
+
+    def arrays(self) -> dict[str, AnyArray]:
+        """Return what :meth:`kept` makes the same model of, by the names of MODEL_ARRAYS."""
+        own = {"weights": self.model.weights, "used": self.used, "doubt": np.array(self.doubt)}
+        return {**own, **self.model.features.arrays()}
 
     def features(self, X: FloatMatrix) -> Floats32:
         """Return rows in the learnt metric, float32 (n, d + c): every row by itself."""

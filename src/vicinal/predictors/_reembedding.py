@@ -18,19 +18,12 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, FloatMatrix
+from vicinal._arrays import AnyArray
 from vicinal.accounting import UNITS
 from vicinal.engine import Shard
 from vicinal.errors import InvalidInput
 from vicinal.ledger import MemoryLedger
-from vicinal.linear import (
-    KERNEL_ARRAYS,
-    KernelMap,
-    LinearModel,
-    ModelFeatures,
-    PrivateModel,
-    metric_kernel,
-)
+from vicinal.linear import MODEL_ARRAYS, PrivateModel, metric_kernel
 from vicinal.mechanisms import NoisyVotes
 from vicinal.neighbours import Cosine
 from vicinal.planning import IndKNNPlan, engine_on, kernel_for, numbers, slack_meter
@@ -45,13 +38,9 @@ SpentBudget = dict[str, AnyArray]
   size, as declared or as estimated once with noise.
 - `why_no_model`: why "auto" trained no private model, if it did not.
 - Of a private model, if one was trained: `model_share`, the share of budgets that it was trained
-  with; `model_weights`, float64 (d + 1, c); `model_used`, float64 (m,): the share that each public
-  row would have paid, were it a record; `model_put`: queries that it has put to the vote; and the
-  arrays of a kernel that is part of its features.
+  with; `model_put`: queries that it has put to the vote; and its arrays, `model_weights`,
+  `model_used` and others (:meth:`vicinal.linear.PrivateModel.arrays`).
 """
-
-_OF_MODEL = ("model_share", "model_weights", "model_used", "model_put")
-_OF_KERNEL = tuple(f"model_{name}" for name in KERNEL_ARRAYS)
 
 _NONE_OF_IND_KNN = "The journal does not hold the budgets of Ind-KNN."
 _OTHER_ROWS = "The model to go on with must be of the same public rows."
@@ -86,24 +75,20 @@ def spent_budget(classifier: IndKNNClassifier) -> SpentBudget:
         if why := classifier._settings.why_no_model:
             spent["why_no_model"] = np.array(why)
         if gate is not None:
-            share, model = np.array(classifier.model_share_), gate.model
-            parts = share, model.model.weights, model.used, np.array(gate.n_asked)
-            spent |= zip(_OF_MODEL, parts, strict=True)
-            if (kernel := model.model.features.kernel) is not None:
-                spent |= {f"model_{name}": array for name, array in kernel.arrays().items()}
+            spent["model_share"] = np.array(classifier.model_share_)
+            spent["model_put"] = np.array(gate.n_asked)
+            spent |= {f"model_{name}": array for name, array in gate.model.arrays().items()}
     return spent
 
 
 def check_spent(spent: SpentBudget) -> None:
     """Raise InvalidInput for budgets that nobody can have."""
-    model = _OF_MODEL if "model_share" in spent else ()
-    kernel = _OF_KERNEL if "model_projection" in spent else ()
     try:
         units, slack = spent["remaining"], float(spent["slack"])
         answers, size = int(spent["answers"]), int(spent["n_records"])
     except (KeyError, TypeError, ValueError):
         raise InvalidInput(_NONE_OF_IND_KNN) from None
-    if not {*model, *kernel} <= spent.keys():
+    if "model_share" in spent and "model_put" not in spent:
         raise InvalidInput(_NONE_OF_IND_KNN)
     sound = units.ndim == 1 and units.dtype == np.int64
     if not sound or (units < 0).any() or (units > UNITS).any():
@@ -193,7 +178,8 @@ def _embed(
         if reference is None or not isinstance(encoder, Cosine):
             raise InvalidInput(_OTHER_ROWS)
         points = numbers(encoder.encode(reference))
-        model = _trained(spent, points, settings, lifted=encoder.lifts)
+        arrays = {name: spent[part] for name in MODEL_ARRAYS if (part := f"model_{name}") in spent}
+        model = PrivateModel.kept(arrays, points, settings.loss, lifted=encoder.lifts)
         reference = model.features(points)
         kernel = metric_kernel(reference)
         integers = kernel.encode(model.features(numbers(integers)))
@@ -208,18 +194,3 @@ def _embed(
     if assembled.engine.model_gate is not None:
         assembled.engine.model_gate.n_asked = int(spent["model_put"])
     classifier._install(replace(assembled, encoder=encoder), settings, records)
-
-
-def _trained(
-    spent: SpentBudget, public: FloatMatrix, settings: IndKNNPlan, *, lifted: bool
-) -> PrivateModel:
-    """Return a model that was trained before, on the encoded public rows that it was beside."""
-    kernel, weights, used = None, spent["model_weights"], spent["model_used"]
-    if "model_projection" in spent:
-        kernel = KernelMap(**{name: spent[f"model_{name}"] for name in KERNEL_ARRAYS})
-    if kernel is not None and kernel.n_features != public.shape[1]:
-        raise InvalidInput(_OTHER_ROWS)
-    features = ModelFeatures.of(public, kernel, lifted=lifted)
-    if len(public) != len(used) or len(weights) != features.width:
-        raise InvalidInput(_OTHER_ROWS)
-    return PrivateModel(LinearModel(weights, features), public, used, settings.loss)

@@ -4,35 +4,26 @@ The metric of a model is computed from stored integer features and public weight
 So the record files stay what they are, whichever audiences there are.
 """
 
+import base64
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vicinal._arrays import FloatMatrix, Floats
+from vicinal._arrays import AnyArray, FloatMatrix, Floats
 from vicinal.engine import MappedIndex, SharedShard
 from vicinal.errors import StoreDamaged
-from vicinal.ledger import PUT, Audience, bytes_of, parse_json, read_parts, text_of, write_parts
-from vicinal.linear import (
-    KERNEL_ARRAYS,
-    KernelMap,
-    LinearModel,
-    ModelFeatures,
-    PrivateModel,
-    metric_kernel,
-)
+from vicinal.ledger import PUT, Audience, parse_json, read_parts, write_parts
+from vicinal.linear import MODEL_ARRAYS, ModelFeatures, PrivateModel, metric_kernel
 from vicinal.mechanisms import DeltaSlackAccountant, NoiseSource, randomness
 from vicinal.neighbours import Cosine, IntegerMatrix, Kernel
 from vicinal.planning import IndKNNPlan, index_factory, numbers, settled_model, slack_meter
 from vicinal.store._opening import OpenStore
 from vicinal.store._store_schema import StoreSchema
 
-_WEIGHTS, _USED, _DOUBT, _TRAINED = "weights", "used", "doubt", "trained"
-_SHAPE = "components"
-"""The part that says how many components a model has, where it has any."""
-_MOST_DOUBT = 100.0
-"""Of a score: the bias alone has one of 6 before anything is known."""
+_USED, _TRAINED = "used", "trained"
 _OTHER_DRAWS = 1 << 32
 """Added to a simulation's seed for every training, so that all draw different noise."""
 
@@ -87,7 +78,6 @@ def train_model(
         parts.shard.subject_table_of(audience.account), audience.account, noise, slack,
     )  # fmt: skip
     audience.slack = slack.spent
-    write_parts(parts.database, audience.number, _kernel_parts(model.model.features))
     write_model(parts, audience, model)
     return settings, model.used
 
@@ -97,14 +87,14 @@ def begin_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> I
     lifted = _encoder(parts.schema).lifts
     settings = settings.settled(len(public := _public_rows(parts.schema)))
     features = ModelFeatures.planned(public, settings.size, lifted=lifted)
-    write_parts(parts.database, audience.number, _kernel_parts(features))
+    write_parts(parts.database, audience.number, _texts(features.arrays()))
     return settings
 
 
 def awaits_model(parts: OpenStore, audience: Audience) -> bool:
     """Tell whether an audience's model is yet to be trained: by a cluster, which is at it."""
     share = parse_json(audience.plan)["pinned"].get("model_share")
-    return bool(share) and _WEIGHTS not in read_parts(parts.database, audience.number)
+    return bool(share) and _USED not in read_parts(parts.database, audience.number)
 
 
 def answering(parts: OpenStore) -> list[Audience]:
@@ -123,13 +113,11 @@ def draws_of(
 
 def write_model(parts: OpenStore, audience: Audience, model: PrivateModel) -> None:
     """Write a model that was trained, first or again, inside a change."""
-    before, used = read_parts(parts.database, audience.number), model.used
+    before, arrays = read_parts(parts.database, audience.number), model.arrays()
     if _USED in before:
-        used = np.minimum(np.frombuffer(bytes_of(before[_USED]), "<f8") + used, 1.0)
-    trained = 1 + int(before.get(_TRAINED, 0))
-    content = {_WEIGHTS: text_of(model.model.weights), _USED: text_of(used), _TRAINED: f"{trained}"}
-    content[_DOUBT] = repr(model.doubt)
-    write_parts(parts.database, audience.number, {PUT: before.get(PUT, "0"), **content})
+        arrays[_USED] = np.minimum(_arrays(before)[_USED] + model.used, 1.0)
+    counts = {PUT: before.get(PUT, "0"), _TRAINED: f"{1 + int(before.get(_TRAINED, 0))}"}
+    write_parts(parts.database, audience.number, {**counts, **_texts(arrays)})
 
 
 def settled_request(
@@ -154,28 +142,24 @@ def stored_model(parts: OpenStore, audience: Audience, settings: IndKNNPlan) -> 
     if not settings.model_share:
         return None
     parts_of, public = read_parts(parts.database, audience.number), parts.schema.public
-    if public is None or not {_WEIGHTS, _USED, _DOUBT, _TRAINED, PUT} <= parts_of.keys():
+    if public is None or not {_USED, _TRAINED, PUT} <= parts_of.keys():
         raise StoreDamaged("The ledger lacks a private model. Restore a backup.")
     try:
-        features, rows = stored_features(parts, audience)
-        weights = np.frombuffer(bytes_of(parts_of[_WEIGHTS]), "<f8")
-        trained = LinearModel(weights.reshape(-1, settings.loss.n_scores), features)
-        used, doubt = np.frombuffer(bytes_of(parts_of[_USED]), "<f8"), float(parts_of[_DOUBT])
+        rows, lifted = _public_rows(parts.schema), _encoder(parts.schema).lifts
+        model = PrivateModel.kept(_arrays(parts_of), rows, settings.loss, lifted=lifted)
         times, n_asked = int(parts_of[_TRAINED]), int(parts_of[PUT])
-        sound = len(used) == len(rows) and bool(((used >= 0) & (used <= 1)).all())
-        if not (sound and 0 <= doubt < _MOST_DOUBT and times > 0 and n_asked >= 0):
+        if times < 1 or n_asked < 0:
             raise ValueError
     except ValueError:  # and InvalidInput, which is one
         raise StoreDamaged("The ledger has a damaged private model. Restore a backup.") from None
-    model = PrivateModel(trained, rows, used, settings.loss, doubt)
     mapped = model.features(rows)
     return StoredModel(model, metric_kernel(mapped), mapped, n_asked, times)
 
 
 def stored_features(parts: OpenStore, audience: Audience) -> tuple[ModelFeatures, FloatMatrix]:
     """Return what an audience's model is linear in, and the public rows beside it, as integers."""
-    rows, kernel = _public_rows(parts.schema), _stored_kernel(parts, audience)
-    return ModelFeatures.of(rows, kernel, lifted=_encoder(parts.schema).lifts), rows
+    rows, kept = _public_rows(parts.schema), read_parts(parts.database, audience.number)
+    return ModelFeatures.kept(rows, _arrays(kept), lifted=_encoder(parts.schema).lifts), rows
 
 
 def _public_rows(schema: StoreSchema) -> FloatMatrix:
@@ -189,19 +173,21 @@ def _encoder(schema: StoreSchema) -> Cosine:
     return encoder
 
 
-def _kernel_parts(features: ModelFeatures) -> dict[str, str]:
-    if (kernel := features.kernel) is None:
-        return {}
-    arrays = {name: text_of(array) for name, array in kernel.arrays().items()}
-    return {_SHAPE: f"{kernel.width}", **arrays}
+def _texts(arrays: Mapping[str, AnyArray]) -> dict[str, str]:
+    """Return arrays as parts hold them: files of NumPy, which say their type and shape."""
+    texts = {}
+    for name, array in arrays.items():
+        np.save(file := io.BytesIO(), array, allow_pickle=False)
+        texts[name] = base64.b64encode(file.getvalue()).decode()
+    return texts
 
 
-def _stored_kernel(parts: OpenStore, audience: Audience) -> KernelMap | None:
-    parts_of = read_parts(parts.database, audience.number)
-    if _SHAPE not in parts_of:
-        return None
-    arrays = {name: np.frombuffer(bytes_of(parts_of[name]), "<i2") for name in KERNEL_ARRAYS}
-    width = int(parts_of[_SHAPE])
-    projection = arrays["projection"].reshape(-1, width)
-    landmarks = arrays["landmarks"].reshape(len(projection), -1)
-    return KernelMap(**{**arrays, "projection": projection, "landmarks": landmarks})
+def _arrays(parts_of: Mapping[str, str]) -> dict[str, AnyArray]:
+    """Return the arrays among the parts of a model; raises ValueError for what is none."""
+    files = {
+        name: io.BytesIO(base64.b64decode(parts_of[name]))
+        for name in MODEL_ARRAYS & parts_of.keys()
+    }
+    return {
+        name: np.lib.format.read_array(file, allow_pickle=False) for name, file in files.items()
+    }
