@@ -1,8 +1,10 @@
 """Budgets that renew: a part every period, once, never beyond the whole, and nobody else's."""
 
+import json
 import math
 import shutil
 from contextlib import closing
+from dataclasses import asdict
 from datetime import date, timedelta
 
 import numpy as np
@@ -12,7 +14,7 @@ import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
 from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import Coordinator, local_transports, split
-from vicinal.errors import InvalidInput, PrivacyRefused, StoreOutdated
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged, StoreOutdated
 from vicinal.planning import part_epsilon
 from vicinal.store import Renewal, Store
 
@@ -341,6 +343,17 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
         store.open_audience("late", renew=late, **{**PLAN, **plan})
         assert (book(store, "late").account.remaining <= total.most(3, account)).all()
         assert store.verify()
+
+
+def test_what_a_stranger_wrote_is_refused_or_works():
+    good = asdict(Renewal("monthly", 4).begin(0.0, 60))
+    junk = [None, 0, -1, 2**70, 1.5, "x", "", [], {}, True, "9999-12-31", math.nan]
+    for fields in [*junk[1:], *({**good, name: value} for name in good for value in junk)]:
+        try:
+            found = Renewal.of(json.dumps({"renewal": fields}))
+        except StoreDamaged:
+            continue
+        assert 0 <= found.now(0).most <= UNITS
 
 
 def test_what_cannot_renew_is_refused(tmp_path, calendar):
