@@ -28,21 +28,21 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_430,
+    "cli": 3_428,
     "serving": 2_474,
-    "reports": 1_470,
+    "reports": 1_468,
     "audit": 2_502,
     "distributed": 3_594,
     "store": 5_432,
     "labelling, students": 3_110,
     "baselines": 493,
-    "predictors": 1_946,
-    "planning": 1_954,
-    "engine": 1_093,
+    "predictors": 1_912,
+    "planning": 1_935,
+    "engine": 1_087,
     "linear": 1_122,
     "targets": 1_036,
     "features, datasets": 4_688,
-    "ledger": 3_690,
+    "ledger": 3_689,
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_841,
-    "code of src": 34_600,
-    "lines of tests": 41_793,
-    "lines of experiments and benchmarks": 9_408,
+    "lines of src": 54_777,
+    "code of src": 34_551,
+    "lines of tests": 41_806,
+    "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -81,7 +81,6 @@ def test_an_init_is_priced_by_the_plan_and_whoever_is_in_the_table(folder):
         for private in ("private.parquet", "others.parquet")
     )
     assert ours == theirs
-    assert ours["real_labels"]
     assert 0.8 < ours["plan"]["outlook"]["accuracy"] <= 1
     _, _, _, _, *same = init(folder, "new")
     without = [each for each in same if each not in ("--subject", "who")]

@@ -51,7 +51,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "plans"
 BY_FIELDS = {
     "accounting": ["Guarantee"], "audit": ["ControlResult"],
     "cli": ["ReferenceUsage", "Coincidences"], "distributed": ["ClusterDescription"],
-    "labelling": ["LabellingPlan", "Round"],
+    "labelling": ["LabellingPlan", "Round"], "ledger": ["Renewal"],
     "reports": ["FigureInterval", "SimulationResult", "ExpectedError"],
     "serving": ["ApiKey", "Presence"], "smoothed": ["Bounds"],
     "store": ["Erasure", "Evaluation", "Quota"],

@@ -13,7 +13,7 @@ from vicinal.engine import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference
 from vicinal.planning import IndKNNPlan, PlanChoice
-from vicinal.planning._plan_simulation import SimulationResult, SimulationSetup, simulate
+from vicinal.planning._plan_simulation import SimulationSetup, simulate
 
 
 def plan_of(n_classes, n_records, n_queries, epsilon, **more):
@@ -137,18 +137,10 @@ def test_more_answers_than_points_wear_as_much_as_they_would(stage):
     assert thinned.used == pytest.approx(simulate(stage, choice).used, abs=0.05)
 
 
-def test_clusters_play_classes_and_no_accuracy_is_claimed():
-    stage = SimulationSetup.of(KERNEL, POINTS, CLASSES)
-    found = simulate(stage, PlanChoice.of(WISH, stage.reference))
-    assert found.accuracy is found.plain_accuracy is None
-    assert 0.5 < found.agreement < 1
-    assert SimulationResult.mean([found, found]) == replace(found, answers=2 * found.answers)
-
-
 @pytest.mark.parametrize(
     ("points", "labels", "match"),
     [
-        (POINTS[:50], None, "at least 100"),
+        (POINTS[:50], PUBLIC_LABELS[:50], "at least 100"),
         (POINTS, PUBLIC_LABELS[:10], "labels"),
         (POINTS, PUBLIC_LABELS + 5, "labels"),
         (POINTS, PUBLIC_LABELS - 1, "labels"),
@@ -182,9 +174,8 @@ def test_the_plan_is_told_with_reasons_and_alternatives(public):
 
 
 def test_the_plan_as_json(public):
-    found = json.loads(plan("--public", public, "--model-share", 0, "--json").stdout)
-    assert found["real_labels"] is False
-    assert found["plan"]["outlook"]["accuracy"] is None
+    asked = "--public", public, "--label", "y", "--model-share", 0, "--json"
+    found = json.loads(plan(*asked).stdout)
     assert 0 < found["plan"]["outlook"]["agreement"] <= 1
     names = [option["name"] for option in found["alternatives"]]
     assert {"label alone", "half the queries", "twice the neighbours"} <= set(names)
@@ -193,7 +184,7 @@ def test_the_plan_as_json(public):
 def test_a_plan_says_by_default_which_model_there_is_or_why_none(public):
     words = " ".join(plan("--public", public).stdout.split())
     assert "model 40 gradients with noise" in words
-    assert "what a model learns depends on labels" in words
+    assert "the public rows have no labels (--label)" in words
     words = " ".join(plan("--public", public, "--kernel", "rbf").stdout.split())
     assert "model none, because it needs kernel='cosine'" in words
 

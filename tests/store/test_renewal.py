@@ -1,8 +1,10 @@
 """Budgets that renew: a part every period, once, never beyond the whole, and nobody else's."""
 
+import json
 import math
 import shutil
 from contextlib import closing
+from dataclasses import asdict
 from datetime import date, timedelta
 
 import numpy as np
@@ -12,7 +14,7 @@ import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
 from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import Coordinator, local_transports, split
-from vicinal.errors import InvalidInput, PrivacyRefused, StoreOutdated
+from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged, StoreOutdated
 from vicinal.planning import part_epsilon
 from vicinal.store import Renewal, Store
 
@@ -200,7 +202,7 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
             calendar(10 * period)
             away = Q[period * 6 : period * 6 + 6]
             near = X[14:16] + 1e-3 * (period + 1)  # what person-7 is like
-            far = away[np.argmax(Y[:6] != Y[14])][None]
+            far = away[~np.isin(points(60, 2)[1][period * 6 : period * 6 + 6], Y[14:16])][:1]
             for asked in (near, away, far + 1e-4):
                 sums.append(world.predict(asked).votes)
             if period == 1:
@@ -213,6 +215,9 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
     assert worlds[0] == worlds[1]
     apart = [not np.array_equal(*pair) for pair in zip(*summed, strict=True)]
     assert apart[0], "the person must take part"
+    assert apart[3], "and with a new part again"
+    assert not apart[2], "others add the same where the person is far"
+    assert not apart[5]
     assert not any(apart[6:]), "once gone, nothing of them is left in what others add"
 
 
@@ -341,6 +346,17 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
         store.open_audience("late", renew=late, **{**PLAN, **plan})
         assert (book(store, "late").account.remaining <= total.most(3, account)).all()
         assert store.verify()
+
+
+def test_what_a_stranger_wrote_is_refused_or_works():
+    good = asdict(Renewal("monthly", 4).begin(0.0, 60))
+    junk = [None, 0, -1, 2**70, 1.5, "x", "", [], {}, True, "9999-12-31", math.nan]
+    for fields in [*junk[1:], *({**good, name: value} for name in good for value in junk)]:
+        try:
+            found = Renewal.of(json.dumps({"renewal": fields}))
+        except StoreDamaged:
+            continue
+        assert 0 <= found.now(0).most <= UNITS
 
 
 def test_what_cannot_renew_is_refused(tmp_path, calendar):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _SOME_ROWS = 300
 """Public rows that are planned for where none are given: enough for a private model."""
 
-_UNLABELLED = "because what a model learns depends on labels, and the public rows have none"
+_UNLABELLED = "because the public rows have no labels (--label)"
 _LEAST = "Noise is planned for the least that training leaves of a budget; fit takes less"
 
 
@@ -40,8 +40,8 @@ def plan(
 ) -> None:
     """Show a plan and what to expect of it. Reads no private record and spends nothing.
 
-    With --public, it simulates the plan on those rows, and compares other epsilons, releases and
-    numbers of queries. It takes the options of init; --classes may also be a number.
+    With --public and --label it simulates the plan on those rows. It compares other epsilons,
+    releases and numbers of queries. It takes the options of init; --classes may also be a number.
     """
     reference_options.check(feature_options.features)
     given = plan_given(ctx)
@@ -98,7 +98,6 @@ def show_outlook(
     result = {
         "costs": list(costs),
         "verdict": "\n".join(lines),
-        "real_labels": stage is not None and stage.real,
         "usage": asdict(first.choice.usage),
         "plan": first.to_dict(),
         "alternatives": [choice.to_dict() for choice in others],
@@ -133,10 +132,9 @@ def _staged(
     if not usual or not plan.target.voted or len(points) < planning.LEAST_POINTS:
         words = f"because it takes {planning.LEAST_POINTS} public rows and the default neighbours"
         return reference, None, words
-    if plan.model_share and labels is None and plan.noise_multiplier:
-        return reference, None, _UNLABELLED
-    places = None
-    if labels is not None:
-        places = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
+    if labels is None:
+        planned = plan.model_share and not plan.noise_multiplier
+        return reference, None, f"{_UNLABELLED}. {_LEAST}" if planned else _UNLABELLED
+    places = np.asarray(plan.target.encode(labels, len(points)), dtype=np.int64)
     stage = planning.SimulationSetup.of(kernel, reference.points, plan.target.n_coordinates, places)
-    return reference, stage, f"{_UNLABELLED} (--label). {_LEAST}"
+    return reference, stage, ""

@@ -97,7 +97,8 @@ class Renewal:
             found = cls(**fields)
             _checks.integer("period", found.period, least=1, most=found.periods)
             _checks.integer("part", found.part, least=0, most=UNITS // found.periods)
-            _checks.integer("answers", found.answers, least=0, most=found.n_queries)
+            planned = _checks.integer("n_queries", found.n_queries, least=0)
+            _checks.integer("answers", found.answers, least=0, most=planned)
             found.begins(found.periods)
         except (TypeError, ValueError, OverflowError):
             raise StoreDamaged("The ledger has a damaged renewal. Restore a backup.") from None
@@ -109,11 +110,9 @@ class Renewal:
 
     def begin(self, first: float, n_queries: int) -> Self:
         """Return the first period, from today on; `first`: the share of budgets kept for it."""
-        part = int((1 - first) * UNITS) // self.periods
-        answers = n_queries // self.periods
-        return replace(
-            self, begun=today().isoformat(), part=part, n_queries=n_queries, answers=answers
-        )
+        part, answers = int((1 - first) * UNITS) // self.periods, n_queries // self.periods
+        begun = today().isoformat()
+        return replace(self, begun=begun, part=part, n_queries=n_queries, answers=answers)
 
     def now(self, used: int) -> Self:
         """Return this as it is today, after `used` answers; a clock set back changes nothing."""

@@ -4,23 +4,19 @@ The choice of neighbours and noise is the very planning that ``IndKNNClassifier.
 (:mod:`vicinal.engine._noise_schedule`), before there is a private record.
 
 Played through, public points are records and queries at once. Every one stands for n / m records.
-It has a budget, is charged for its share of the questions, votes with its public label (or, where
-there are none, with the cluster it falls into), and is left out of its own query. What comes out is
-what noise and used-up budgets do to answers, not how good the features are: *agreement* is the
-share of answers that equal those of the same neighbours without noise and with all budgets.
-Accuracy is known only where labels are given.
+It has a budget, is charged for its share of the questions, votes with its public label, and is left
+out of its own query. *Agreement* is the share of answers that equal those of the same neighbours
+without noise and with all budgets.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
-from scipy.cluster.vq import kmeans2
 
 from vicinal._arrays import Bools, Floats, Floats32, Places
 from vicinal.engine import (
@@ -237,7 +233,7 @@ class SimulationResult:
     - `agreement`, `at_end`: share of answers that noise and used-up budgets leave as they are: of
       all, and of the last quarter.
     - `accuracy`, `plain_accuracy`, `commonest`: share of answers that are right, without noise, and
-      by the commonest class for all; None where no labels are given.
+      by the commonest class for all.
     - `asked`: share of queries that private records are asked.
     - `used`, `retired`: mean share of budgets used at the end, and share of points whose budget is
       spent.
@@ -246,9 +242,9 @@ class SimulationResult:
 
     agreement: float
     at_end: float
-    accuracy: float | None
-    plain_accuracy: float | None
-    commonest: float | None
+    accuracy: float
+    plain_accuracy: float
+    commonest: float
     asked: float
     used: float
     retired: float
@@ -256,11 +252,9 @@ class SimulationResult:
 
     @classmethod
     def mean(cls, several: Sequence[Self]) -> Self:
+        names = [field.name for field in fields(cls)]
         means: dict[str, Any] = {
-            name: None if None in values else float(np.mean(values))
-            for name, values in (
-                (field.name, [getattr(one, field.name) for one in several]) for field in fields(cls)
-            )
+            name: float(np.mean([getattr(one, name) for one in several])) for name in names
         }
         return cls(**{**means, "answers": sum(one.answers for one in several)})
 
@@ -274,28 +268,24 @@ class SimulationSetup:
     """Public points that plans are played through on.
 
     - `reference`: the points (m, d) as integers, with the kernel.
-    - `labels`, int64 (m,): the class of every point, or the cluster that plays it.
+    - `labels`, int64 (m,): the class of every point.
     - `n_classes`: number of classes.
-    - `real`: whether the labels are real, so that accuracy means something.
     - `model`: a private model beside the votes, in whose metric the points are.
     """
 
     reference: Reference
     labels: Places
     n_classes: int
-    real: bool
     model: PlayedModel | None = None
 
     @property
     def shares(self) -> list[float]:
-        """How common each class is among real labels, (c,); [] where there are none."""
-        if not self.real:
-            return []
+        """How common each class is, (c,)."""
         counts = np.bincount(self.labels, minlength=self.n_classes)
         return [float(share) for share in counts / counts.sum()]
 
     def beside_model(self, plan: IndKNNPlan, seed: int) -> SimulationSetup:
-        """Return the points beside the model of a plan with one; their labels must be real."""
+        """Return the points beside the model of a plan with one."""
         kernel = self.reference.kernel
         assert isinstance(kernel, Cosine)  # noqa: S101 (a model needs it)
         model = played_model(kernel, self.reference.points, self.labels, plan, seed)
@@ -303,9 +293,9 @@ class SimulationSetup:
 
     @classmethod
     def of(
-        cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places | None = None
+        cls, kernel: Kernel, points: IntegerMatrix, n_classes: int, labels: Places
     ) -> SimulationSetup:
-        """Return them; clusters of the points play the classes where no labels are given.
+        """Return them.
 
         Raises InvalidInput if there are fewer than `LEAST_POINTS` points, or if the labels do not
         fit them.
@@ -315,20 +305,12 @@ class SimulationSetup:
                 f"The public points must be at least {LEAST_POINTS} for a simulation. "
                 f"Got {len(points)}."
             )
-        reference = Reference(kernel, points)
-        if labels is None:
-            clusters = min(n_classes, len(points) // 16)
-            rows = points.astype(np.float64)
-            first = rows[np.linspace(0, len(rows) - 1, clusters).astype(np.int64)]
-            with warnings.catch_warnings(action="ignore"):  # equal points make empty clusters
-                found = kmeans2(rows, first, minit="matrix")[1]
-            return cls(reference, found.astype(np.int64), n_classes, real=False)
         if labels.shape != (len(points),) or labels.min() < 0 or labels.max() >= n_classes:
             raise InvalidInput(
                 f"The labels must be one for each of {len(points)} public points, each a position "
                 f"below {n_classes}."
             )
-        return cls(reference, labels.astype(np.int64), n_classes, real=True)
+        return cls(Reference(kernel, points), labels.astype(np.int64), n_classes)
 
 
 def simulate(setup: SimulationSetup, choice: PlanChoice, seed: int = 0) -> SimulationResult:
@@ -413,13 +395,12 @@ class _Run:
         order = self.queries
         same = self._answers[order] == self._plain[order]
         truth = self._setup.labels[order]
-        real = self._setup.real
         return SimulationResult(
             agreement=float(same.mean()),
             at_end=float(same[-max(1, len(order) // 4) :].mean()),
-            accuracy=float((self._answers[order] == truth).mean()) if real else None,
-            plain_accuracy=float((self._plain[order] == truth).mean()) if real else None,
-            commonest=float(np.bincount(truth).max() / len(order)) if real else None,
+            accuracy=float((self._answers[order] == truth).mean()),
+            plain_accuracy=float((self._plain[order] == truth).mean()),
+            commonest=float(np.bincount(truth).max() / len(order)),
             asked=self._n_asked / len(order),
             used=float(1 - self._budgets.mean()),
             retired=float((self._budgets <= 1 - RETIRED).mean()),

@@ -142,11 +142,8 @@ def _option(
     k: int | None = None,
     left: float | None = None,
 ) -> Option:
-    """Return a plan as it would be made, and simulated where there is a stage.
-
-    Beside a private model that takes labels: it learns of clusters what they are made of.
-    """
-    if stage is None or (plan.model_share and not stage.real):
+    """Return a plan as it would be made, and simulated where there is a stage."""
+    if stage is None:
         return Option(name, PlanChoice.of(plan, reference, k, left), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
@@ -186,7 +183,7 @@ def _training(plan: IndKNNPlan) -> dict[str, Any] | None:
 def _table_row(option: Option) -> str:
     choice, outlook = option.choice, option.outlook
     unchanged = "-" if outlook is None else percent(outlook.agreement)
-    last = percent(outlook.accuracy) if outlook and outlook.accuracy else "-"
+    last = "-" if outlook is None else percent(outlook.accuracy)
     if not choice.plan.target.voted:
         last = f"{choice.expected_errors()[0].error:.3g}"
     queried = choice.plan.n_asked / choice.plan.n_queries if outlook is None else outlook.asked
