@@ -70,7 +70,7 @@ WANTED = {
 ALL = {
     "lines of src": 54_777,
     "code of src": 34_551,
-    "lines of tests": 41_806,
+    "lines of tests": 41_812,
     "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,
