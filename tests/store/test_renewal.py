@@ -202,7 +202,7 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
             calendar(10 * period)
             away = Q[period * 6 : period * 6 + 6]
             near = X[14:16] + 1e-3 * (period + 1)  # what person-7 is like
-            far = away[np.argmax(Y[:6] != Y[14])][None]
+            far = away[~np.isin(points(60, 2)[1][period * 6 : period * 6 + 6], Y[14:16])][:1]
             for asked in (near, away, far + 1e-4):
                 sums.append(world.predict(asked).votes)
             if period == 1:
@@ -215,6 +215,9 @@ def test_nobody_else_pays_or_adds_anything_else_in_any_period(tmp_path, calendar
     assert worlds[0] == worlds[1]
     apart = [not np.array_equal(*pair) for pair in zip(*summed, strict=True)]
     assert apart[0], "the person must take part"
+    assert apart[3], "and with a new part again"
+    assert not apart[2], "others add the same where the person is far"
+    assert not apart[5]
     assert not any(apart[6:]), "once gone, nothing of them is left in what others add"
 
 
