@@ -28,13 +28,13 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_428,
+    "cli": 3_417,
     "serving": 2_474,
-    "reports": 1_468,
+    "reports": 1_469,
     "audit": 2_502,
     "distributed": 3_594,
     "store": 5_432,
-    "labelling, students": 3_110,
+    "labelling, students": 2_907,
     "baselines": 493,
     "predictors": 1_912,
     "planning": 1_935,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_777,
-    "code of src": 34_551,
-    "lines of tests": 41_812,
+    "lines of src": 54_564,
+    "code of src": 34_443,
+    "lines of tests": 41_700,
     "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,
