@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3_417,
     "serving": 2_474,
-    "reports": 1_468,
+    "reports": 1_469,
     "audit": 2_502,
     "distributed": 3_594,
     "store": 5_432,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_563,
-    "code of src": 34_442,
-    "lines of tests": 41_697,
+    "lines of src": 54_564,
+    "code of src": 34_443,
+    "lines of tests": 41_700,
     "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -315,7 +315,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
         stated, settings = store.guarantee(), store._audience_states["default"].settings
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = part_epsilon(settings, 0.25)
-        assert f"of each later period by at most e^{part:g}" in str(stated)
+        assert f"of each later period by at most e^{math.ceil(1e4 * part) / 1e4:g}" in str(stated)
         assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
