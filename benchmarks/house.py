@@ -70,7 +70,7 @@ WANTED = {
 ALL = {
     "lines of src": 54_564,
     "code of src": 34_443,
-    "lines of tests": 41_700,
+    "lines of tests": 41_701,
     "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,
