@@ -80,13 +80,13 @@ def sources(
     vectors: Sequence[str] = (),
 ) -> list[_Source]:  # fmt: skip
     """Return the data sets that options name; features of images lie in the folder."""
-    from vicinal.datasets import image_npz, load_mnist
+    from vicinal.datasets import load_mnist, load_table
 
     found = [_image_source("MNIST", load_mnist, features, folder)] if mnist else []
     if fashion is not None:
-        found.append(_image_source("Fashion-MNIST", partial(image_npz, fashion), features, folder))
+        found.append(_image_source("Fashion-MNIST", partial(load_table, fashion), features, folder))
     if cifar is not None:
-        found.append(_image_source("CIFAR-10", partial(image_npz, cifar), features, folder))
+        found.append(_image_source("CIFAR-10", partial(load_table, cifar), features, folder))
     if (paths := texts(*agnews)) is not None:
         found.append(_Source("AG News", lambda begin: text_benchmark(paths, folder, begin)))
     for name, _, file in (given.partition("=") for given in vectors):

@@ -35,9 +35,9 @@ _WIDTH = 88
 
 def images(data: Path | None) -> Dataset:
     """Return the images of a file, or the shipped MNIST."""
-    from vicinal.datasets import image_npz, load_mnist
+    from vicinal.datasets import load_mnist, load_table
 
-    return load_mnist() if data is None else image_npz(data)
+    return load_mnist() if data is None else load_table(data)
 
 
 def benchmark(data: Path | None, begin: Begin) -> Benchmark:

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from pyarrow import parquet
 
-from vicinal.datasets import Dataset, image_npz, load_mnist, load_table
+from vicinal.datasets import Dataset, load_mnist, load_table
 from vicinal.errors import InvalidInput
 
 MNIST_SHA256 = "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64"
@@ -120,29 +120,6 @@ def test_damaged_npz_files_are_refused(tmp_path):
         (tmp_path / f"{name}.npz").write_bytes(damaged)
         with pytest.raises(InvalidInput, match=f"{name}.npz is not a sound npz"):
             load_table(tmp_path / f"{name}.npz")
-
-
-def test_image_npz_wants_images_with_labels_and_a_test_part(tmp_path):
-    sound = {
-        "x_train": np.zeros((2, 5, 5), dtype=np.uint8),
-        "y_train": np.arange(2),
-        "x_test": np.ones((1, 5, 5), dtype=np.uint8),
-        "y_test": np.arange(1),
-    }
-    path = tmp_path / "images.npz"
-    np.savez(path, **sound)
-    train, test = image_npz(path).split()
-    assert train.features.shape == (2, 5, 5)
-    assert test.features.all()
-    for name in sound:
-        np.savez(path, **{other: a for other, a in sound.items() if other != name})
-        with pytest.raises(InvalidInput, match=name):
-            image_npz(path)
-    np.savez(path, **(sound | {"x_test": np.ones((1, 5, 5, 2))}))
-    with pytest.raises(InvalidInput, match="x_test"):
-        image_npz(path)
-    with pytest.raises(InvalidInput, match="no file"):
-        image_npz(tmp_path / "absent.npz")
 
 
 # ---------------------------------------------------------------------- csv

@@ -1,6 +1,5 @@
 from vicinal.accounting._calibrate import CalibratedPlan as CalibratedPlan
 from vicinal.accounting._calibrate import calibrate as calibrate
-from vicinal.accounting._composition import to_event as to_event
 from vicinal.accounting._guarantee import Guarantee as Guarantee
 from vicinal.accounting._plan import Plan as Plan
 from vicinal.accounting._plan import account as account

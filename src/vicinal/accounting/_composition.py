@@ -28,24 +28,21 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
 from vicinal._arrays import Floats
-from vicinal._lazy import of_extra
 from vicinal.accounting import _budget
-from vicinal.accounting._counts import LaplaceNumber
 from vicinal.accounting._divergence import Pair
-from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._pld import pld_epsilon
 from vicinal.accounting._screening import Screening, batches, worth_it
 from vicinal.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+    pass
 
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
 MAX_COUNT = 10**9
@@ -217,43 +214,3 @@ def _mironov(orders: Floats, delta: float) -> Floats:
 
 def _balle(orders: Floats, delta: float) -> Floats:
     return np.log1p(-1 / orders) - (math.log(delta) + np.log(orders)) / (orders - 1)
-
-
-def to_event(composition: Composition) -> DpEvent:
-    """Return `composition` as one event of dp-accounting, for add/remove-one neighbours.
-
-    Raises
-    ------
-    InvalidInput
-        If a release has no exact counterpart there (a screening, a label alone).
-
-    Examples
-    --------
-    >>> from vicinal.accounting import Plan, to_event
-    >>> release = {"kind": "gaussian", "sigma": 5.0, "count": 1}
-    >>> plan = Plan.from_dict({"delta": 1e-5, "releases": [release]})
-    >>> type(to_event(plan.composition())).__name__
-    'ComposedDpEvent'
-    """
-    events = of_extra("events", "dp_accounting", "An event of dp-accounting")
-    parts = [
-        events.SelfComposedDpEvent(_event_of(release, events), count)
-        for release, count in composition.terms
-    ]
-    return events.ComposedDpEvent(parts)
-
-
-def _event_of(release: PricedRelease, events: Any) -> DpEvent:
-    event: DpEvent
-    if isinstance(release, SubsampledGaussian):
-        event = events.GaussianDpEvent(release.sigma)
-        if release.gamma < 1:
-            event = events.PoissonSampledDpEvent(release.gamma, event)
-        return event
-    if isinstance(release, LaplaceNumber):
-        event = events.LaplaceDpEvent(1 / release.size)
-        return event
-    raise InvalidInput(
-        f"The 'composition' parameter holds a {type(release).__name__}, which has no exact "
-        "counterpart among the events of dp-accounting."
-    )

@@ -63,7 +63,7 @@ def demo(
     # Only the file's name: the page may be shown to people who need not know whose folder it was.
     name, source = ("MNIST", SHIPPED) if data == SHIPPED else (Path(data).stem, Path(data).name)
     with progress(silent=json) as begin:
-        images = datasets.load_mnist() if data == SHIPPED else datasets.image_npz(data)
+        images = datasets.load_mnist() if data == SHIPPED else datasets.load_table(data)
         trial, pictures = reports.prepare(images, queries, begin)
         answers = reports.answer(trial, epsilon, delta, begin)
         guarantee, plan = answers.guarantee, answers.plan

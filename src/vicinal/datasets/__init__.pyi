@@ -1,5 +1,4 @@
 from vicinal.datasets._dataset import Dataset as Dataset
-from vicinal.datasets._dataset import image_npz as image_npz
 from vicinal.datasets._dataset import load_images as load_images
 from vicinal.datasets._dataset import load_mnist as load_mnist
 from vicinal.datasets._tables import load_table as load_table

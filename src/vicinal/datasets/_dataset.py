@@ -143,48 +143,13 @@ def _rows_of(field: AnyArray | None, places: AnyInts) -> AnyArray | None:
 Arrays = dict[str, AnyArray]
 
 
-def image_npz(path: str | Path) -> Dataset:
-    """Return the images of an npz file laid out as MNIST and Fashion-MNIST commonly are.
-
-    Parameters
-    ----------
-    path
-        A file with the keys x_train, y_train, x_test and y_test: images (n, h, w) or (n, h, w, 3)
-        and their integer labels (n,).
-
-    Returns
-    -------
-    Dataset
-        The training part, with the test part in its `test`.
-
-    Raises
-    ------
-    InvalidInput
-        If the file is missing or is laid out differently.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from vicinal.datasets import image_npz
-    >>> images, labels = np.zeros((4, 28, 28), np.uint8), np.arange(4)
-    >>> np.savez("digits.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
-    >>> image_npz("digits.npz").test.features.shape
-    (4, 28, 28)
-    """
-    stored = _read(path)
-    _require(path, stored, ("x_train", "y_train", "x_test", "y_test"))
-    for name in ("x_train", "x_test"):
-        if stored[name].ndim not in (3, 4) or stored[name].shape[3:] not in ((), (3,)):
-            raise InvalidInput(f"{path}: {name!r} must hold images, (n, h, w) or (n, h, w, 3).")
-    return _part(path, stored, "_train", _part(path, stored, "_test"))
-
-
 def array_npz(path: str | Path) -> Dataset:
     """Return the data set of an npz file; `load_table` says which keys it may have."""
     stored = _read(path)
     if "x" in stored:
         return _part(path, stored, "")
-    _require(path, stored, ("x_train",))
+    if "x_train" not in stored:
+        raise InvalidInput(f"{path} must have an array called 'x_train', or 'x'.")
     test = _part(path, stored, "_test") if "x_test" in stored else None
     return _part(path, stored, "_train", test)
 
@@ -214,12 +179,6 @@ def _part(path: str | Path, stored: Arrays, suffix: str, test: Dataset | None = 
     return Dataset(features, labels, people, test)
 
 
-def _require(path: str | Path, stored: Arrays, names: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in stored:
-            raise InvalidInput(f"{path} must have an array called {name!r}.")
-
-
 def load_mnist() -> Dataset:
     """Return MNIST: 60,000 digits, and 10,000 more in the test part.
 
@@ -239,7 +198,7 @@ def load_mnist() -> Dataset:
     ((60000, 28, 28), (10000, 28, 28))
     """
     with as_file(_mnist_file()) as path:
-        return image_npz(path)
+        return array_npz(path)
 
 
 def _mnist_file() -> Traversable:
