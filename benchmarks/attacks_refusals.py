@@ -18,6 +18,7 @@ from vicinal import IndKNNClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import DeltaSlackAccountant, Interaction, Interactions, PrivateKNNRelease
 from vicinal.planning import EnginePlanner
+from vicinal.reports import shown
 
 _RNG = np.random.default_rng(7)
 _X = _RNG.normal(size=(300, 4))
@@ -84,7 +85,9 @@ def _steps(size: int) -> list[int]:
     done: list[int] = []
     asked = PrivateKNNClassifier(range(3), 5, 0.01, n_queries=300, interactions="public")
     with patch("vicinal.mechanisms._private_knn._MOST_HITS", _MOST_HITS):
-        asked.fit(_X[:size], _Y[:size]).predict(np.tile(_Q, (5, 1)), progress=done.append)
+        asked.fit(_X[:size], _Y[:size])
+        with shown(lambda *_: done.append):
+            asked.predict(np.tile(_Q, (5, 1)))
     return done
 
 

@@ -28,25 +28,25 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_428,
+    "cli": 3_417,
     "serving": 2_474,
-    "reports": 1_467,
+    "reports": 1_469,
     "audit": 2_502,
     "distributed": 3_594,
     "store": 5_432,
-    "labelling, students": 3_110,
+    "labelling, students": 2_907,
     "baselines": 493,
-    "predictors": 1_946,
+    "predictors": 1_912,
     "planning": 1_935,
-    "engine": 1_093,
+    "engine": 1_087,
     "linear": 1_122,
     "targets": 1_036,
     "features, datasets": 4_688,
-    "ledger": 3_690,
+    "ledger": 3_689,
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 4_051,
+    "accounting": 3_803,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_817,
-    "code of src": 34_582,
-    "lines of tests": 41_811,
-    "lines of experiments and benchmarks": 9_408,
+    "lines of src": 54_316,
+    "code of src": 34_286,
+    "lines of tests": 41_594,
+    "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -10,6 +10,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import store_tools as tools
 from vicinal import IndKNNClassifier, NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal._progress import shown
 from vicinal.accounting import LINE_GRID, UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.ledger import StoredAccount
@@ -145,7 +146,9 @@ def steps_of(records, monkeypatch):
     X, y = rng.normal(size=(records, 2)), rng.integers(0, 2, records)
     done: list[int] = []
     asking = PrivateKNNClassifier(range(2), 5, 1.0, n_queries=300, simulation_seed=0)
-    asking.fit(X, y).predict(rng.normal(size=(300, 2)), progress=done.append)
+    asking.fit(X, y)
+    with shown(lambda *_: done.append):
+        asking.predict(rng.normal(size=(300, 2)))
     return done
 
 

@@ -58,11 +58,10 @@ class Learner:
     """Keeps what it was told, so that tests can look at it."""
 
     def __init__(self):
-        self.lessons, self.guides = [], []
+        self.lessons = []
 
-    def learn(self, examples, rows, labels, _number, _begin, guide, **_):
+    def learn(self, examples, rows, labels, *_):
         self.lessons.append((rows, labels))
-        self.guides.append(guide())
         means = [examples[rows[labels == place]].mean(axis=0) for place in range(C)]
         return Centres(np.array(means))
 
@@ -178,16 +177,6 @@ def test_kept_by_class_no_class_is_left_out():
     part = Round(6, 1.0, keep=0.5, by_class=True)
     assert part.selected(margins, labels).tolist() == [0, 1, 4, 5]
     assert part.selected(margins[:0], labels[:0]).tolist() == []
-
-
-def test_guides_see_all_answers_so_far_and_nothing_else(world, tmp_path):
-    learner = Learner()
-    run(world, tmp_path, rounds(choose="unsure"), learner=learner)
-    for guide in learner.guides:
-        assert guide.shape == (700, C)
-        np.testing.assert_allclose(guide.sum(axis=1), 1, rtol=1e-5)
-        assert (guide.argmax(axis=1) == world[3]).mean() > 0.9
-    assert not np.array_equal(*learner.guides), "the second knows more"
 
 
 def test_what_is_asked_and_kept_depends_on_released_things_only(world, tmp_path):

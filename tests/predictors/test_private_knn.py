@@ -29,6 +29,7 @@ from vicinal.mechanisms import (
 )
 from vicinal.neighbours import FLOAT32, NO_RECORD, RBF, PoissonKNN, Precision
 from vicinal.predictors._private_knn import PrivateKNNClassifier
+from vicinal.reports import shown
 
 # ---------------------------------------------------------------- who votes
 
@@ -470,7 +471,8 @@ def test_many_blocks_are_one_batch(monkeypatch):
     done = []
     monkeypatch.setattr("vicinal.mechanisms._private_knn._MOST_HITS", 700)
     monkeypatch.setattr("vicinal.mechanisms._private_knn.BLOCK", 16)
-    answers = classifier().fit(X, y).predict(X[:40], progress=done.append)
+    with shown(lambda *_: done.append):
+        answers = classifier().fit(X, y).predict(X[:40])
     assert len(answers) == 40
     assert done == [16, 16, 8]
     assert (answers == y[:40]).mean() > 0.9

@@ -23,6 +23,7 @@ from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.mechanisms import VoteRelease
+from vicinal.reports import shown
 
 
 def fitted():
@@ -114,8 +115,12 @@ def test_threads_take_turns_while_the_classifier_is_fitted_again(crowd):
         asking.set()
         go_on.wait()
 
+    def held():
+        with shown(lambda *_: hold):
+            classifier.predict(np.eye(3))
+
     with ThreadPoolExecutor(3) as pool:
-        jobs = [pool.submit(classifier.predict, np.eye(3), progress=hold)]
+        jobs = [pool.submit(held)]
         asking.wait()
         jobs.append(pool.submit(classifier.predict, np.eye(3)))
         time.sleep(0.05)

@@ -28,7 +28,7 @@ from vicinal.cli._output import as_json, progress
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 if TYPE_CHECKING:
-    from vicinal._arrays import AnyArray, Floats32
+    from vicinal._arrays import AnyArray
 
 IND_KNN, PRIVATE_KNN, PATE = "ind-knn", "private-knn", "pate"
 KINDS = (IND_KNN, PRIVATE_KNN, PATE)
@@ -329,10 +329,9 @@ def student(
     names, pool, soft = given.classes, np.asarray(dataset.features), given.soft_labels
     truth = _truth_of(dataset, names)
     recipe = options.recipe(pool.ndim, seed, released=soft is not None)
+    recipe = recipe if soft is not None else replace(recipe, soft_share=None)
     rows, labels = given.rows[given.selected], given.labels[given.selected]
     with progress(silent=json) as begin:
-        if soft is None and recipe.soft_share:
-            soft = _soft_labels(given, pool)
         learns_soft = soft is not None and bool(recipe.soft or recipe.ensemble)
         step = begin("student", recipe.steps)
         trained = students.train_student(pool, rows, labels, names, recipe, step, soft)
@@ -475,16 +474,6 @@ def _released(
         labeller.guarantee().to_dict(),
         asked_round.soft_labels,
     )
-
-
-def _soft_labels(given: labelling.ReleasedLabels, pool: AnyArray) -> Floats32:
-    import numpy as np
-
-    features = _extractor_of(pool).transform(pool)
-    place_of = {name: place for place, name in enumerate(given.classes)}
-    places = np.array([place_of[name] for name in given.labels.tolist()], dtype=np.int64)
-    mapped = extractors.PublicMap().fit(features).transform(features)
-    return labelling.soft_labels(mapped, given.rows, places, len(given.classes))
 
 
 def _student_figures(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from vicinal._arrays import AnyArray, Bools, Floats, Places
+from vicinal._progress import step
 from vicinal.engine._answer_reuse import AnsweredNeighbours, PublicVotes
 from vicinal.engine._proxy_ledger import ProxyLedger
 from vicinal.engine._shard import Shards, TwoRounds
@@ -27,7 +28,6 @@ BLOCK = 256
 """Queries answered together. With a private count, larger blocks would spend every count of the
 block before its first vote, and lose accuracy once budgets run out."""
 
-Progress = Callable[[int], None]
 Released = tuple[AnyArray, Floats]
 
 
@@ -115,13 +115,7 @@ class QueryEngine:
     def __post_init__(self) -> None:
         object.__setattr__(self, "plain", self.decision.plain)
 
-    def answer(
-        self,
-        queries: IntegerMatrix,
-        *,
-        progress: Progress | None = None,
-        predicted: Floats | None = None,
-    ) -> QueryAnswers:
+    def answer(self, queries: IntegerMatrix, *, predicted: Floats | None = None) -> QueryAnswers:
         """Answer all queries, a block at a time.
 
         `predicted`, float64 (q, c), is what the model of :attr:`model_gate` says of the queries.
@@ -134,7 +128,7 @@ class QueryEngine:
         self.check_grid(len(queries))
         if self.interaction is not None:
             self.interaction.release()
-        parts = []
+        parts, done = [], step("answers", len(queries))
         coming = NextSearch(self, queries[:0])
         for start in range(0, len(queries), self.block):
             block, later = np.split(queries[start:], [self.block])
@@ -146,8 +140,8 @@ class QueryEngine:
             else:
                 part = predicted[start : start + self.block]
                 parts.append(self._answer_with_model(block, part))
-            if progress is not None:
-                progress(len(block))
+            if done is not None:
+                done(len(block))
         return QueryAnswers.joined(parts)
 
     def check_grid(self, n_queries: int) -> None:

@@ -16,7 +16,6 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal.labelling._answers import checked_soft_labels as checked_soft_labels
 from vicinal.labelling._answers import save_answers as save_answers
-from vicinal.labelling._answers import soft_labels as soft_labels
 from vicinal.labelling._journal import AskedRound as AskedRound
 from vicinal.labelling._journal import JournalEntry as JournalEntry
 from vicinal.labelling._labellers import ABSTAINED as ABSTAINED

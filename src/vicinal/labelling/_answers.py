@@ -1,11 +1,4 @@
-"""Released answers in a file that may be published: what was asked, what was said, how sure.
-
-:func:`soft_labels` says what they mean for all public examples, beside the student. A network that
-sees a thousand answers, the surest, has weak opinions of classes that overlap; it then confirms its
-own mistakes on the examples that nobody answered. Kernel ridge regression on the round's features
-(:mod:`vicinal.labelling._public_model`) knows less of easy classes and more of those. It sees
-released answers only, all of them, and so costs nothing.
-"""
+"""Released answers in a file that may be published: what was asked, what was said, how sure."""
 
 import json
 from dataclasses import dataclass
@@ -16,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vicinal import _checks
-from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
+from vicinal._arrays import AnyArray, Bools, Floats, Floats32, Ints
 from vicinal.errors import InvalidInput, OtherFormat
-from vicinal.labelling._public_model import PublicModel, ReferenceNeighborhoods
 from vicinal.ledger import parse_json, read_arrays, write_arrays
 
 _FORMAT = 1
@@ -146,22 +138,3 @@ def checked_soft_labels(soft_labels: npt.ArrayLike, n_examples: int, n_classes: 
     if not (np.isfinite(soft).all() and (soft >= 0).all() and near_one):
         raise InvalidInput("Each row of the soft labels must be finite, at least 0, and sum to 1.")
     return soft.astype(np.float32)
-
-
-_CHUNK = 4096
-"""Examples at a time, to bound memory."""
-
-
-def soft_labels(features: FloatMatrix, rows: Ints, labels: Ints, n_classes: int) -> Floats32:
-    """Return how likely every class is for all public examples, float32 (m, c).
-
-    `features` (m, d): of all public examples. `rows`, `labels`, int64 (a,): which of them were
-    answered, and the positions of the answers; at least one.
-    """
-    exact = np.asarray(features, dtype=np.float64)
-    places = ReferenceNeighborhoods(exact)
-    model = PublicModel(n_classes).fit(places.locate(exact[rows]), labels)
-    parts = [
-        model.chances(places.locate(exact[at : at + _CHUNK])) for at in range(0, len(exact), _CHUNK)
-    ]
-    return np.concatenate(parts).astype(np.float32)

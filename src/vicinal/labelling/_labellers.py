@@ -289,14 +289,12 @@ class Learner(Protocol[AnyStudent]):
         labels: Places,
         number: int,
         begin: Begin,
-        soft_labels: Callable[[], Floats32],
-        released: bool,
+        soft_labels: Floats32 | None,
     ) -> AnyStudent:
         """Return a student trained on answers about `rows` of public examples, for round `number`.
 
-        `labels` are positions of classes; `soft_labels()` returns how likely every class is for all
-        examples, (m, c). They are `released` where a private model has told them; else they follow
-        from the answers. Nothing else may be learnt from.
+        `labels` are positions of classes; `soft_labels` how likely every class is for all examples,
+        (m, c), where a private model has told them. Nothing else may be learnt from.
         """
         ...
 

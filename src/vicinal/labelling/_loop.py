@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,6 @@ from vicinal._progress import Begin
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
-from vicinal.labelling._answers import soft_labels
 from vicinal.labelling._journal import AskedRound, FileJournal, JournalEntry
 from vicinal.labelling._labellers import (
     ABSTAINED,
@@ -202,7 +199,7 @@ class _Transfer:
         students: list[StudentModel] = []
         for number in range(len(self.plan.rounds)):
             self._answer(number, students)
-            students.append(self._student(number, students))
+            students.append(self._student(number))
         return TransferResult(
             students[-1],
             tuple(students),
@@ -294,11 +291,9 @@ class _Transfer:
     def _commit(self) -> None:
         self.journal.commit(JournalEntry(self.run, tuple(self.rounds), self.labeller.state()))
 
-    def _answered(self, number: int) -> Places:
-        return np.flatnonzero(self.rounds[number].labels != ABSTAINED)
-
     def _selected(self, number: int) -> Places:
-        asked_round, answered = self.rounds[number], self._answered(number)
+        asked_round = self.rounds[number]
+        answered = np.flatnonzero(asked_round.labels != ABSTAINED)
         if asked_round.margins is None:
             return answered
         return answered[
@@ -307,39 +302,25 @@ class _Transfer:
             )
         ]
 
-    def _student(self, number: int, students: list[StudentModel]) -> StudentModel:
+    def _student(self, number: int) -> StudentModel:
         """Return the student of a round: the stored one, or a new one, which is stored."""
         assert self.learner is not None  # noqa: S101 (narrows the type: label() trains nobody)
         path = self.journal.folder / f"student-{number + 1}.pt"
         if path.exists():
             stored: StudentModel = self.learner.load(path)
             return stored
-        rows, labels = self._labelled(number, self._selected)
+        rows, labels = self._labelled(number)
         student: StudentModel = self.learner.learn(
-            self.job.pool, rows, labels, number, self.begin,
-            partial(self._soft_labels, number, self._extractor(students)),
-            released=self.rounds[number].soft_labels is not None,
+            self.job.pool, rows, labels, number, self.begin, self.rounds[number].soft_labels
         )  # fmt: skip
         self.learner.save(student, path, self.labeller.guarantee())
         return student
 
-    def _soft_labels(self, number: int, extractor: FeatureExtractor) -> Floats32:
-        """Return how likely every class is for all examples, by all answers up to a round.
-
-        Beside a private model they are released; else they follow from the round's features.
-        """
-        if (released := self.rounds[number].soft_labels) is not None:
-            return released
-        features = extractor.transform(self.job.pool)
-        mapped = PublicMap(self.plan.rounds[number].components).fit(features).transform(features)
-        rows, labels = self._labelled(number, self._answered)
-        return soft_labels(mapped, rows, labels, len(self.labeller.classes))
-
-    def _labelled(self, number: int, which: Callable[[int], Places]) -> tuple[Places, Places]:
+    def _labelled(self, number: int) -> tuple[Places, Places]:
         """Return examples and answers up to a round; a later answer replaces an earlier one."""
         label_of: dict[int, int] = {}
         for earlier in range(number + 1):
-            asked_round, places = self.rounds[earlier], which(earlier)
+            asked_round, places = self.rounds[earlier], self._selected(earlier)
             label_of |= zip(
                 asked_round.questions[places].tolist(),
                 asked_round.labels[places].tolist(),

@@ -1,6 +1,5 @@
 """Private averages over neighbours, of numbers and several labels; which estimator a target has."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,10 +28,10 @@ from vicinal.targets import (
 class AveragingEstimator(IndKNNEstimator):
     """Answers queries with averages of what private records carry."""
 
-    def _answers(self, X: npt.ArrayLike, progress: Callable[[int], None] | None) -> Any:
+    def _answers(self, X: npt.ArrayLike) -> Any:
         """Return the target's answers, see :class:`vicinal.targets.VectorTarget`."""
         check_is_fitted(self)
-        answers, target = self._answered(X, progress), self._settings.target
+        answers, target = self._answered(X), self._settings.target
         assert isinstance(target, VectorTarget)  # noqa: S101 (narrows the type)
         assert answers.votes is not None  # noqa: S101 (sums leave)
         return target.answers(answers.votes, answers.noise)
@@ -74,13 +73,7 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         tags.regressor_tags.poor_score = True
         return tags
 
-    def predict(
-        self,
-        X: npt.ArrayLike,
-        *,
-        return_std: bool = False,
-        progress: Callable[[int], None] | None = None,
-    ) -> Any:
+    def predict(self, X: npt.ArrayLike, *, return_std: bool = False) -> Any:
         """Return predictions, float64 (q,), or (q, p) for named targets; spends budget.
 
         Parameters
@@ -90,15 +83,13 @@ class IndKNNRegressor(RegressorMixin, AveragingEstimator, RegressorParameters):
         return_std : bool
             Return the standard error of each prediction, too: what the noise does to it, which is
             known. It does not say how unlike each other the neighbours are.
-        progress : callable, optional
-            Called with the number of queries just answered.
 
         Returns
         -------
         ndarray, or pair of them
             Predictions; with `return_std` also errors.
         """
-        answers: NumberAnswers = self._answers(X, progress)
+        answers: NumberAnswers = self._answers(X)
         means, errors, target = answers.means, answers.errors, self._settings.target
         assert isinstance(target, Numbers)  # noqa: S101 (narrows the type)
         if target.bounds.names is None:
@@ -145,35 +136,23 @@ class IndKNNMultiLabelClassifier(ClassifierMixin, AveragingEstimator, MultiLabel
         tags.target_tags.single_output = False
         return tags
 
-    def predict(
-        self,
-        X: npt.ArrayLike,
-        *,
-        progress: Callable[[int], None] | None = None,
-    ) -> Ints:
+    def predict(self, X: npt.ArrayLike) -> Ints:
         """Return 1 where a label is given and 0 elsewhere, int64 (q, c); spends budget.
 
         Parameters
         ----------
         X : array (q, d)
             Queries. They are public.
-        progress : callable, optional
-            Called with the number of queries just answered.
         """
-        answers: LabelAnswers = self._answers(X, progress)
+        answers: LabelAnswers = self._answers(X)
         return answers.present.astype(np.int64)
 
-    def predict_proba(
-        self,
-        X: npt.ArrayLike,
-        *,
-        progress: Callable[[int], None] | None = None,
-    ) -> Floats:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the noisy share of neighbours with each label, float64 (q, c); spends budget.
 
         Parameters as for :meth:`predict`.
         """
-        answers: LabelAnswers = self._answers(X, progress)
+        answers: LabelAnswers = self._answers(X)
         return answers.shares
 
 

@@ -26,7 +26,7 @@ from vicinal._parameters import (
     parameter,
     table,
 )
-from vicinal._progress import Step
+from vicinal._progress import step
 from vicinal.accounting import Guarantee
 from vicinal.errors import InvalidInput, PrivacyRefused, VicinalError
 from vicinal.ledger import ForkSafeLock
@@ -294,7 +294,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
     n_answers_: int
     _how_votes_leave = "release='votes'"
 
-    def predict(self, X: npt.ArrayLike, *, progress: Step | None = None) -> AnyArray:
+    def predict(self, X: npt.ArrayLike) -> AnyArray:
         """Return labels, (q,); -1, or None with string classes, where the screening fails.
 
         With `tau` (Private-kNN): 0 and 1 for every attribute, int64 (q, c). An attribute is there
@@ -304,25 +304,23 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         ----------
         X : array (q, d)
             Queries. They are public.
-        progress : callable, optional
-            Called with the number of queries just done.
 
         Raises
         ------
         PrivacyRefused
             Before anything is asked, if so many queries were not planned.
         """
-        return self._decided(*self._answers(X, progress))
+        return self._decided(*self._answers(X))
 
     def _decided(self, passed: Bools, answers: AnyArray) -> AnyArray:
         return self._named(answers if self._settings.label_only else answers.argmax(axis=1), passed)
 
-    def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return :meth:`votes`; of two classes the lead of the second over the first, (q,)."""
-        votes = self.votes(X, progress=progress)
+        votes = self.votes(X)
         return votes if getattr(self._settings, "tau", None) else decision_scores(votes)
 
-    def votes(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
+    def votes(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes, float64 (q, c); NaN where a query did not pass the screening.
 
         Costs the same as ``predict``: ask once, and derive labels from the votes.
@@ -338,7 +336,7 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
                 "The noisy votes cannot be given: only labels are paid for. Fit with "
                 f"{self._how_votes_leave}."
             )
-        passed, answers = self._answers(X, progress)
+        passed, answers = self._answers(X)
         votes = np.full((len(passed), len(self.classes_)), np.nan)
         votes[passed] = answers
         return votes
@@ -348,20 +346,20 @@ class FixedPlanClassifier(FixedPlanEstimator[Answering]):
         self.vote_noise_ = settings.vote_noise
         self.n_asked_ = self.n_answers_ = 0
 
-    def _answers(self, X: npt.ArrayLike, progress: Step | None) -> tuple[Bools, AnyArray]:
+    def _answers(self, X: npt.ArrayLike) -> tuple[Bools, AnyArray]:
         check_is_fitted(self)
         queries = inputs.checked_features(self, X)
         with self._lock:
             self._release.check(len(queries))
             inputs.note_release(self)
-            parts = []
+            parts, done = [], step("answers", len(queries))
             for block in self._release.blocks(queries):
                 passed, answers = self._release.answer(block)
                 self.n_asked_ += len(passed)
                 self.n_answers_ += len(answers)
                 parts.append((passed, answers))
-                if progress is not None:
-                    progress(len(passed))
+                if done is not None:
+                    done(len(passed))
         return np.concatenate([p for p, _ in parts]), np.concatenate([a for _, a in parts])
 
     def _named(self, best: Ints, passed: Bools) -> AnyArray:

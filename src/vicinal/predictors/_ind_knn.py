@@ -15,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import documented
-from vicinal._progress import Step
 from vicinal.engine import QueryAnswers
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.planning import IndKNNClassifierParameters, numbers
@@ -124,11 +123,10 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             reuse_predictions=reuse_predictions,
         )  # fmt: skip
 
-    def decision_function(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
+    def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return noisy votes, float64 (q, c); of two classes the lead of the second, (q,).
 
-        Spends budget like :meth:`predict`; nothing for the very same rows as before. `progress` is
-        called with the number of queries just answered.
+        Spends budget like :meth:`predict`; nothing for the very same rows as before.
 
         Raises
         ------
@@ -137,11 +135,11 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         self._check_votes_leave("The noisy votes")
-        votes = self._answered(X, progress).votes
+        votes = self._answered(X).votes
         assert votes is not None  # noqa: S101 (votes leave: just checked)
         return decision_scores(votes)
 
-    def predict_proba(self, X: npt.ArrayLike, *, progress: Step | None = None) -> Floats:
+    def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the probability of every class, float64 (q, c); rows sum to 1.
 
         Spends budget like :meth:`predict`; nothing for the very same rows as before. What is known
@@ -155,7 +153,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
         """
         check_is_fitted(self)
         self._check_votes_leave("Probabilities")
-        return self.probabilities(self._answered(X, progress))
+        return self.probabilities(self._answered(X))
 
     def probabilities(self, answers: QueryAnswers) -> Floats:
         """Return what :meth:`predict_proba` does for answers of :meth:`query`; costs nothing."""
@@ -185,9 +183,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
                 "with release='votes'."
             )
 
-    def predict(
-        self, X: npt.ArrayLike, *, abstain_below: float | None = None, progress: Step | None = None
-    ) -> AnyArray:
+    def predict(self, X: npt.ArrayLike, *, abstain_below: float | None = None) -> AnyArray:
         """Return labels, (q,); spends budget, once for the very same rows in the same order.
 
         Parameters
@@ -199,12 +195,10 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
             less than this many standard deviations of the noise on the lead; see
             :meth:`confidence`. Costs nothing: it looks at the noisy votes only. Refused with
             release="label".
-        progress : callable, optional
-            Called with the number of queries just answered.
         """
         check_is_fitted(self)
         if abstain_below is None:
-            return np.asarray(self.classes_[self._answered(X, progress).labels])
+            return np.asarray(self.classes_[self._answered(X).labels])
         least = _checks.real("abstain_below", abstain_below, least=0)
         self._check_votes_leave("Abstentions")
         integer_names = self.classes_.dtype.kind in "iu"
@@ -213,7 +207,7 @@ class IndKNNClassifier(ClassifierMixin, IndKNNEstimator, IndKNNClassifierParamet
                 "The 'abstain_below' parameter must be None when -1 is a class, because -1 marks "
                 "an abstention. Rename the class."
             )
-        answers = self._answered(X, progress)
+        answers = self._answered(X)
         assert answers.votes is not None  # noqa: S101 (votes leave: just checked)
         labels = self.classes_[answers.labels]
         labels = labels.astype(np.int64) if integer_names else labels.astype(object)

@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal import _checks
 from vicinal._arrays import FloatMatrix
-from vicinal._progress import Step
 from vicinal.accounting import Guarantee
 from vicinal.engine import BudgetUsage, ProxyLedger, QueryAnswers, Shard
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
@@ -169,7 +168,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
             self._recent.clear()
             return self._shard.erase(ids)
 
-    def query(self, X: npt.ArrayLike, *, progress: Step | None = None) -> QueryAnswers:
+    def query(self, X: npt.ArrayLike) -> QueryAnswers:
         """Return :class:`~vicinal.engine._engine.QueryAnswers`; spends budget.
 
         They hold positions in ``classes_``, the noisy votes where these leave, and which queries
@@ -186,14 +185,14 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
                 rows, predicted = self._model.mapped(numbers(integers))
                 integers = engine.votes.kernel.encode(rows)
             self._warn_of_far_queries(integers)
-            answers = engine.answer(integers, progress=progress, predicted=predicted)
+            answers = engine.answer(integers, predicted=predicted)
             self.n_answers_ += len(queries)
             self._recent[_digest(queries)] = answers
             while len(self._recent) > _RECENT:
                 self._recent.pop(next(iter(self._recent)))
         return answers
 
-    def _answered(self, X: npt.ArrayLike, progress: Step | None = None) -> QueryAnswers:
+    def _answered(self, X: npt.ArrayLike) -> QueryAnswers:
         """Return what the very same rows, all in this order, were answered, or :meth:`query` them.
 
         Answers are public. They are forgotten as the records change.
@@ -202,11 +201,7 @@ class IndKNNEstimator(GuaranteeDisplay, IndKNNParameters):
         queries = inputs.checked_features(self, X)
         with self._engine.lock:
             known = self._recent.get(_digest(queries))
-        if known is None:
-            return self.query(X, progress=progress)
-        if progress is not None:
-            progress(len(queries))
-        return known
+        return self.query(X) if known is None else known
 
     def budget_usage(self) -> BudgetUsage:
         """Return a public estimate of how much of their budgets people have used.

@@ -178,8 +178,8 @@ def _embed(
         if reference is None or not isinstance(encoder, Cosine):
             raise InvalidInput(_OTHER_ROWS)
         points = numbers(encoder.encode(reference))
-        arrays = {name: spent[part] for name in MODEL_ARRAYS if (part := f"model_{name}") in spent}
-        model = PrivateModel.kept(arrays, points, settings.loss, lifted=encoder.lifts)
+        kept = {name: spent[part] for name in MODEL_ARRAYS if (part := f"model_{name}") in spent}
+        model = PrivateModel.kept(kept, points, settings.loss, lifted=encoder.lifts)
         reference = model.features(points)
         kernel = metric_kernel(reference)
         integers = kernel.encode(model.features(numbers(integers)))

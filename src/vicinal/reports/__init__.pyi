@@ -2,6 +2,7 @@ __all__: list[str]  # the names above; those below are shared inside vicinal, an
 
 from vicinal._progress import Begin as Begin
 from vicinal._progress import Step as Step
+from vicinal._progress import shown as shown
 from vicinal.reports._demo import DemoAnswers as DemoAnswers
 from vicinal.reports._demo import Trial as Trial
 from vicinal.reports._demo import answer as answer

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Places
-from vicinal._progress import Begin
+from vicinal._progress import Begin, shown
 from vicinal.accounting import Guarantee
 from vicinal.datasets import Dataset
 from vicinal.errors import InvalidInput
@@ -115,7 +115,8 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     n_queries = len(trial.truth)
     classifier = IndKNNClassifier(trial.classes, epsilon, delta, n_queries, model_share=0)
     classifier.fit(trial.records, trial.labels, public=trial.reference)
-    votes = classifier.query(trial.queries, progress=begin("answers", n_queries)).votes
+    with shown(begin):
+        votes = classifier.query(trial.queries).votes
     assert votes is not None  # noqa: S101 (votes leave)
     plan = {
         "n_records": classifier.n_records_,

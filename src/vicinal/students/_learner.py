@@ -1,6 +1,6 @@
 """Students for the rounds of knowledge transfer: train, keep, take up again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -202,16 +202,16 @@ class StudentLearner:
         labels: Places,
         number: int,
         begin: Begin,
-        soft_labels: Callable[[], Floats32],
-        released: bool,
+        soft_labels: Floats32 | None,
     ) -> Student:
         """Return the student of round `number`, see ``vicinal.labelling.Learner``."""
         recipe = self._recipes[min(number, len(self._recipes) - 1)]
+        if soft_labels is None:
+            recipe = replace(recipe, soft_share=None, ensemble=False)
         step = begin(f"round {number + 1}: student", recipe.steps)
         names = self._classes[labels]
-        learns_soft = recipe.soft_share or recipe.ensemble or (recipe.soft and released)
-        soft = soft_labels() if learns_soft else None
-        return train_student(examples, rows, names, self._classes.tolist(), recipe, step, soft)
+        classes = self._classes.tolist()
+        return train_student(examples, rows, names, classes, recipe, step, soft_labels)
 
     def save(self, student: Student, path: Path, guarantee: Guarantee) -> None:
         """Write a student with the guarantee of all answers so far."""
