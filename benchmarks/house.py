@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2_474,
     "reports": 1_469,
     "audit": 2_502,
-    "distributed": 3_594,
+    "distributed": 3_595,
     "store": 5_432,
     "labelling, students": 2_907,
     "baselines": 493,
@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 3_803,
+    "accounting": 4_051,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_316,
-    "code of src": 34_286,
-    "lines of tests": 41_609,
-    "lines of experiments and benchmarks": 9_411,
+    "lines of src": 54_565,
+    "code of src": 34_443,
+    "lines of tests": 41_716,
+    "lines of experiments and benchmarks": 9_290,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -1,4 +1,4 @@
-"""Noisy counts, and stated curves, beside dp-accounting and exact values."""
+"""Noisy counts, and stated curves and losses, beside dp-accounting and exact values."""
 
 import math
 
@@ -11,12 +11,25 @@ from dp_accounting.rdp import RdpAccountant
 
 from vicinal.accounting import account, calibrate
 from vicinal.accounting._composition import Composition
-from vicinal.accounting._counts import LaplaceNumber, RenyiCurve
+from vicinal.accounting._counts import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    FiniteLosses,
+    LaplaceNumber,
+    RenyiCurve,
+)
+from vicinal.errors import InvalidInput
 
 FINE = {"value_discretization_interval": 2e-5}
 THEIRS = {
     "laplace": (LaplaceNumber(3 / 40), pld.from_laplace_mechanism(40.0, 3.0, **FINE)),
-}
+    "discrete_laplace": (
+        DiscreteLaplace(40.0, 3), pld.from_discrete_laplace_mechanism(1 / 40, 3, **FINE)
+    ),
+    "discrete_gaussian": (
+        DiscreteGaussian(40.0, 3), pld.from_discrete_gaussian_mechanism(40.0, 3, **FINE)
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", THEIRS)
@@ -47,9 +60,62 @@ def test_divergences_of_laplace_noise_are_exact(size):
             assert abs(ours / exact - 1) < 1e-11
 
 
+def hockey_stick(losses, masses, epsilon):
+    """Return the divergence of a finite pair at `epsilon`, with many digits."""
+    with mpmath.workdps(40):
+        terms = zip(map(mpmath.mpf, losses), map(mpmath.mpf, masses), strict=True)
+        return mpmath.fsum(p * -mpmath.expm1(epsilon - x) for x, p in terms if x > epsilon)
+
+
+@pytest.mark.parametrize(
+    "release", [DiscreteLaplace(2.0, 5), DiscreteLaplace(300.0, 40), DiscreteGaussian(7.0, 3)]
+)
+def test_profiles_of_finite_laws_are_exact_in_both_directions(release):
+    pair = release.pair()
+    for epsilon in (0.0, 1e-6, 0.1, float(pair.losses[-2]) * 0.999):
+        exact = hockey_stick(pair.losses, pair.masses, epsilon)
+        assert abs(pair.excess(np.array([epsilon]))[0] - exact) < 1e-11 * exact + 1e-39
+        below = pair.excess(np.array([-epsilon]))[0]
+        assert below == pytest.approx(math.exp(-epsilon) * float(exact), rel=1e-9)
+
+
+def test_a_pair_that_is_not_symmetric_is_read_in_both_directions():
+    losses, masses = (-0.2, 0.05, 0.4), (0.3, 0.45, 0.25)
+    stated = FiniteLosses(losses, masses)
+    pair = stated.pair()
+    without = np.array(masses) * np.exp(-np.array(losses))
+    mirrored = hockey_stick([-x for x in losses], without, 0.1) + (1 - without.sum()) * 1.0
+    assert math.exp(0.1) * pair.excess(np.array([-0.1]))[0] == pytest.approx(float(mirrored))
+    assert np.isinf(stated.rdp(np.array([2.0]))).all()  # a loss of the other direction is infinite
+    assert math.isfinite(account({"delta": 0.2, "releases": [{
+        "kind": "pld", "losses": list(losses), "probabilities": list(masses)
+    }]})["epsilon"])  # fmt: skip
+
+
+def test_randomised_response_by_its_losses_is_exact():
+    size, count, delta = 0.1, 50, 1e-5
+    chance = 1 / (1 + math.exp(-size))
+    release = {"kind": "pld", "losses": [-size, size], "probabilities": [1 - chance, chance]}
+    price = account({"delta": delta, "releases": [{**release, "count": count}]})
+    with mpmath.workdps(40):
+
+        def exact(epsilon):
+            terms = (
+                mpmath.binomial(count, k) * mpmath.mpf(chance) ** k
+                * (1 - mpmath.mpf(chance)) ** (count - k)
+                * -mpmath.expm1(epsilon - size * (2 * k - count))
+                for k in range(count + 1) if size * (2 * k - count) > epsilon
+            )  # fmt: skip
+            return mpmath.fsum(terms)
+
+        assert exact(price["epsilon"]) <= delta
+        assert exact(price["epsilon"] * 0.999) > delta
+    assert 0.99 * price["epsilon"] < price["lower"] <= price["epsilon"]
+
+
 def test_a_histogram_is_its_cells():
-    one = {"kind": "laplace", "scale": 30.0, "count": 6}
-    rows = {"kind": "laplace", "scale": 30.0, "count": 2, "cells": 3}
+    one = {"kind": "discrete_gaussian", "sigma": 30.0, "count": 6}
+    rows = {"kind": "discrete_gaussian", "sigma": 30.0, "count": 2, "cells": 3}
     prices = [account({"delta": 1e-6, "releases": [each]}) for each in (one, rows)]
     assert prices[0]["by_method"] == prices[1]["by_method"]
 
@@ -72,9 +138,28 @@ def test_a_programme_is_cheaper_than_its_parts():
     programme = [
         {"kind": "ind_knn", "epsilon": 0.5},
         {"kind": "laplace", "scale": 20.0, "count": 12},
-        {"kind": "gaussian", "sigma": 40.0, "count": 8},
+        {"kind": "discrete_gaussian", "sigma": 40.0, "cells": 8},
     ]
     price = account({"delta": 1e-6, "releases": programme})
     assert price["lower"] <= price["epsilon"] < sum(each["alone"] for each in price["releases"])
     found = calibrate({"delta": 1e-6, "releases": programme}, 1.0, "scale", 1)
     assert found.price["epsilon"] <= 1.0 < found.price["epsilon"] * 1.01
+
+
+@pytest.mark.parametrize(
+    "changes", [{"probabilities": [0.5, 0.6]}, {"losses": [-2.0, 0.1]}, {"infinite": 0.2}]
+)
+def test_probabilities_of_no_law_are_refused(changes):
+    good = {"kind": "pld", "losses": [-0.1, 0.1], "probabilities": [0.475, 0.525]}
+    assert account({"delta": 0.1, "releases": [good]})["epsilon"] < 0.1
+    with pytest.raises(InvalidInput, match="probabilities"):
+        account({"delta": 0.1, "releases": [{**good, **changes}]})
+
+
+def test_releases_of_which_nothing_is_known_together_are_refused():
+    """A curve has no losses, and losses that may be infinite have no curve."""
+    losses = {"kind": "pld", "losses": [0.0], "probabilities": [1 - 1e-7], "infinite": 1e-7}
+    assert account({"delta": 1e-5, "releases": [losses]})["method"] == "pld"
+    curve = {"kind": "renyi", "orders": [2.0], "rdp": [0.1]}
+    with pytest.raises(InvalidInput, match="nothing known of these releases together"):
+        account({"delta": 1e-5, "releases": [losses, curve]})

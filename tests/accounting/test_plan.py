@@ -26,7 +26,10 @@ GOOD = {
     "ind_knn": {"epsilon": 1, "model_share": 0.5},
     "training": {"steps": 40, "sigma": 30, "gamma": 0.5},
     "laplace": {"scale": 20, "sensitivity": 1.5, "cells": 3},
+    "discrete_laplace": {"scale": 20, "sensitivity": 2, "cells": 3},
+    "discrete_gaussian": {"sigma": 20, "sensitivity": 2, "cells": 3},
     "renyi": {"orders": [2, 5, 30], "rdp": [0.01, 0.03, 0.2], "cells": 1},
+    "pld": {"losses": [-0.1, 0.1], "probabilities": [0.47502081252106, 0.52497918747894]},
 }  # fmt: skip
 
 NUMBERS = (math.nan, math.inf, -math.inf, -1, "1", None, True, [])
@@ -42,6 +45,9 @@ BAD = {
     "cells": (*NUMBERS, 0, 2.5, 10**9),
     "orders": (*NUMBERS, [1, 2, 3], [2, 2, 3], [3, 2, 1], [2, math.nan, 4], ["2", 3, 4]),
     "rdp": (*NUMBERS, [0.1], [0.1, -0.1, 0.1], [0.1, math.nan, 0.1], [math.inf] * 3),
+    "losses": (*NUMBERS, [0.1, -0.1], [0, math.inf], [math.nan] * 2, [0, 1e3]),
+    "probabilities": (*NUMBERS, [0.2] * 5, [1.1, -0.1], [math.nan] * 2, [0, 1]),
+    "infinite": (math.nan, math.inf, -0.1, 1, "1", None, True, []),
 }  # fmt: skip
 
 

@@ -62,6 +62,17 @@ def counts(rng):
     return {"scale": spread(rng, 0.5, 1e4), "cells": int(spread(rng, 1, 20))}
 
 
+def whole(rng):
+    return {"sensitivity": int(spread(rng, 1, 30))}
+
+
+def losses(rng):
+    """Randomised response."""
+    size = spread(rng, 1e-3, 2)
+    chance = 1 / (1 + math.exp(-size))
+    return {"losses": [-size, size], "probabilities": [1 - chance, chance]}
+
+
 VARIANTS = {
     "screening": ("screening", screening),
     "screening, sampled": ("screening", sampled(screening)),
@@ -83,7 +94,12 @@ VARIANTS = {
         "training", lambda rng: {**sampled(sigma)(rng), "steps": int(spread(rng, 1, 300))}
     ),
     "laplace": ("laplace", lambda rng: {**counts(rng), "sensitivity": spread(rng, 0.1, 3)}),
+    "discrete_laplace": ("discrete_laplace", lambda rng: {**counts(rng), **whole(rng)}),
+    "discrete_gaussian": (
+        "discrete_gaussian", lambda rng: {"sigma": spread(rng, 0.3, 1e3), **whole(rng)}
+    ),
     "renyi": ("renyi", lambda rng: {"orders": [2, 8, 99], "rdp": [spread(rng, 1e-5, 0.1)] * 3}),
+    "pld": ("pld", losses),
     "ind_knn, label": (
         "ind_knn", lambda rng: {"epsilon": spread(rng, 0.05, 8), "release": "label", "count": 1}
     ),

@@ -8,13 +8,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Sized
 from typing import Any, ClassVar, Self
 
 from vicinal import _checks
 from vicinal.accounting import _budget
 from vicinal.accounting._certificate import WorstCasePair, gaussian_worst_case, threshold_worst_case
 from vicinal.accounting._composition import MAX_COUNT, Composition
-from vicinal.accounting._counts import LaplaceNumber, RenyiCurve
+from vicinal.accounting._counts import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    FiniteLosses,
+    LaplaceNumber,
+    RenyiCurve,
+)
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._label_only import NoisyLabel, label_budget
 from vicinal.accounting._planned_release import (
@@ -35,6 +42,7 @@ from vicinal.accounting._planned_release import (
     scale,
     threshold,
     vote_count,
+    whole_step,
 )
 from vicinal.accounting._screening import Screening
 from vicinal.errors import InvalidInput
@@ -462,6 +470,35 @@ class PlannedLaplace(_PlannedRow):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedDiscreteLaplace(_PlannedRow):
+    """Whole numbers with discrete Laplace noise."""
+
+    kind: ClassVar[str] = "discrete_laplace"
+
+    scale: float = checked(scale)
+    sensitivity: int = checked(whole_step, 1)
+
+    def priced(self) -> DiscreteLaplace:
+        return DiscreteLaplace(self.scale, self.sensitivity)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedDiscreteGaussian(_PlannedRow):
+    """Whole numbers with discrete Gaussian noise."""
+
+    kind: ClassVar[str] = "discrete_gaussian"
+
+    sigma: float = checked(scale)
+    sensitivity: int = checked(whole_step, 1)
+
+    def priced(self) -> DiscreteGaussian:
+        return DiscreteGaussian(self.sigma, self.sensitivity)
+
+
+_STATED = "stated costs are upper bounds for one subject added or removed, in both directions"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PlannedRenyi(_PlannedRow):
     """Whatever is known by its Rényi divergences `rdp` at growing `orders`."""
 
@@ -471,18 +508,49 @@ class PlannedRenyi(_PlannedRow):
     rdp: tuple[float, ...] = checked(check_that("divergences", numbers, least=0, most=1e9))
 
     def complete(self, name: str, delta: float, count: int) -> Self:
-        if len(self.rdp) != len(self.orders):
-            raise InvalidInput(
-                f"The '{name}.rdp' parameter must be as many numbers as 'orders', "
-                f"{len(self.orders)}. Got {len(self.rdp)}."
-            )
+        _alike(name, "rdp", self.rdp, "orders", self.orders)
         return super().complete(name, delta, count)
 
     def priced(self) -> RenyiCurve:
         return RenyiCurve(self.orders, self.rdp)
 
     def assumptions(self) -> tuple[str, ...]:
-        return ("stated costs are upper bounds for one subject added or removed, both directions",)
+        return (_STATED,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlannedLosses(_PlannedRow):
+    """Whatever is known by its privacy losses, growing, and their probabilities."""
+
+    kind: ClassVar[str] = "pld"
+
+    losses: tuple[float, ...] = checked(check_that("losses", growing, least=-500, most=500))
+    probabilities: tuple[float, ...] = checked(
+        check_that("probabilities", numbers, least=1e-300, most=1)
+    )
+    infinite: float = checked(check_that("a probability", _checks.real, least=0, below=1), 0.0)
+
+    def complete(self, name: str, delta: float, count: int) -> Self:
+        _alike(name, "probabilities", self.probabilities, "losses", self.losses)
+        return super().complete(name, delta, count)
+
+    def priced(self) -> FiniteLosses:
+        return FiniteLosses(self.losses, self.probabilities, self.infinite)
+
+    def cost(self, count: int) -> Composition:
+        self.priced().pair()  # refuses probabilities that are none
+        return super().cost(count)
+
+    def assumptions(self) -> tuple[str, ...]:
+        return (_STATED, "losses are under the law with the subject, in one direction or both")
+
+
+def _alike(name: str, first: str, one: Sized, second: str, other: Sized) -> None:
+    if len(one) != len(other):
+        raise InvalidInput(
+            f"The '{name}.{first}' parameter must be as many numbers as '{second}', {len(other)}. "
+            f"Got {len(one)}."
+        )
 
 
 # Every kind of release, by the name that a plan gives it.
@@ -498,6 +566,9 @@ KINDS: dict[str, type[PlannedRelease]] = {
         PlannedIndKNN,
         PlannedTraining,
         PlannedLaplace,
+        PlannedDiscreteLaplace,
+        PlannedDiscreteGaussian,
         PlannedRenyi,
+        PlannedLosses,
     )
 }

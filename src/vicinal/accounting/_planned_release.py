@@ -50,6 +50,8 @@ classes = check_that("a number of classes", _checks.integer, least=2)
 check_release = check_that("what leaves the mechanism", _checks.choice, options=("votes", "label"))
 
 
+whole_step = check_that("a whole number", _checks.integer, least=1, most=10_000)
+
 _MOST_NUMBERS = 20_000
 
 
