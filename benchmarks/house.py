@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2_474,
     "reports": 1_469,
     "audit": 2_502,
-    "distributed": 3_594,
+    "distributed": 3_595,
     "store": 5_432,
     "labelling, students": 2_907,
     "baselines": 493,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_564,
+    "lines of src": 54_565,
     "code of src": 34_443,
-    "lines of tests": 41_697,
+    "lines of tests": 41_701,
     "lines of experiments and benchmarks": 9_411,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from command_line import invoked
 from command_line import printed as run
 from store_tools import PEOPLE, Q, R, X, Y, points
 
@@ -146,7 +147,9 @@ def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
     renew = ("--renew", "30", "--periods", 3, "--unspent", "carried")
     words = "3 parts, one every 30 days, and what is not spent is carried"
     assert words in run("init", place, *made, *renew, "--dry-run")
-    assert words in run("init", place, *made, *renew)
+    said = invoked("init", place, *made, *renew).output
+    assert words in said
+    assert "up to 75% of each budget trains a private model" in said
     said = run("predict", place, "--data", data / "queries.csv", code=3)
     assert "has 4 of 4 answers left, and 5 new ones were asked for" in said
     assert "The next part of answers and budgets comes on 20" in said

@@ -315,7 +315,7 @@ def test_the_guarantee_states_a_part_and_the_whole(tmp_path, calendar, accountin
         stated, settings = store.guarantee(), store._audience_states["default"].settings
         assert (stated.epsilon, stated.delta) == (4.0, settings.delta)
         part = part_epsilon(settings, 0.25)
-        assert f"of each later period by at most e^{part:g}" in str(stated)
+        assert f"of each later period by at most e^{math.ceil(1e4 * part) / 1e4:g}" in str(stated)
         assert any("clock is right" in words for words in stated.assumptions)
         assert "4 parts, one every 10 days, and what is not spent is carried" in stated.periods
         assert stated.periods in store.facts()["audiences"]["default"]["guarantee"]["text"]
@@ -348,8 +348,9 @@ def test_a_total_binds_what_renews(tmp_path, calendar, unspent):
         assert store.verify()
 
 
-def test_what_a_stranger_wrote_is_refused_or_works():
+def test_what_a_stranger_wrote_is_refused_or_works(calendar):
     good = asdict(Renewal("monthly", 4).begin(0.0, 60))
+    calendar(400)
     junk = [None, 0, -1, 2**70, 1.5, "x", "", [], {}, True, "9999-12-31", math.nan]
     for fields in [*junk[1:], *({**good, name: value} for name in good for value in junk)]:
         try:

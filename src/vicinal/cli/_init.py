@@ -84,7 +84,8 @@ def init(
     plan, renew = plan_given(ctx), renewal_options.renewal()
     target = targets.declared_target(plan)
     # Every value is checked before anything is said or read.
-    checked = planning.IndKNNPlan.of_target(target, plan)
+    periods = 1 if renew is None else renew.periods
+    checked = planning.IndKNNPlan.of_target(target, plan).changed(periods=periods)
     columns_of_y = target_columns(target, label)
     plain = feature_options.extractor(reference_options.public, [label, subject, *columns_of_y])
     with warnings_said(), progress_shown(silent=json):

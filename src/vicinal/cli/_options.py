@@ -89,8 +89,7 @@ class RenewalOptions:
     @property
     def words(self) -> list[str]:
         """What a dry run says of it."""
-        renewal = self.renewal()
-        return [] if renewal is None else [f"Answers and budgets come in {renewal}."]
+        return [f"Answers and budgets come in {self.renewal()}."] if self.renew else []
 
     def renewal(self) -> ledger.Renewal | None:
         """Return what was declared; None for nothing."""

@@ -231,6 +231,7 @@ def tally_on_shards(
 
     A tally is named after the coordinator's clock and, by a keyed digest, all that is in it. So one
     that was broken off finds its own sums if the same comes again, and nobody is charged twice.
+
     Raises ShardMissing if a shard is missing: there is no evaluation of some of the subjects.
     """
     subjects = list(dict.fromkeys(counted.subjects))

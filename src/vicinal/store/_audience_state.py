@@ -254,7 +254,7 @@ class AudienceState:
         if (renewal := self.audience.renewal) is None:
             return ""
         first, later = (
-            rounded_up(part_epsilon(self.requested, units / UNITS))
+            f"{math.ceil(1e4 * part_epsilon(self.requested, units / UNITS)) / 1e4:g}"
             for units in (UNITS - (renewal.periods - 1) * renewal.part, renewal.part)
         )
         unspent = "" if renewal.loses else ", more where earlier ones left some, up to the whole"
