@@ -1,6 +1,6 @@
 """What a private model costs: its training by the clock and of processors, and an answer.
 
-`python -m benchmarks --goals --only training`; made-up records, noise seeded, so without a
+`python -m benchmarks --only training`; made-up records, noise seeded, so without a
 guarantee.
 """
 
