@@ -28,9 +28,9 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_402,
+    "cli": 3_389,
     "serving": 2_474,
-    "reports": 1_445,
+    "reports": 1_439,
     "audit": 2_502,
     "distributed": 3_595,
     "store": 5_432,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_524,
-    "code of src": 34_410,
-    "lines of tests": 41_709,
-    "lines of experiments and benchmarks": 9_290,
+    "lines of src": 54_505,
+    "code of src": 34_397,
+    "lines of tests": 41_708,
+    "lines of experiments and benchmarks": 9_287,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -145,8 +145,7 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
     """Return the page as HTML, for phone, dark mode and print.
 
     None of it depends on what is left of anybody's budget. `run` has the rest that is shown: its
-    `command` and `version`, `seconds` until the page was written, and `memory`, the peak of the
-    process in bytes or None.
+    `command` and `version`, and `seconds` until the page was written.
     """
     from vicinal.reports import _plots as plots
 
