@@ -28,16 +28,16 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 
 ROOMS = {
-    "cli": 3_417,
+    "cli": 3_389,
     "serving": 2_474,
-    "reports": 1_469,
+    "reports": 1_439,
     "audit": 2_502,
     "distributed": 3_595,
     "store": 5_432,
     "labelling, students": 2_907,
     "baselines": 493,
     "predictors": 1_912,
-    "planning": 1_935,
+    "planning": 1_933,
     "engine": 1_087,
     "linear": 1_122,
     "targets": 1_036,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_565,
-    "code of src": 34_443,
-    "lines of tests": 41_701,
-    "lines of experiments and benchmarks": 9_290,
+    "lines of src": 54_505,
+    "code of src": 34_397,
+    "lines of tests": 41_708,
+    "lines of experiments and benchmarks": 9_287,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

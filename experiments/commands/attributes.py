@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, with_notes, write_table
-from vicinal.cli import Json, output_folder, peak_memory, progress, write_file
+from vicinal.cli import Json, output_folder, progress, write_file
 
 NAME = "market-attributes"
 
@@ -84,6 +84,5 @@ def _about(neighbors: int, runs: int, seconds: float) -> dict[str, Any]:
         "k": neighbors,
         "runs": runs,
         "seconds": round(seconds, 1),
-        "peak_memory_bytes": peak_memory(),
         "version": __version__,
     }

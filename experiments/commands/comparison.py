@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, Out, benchmark, with_notes, write_table
-from vicinal.cli import Json, output_folder, peak_memory, progress
+from vicinal.cli import Json, output_folder, progress
 
 if TYPE_CHECKING:
     from experiments.accuracy.comparison import Comparison, Row
@@ -113,6 +113,5 @@ def _result(
         "runs": comparisons[0].runs,
         "rows": [row.to_dict() for row in rows],
         "seconds": round(seconds, 1),
-        "peak_memory_bytes": peak_memory(),
         "version": __version__,
     }

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.commands.options import OUT, images, with_notes, write_table
-from vicinal.cli import Json, Overlapping, output_folder, peak_memory, progress
+from vicinal.cli import Json, Overlapping, output_folder, progress
 
 if TYPE_CHECKING:
     from vicinal.datasets import Dataset
@@ -118,6 +118,5 @@ def _result(name: str, results: list[Any], words: str, seconds: float) -> dict[s
         "paper": words,
         "runs": [result.to_dict() for result in results],
         "seconds": round(seconds, 1),
-        "peak_memory_bytes": peak_memory(),
         "version": __version__,
     }

@@ -122,12 +122,12 @@ def test_standard_input_and_output(folder, store):
     assert "tmp" not in said, "where it lies for the moment is nobody's business"
 
 
-def test_queries_that_look_alike_are_named_and_quiet_is_quiet(folder, store):
+def test_queries_that_look_alike_are_counted_and_quiet_is_quiet(folder, store):
     asked = ("predict", store, "--data", folder / "queries.parquet", "--id", "visit")
     told = run(*asked).stderr.splitlines()
     assert len(told) == 3
     assert told[0].startswith("7 queries: ")
-    assert "rows 1, 7" in told[1]
+    assert told[1] == "1 query has the features of an earlier one and got its answer."
     assert "planned answers left" in told[2]
     assert run(*asked, "--quiet").stderr == ""
 

@@ -450,7 +450,13 @@ def test_a_shard_that_was_read_is_opened_again_to_write(path):
         assert shard._server is not server
 
 
-@pytest.mark.parametrize("how", ["link", "copy"])
+STRANGE = {
+    "link": "is a link", "copy": "another shard", "home": "another shard",
+    "source": "not made of", "source and key": "is a link",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", STRANGE)
 @pytest.mark.parametrize("only_read", [True, False])
 def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, how, only_read):
     """Fails if a shard is opened to write before it is known to be of this cluster."""
@@ -465,16 +471,25 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
             parts.database.replace(Tables.SHARDS, [(0, mine.folder.identity, *row[2:])])
         parts.mark()
         cluster = parts.database.get("cluster")
-    shutil.rmtree(gift / "shard-0")
+    if how in ("link", "copy"):
+        shutil.rmtree(gift / "shard-0")
     if how == "link":
         (gift / "shard-0").symlink_to(path / "shard-0")
+    elif how != "copy":
+        yours = str(path / "shard-0")
+        source = {"source": yours} if "source" in how else {}
+        shard_tools.resealed(gift, homes={"0": yours}, **source)
+        if how.endswith("key"):
+            (gift / COORDINATOR / "key").unlink()
+            (gift / COORDINATOR / "key").symlink_to(path / "shard-0" / "key")
     else:
         shutil.copytree(path / "shard-0", gift / "shard-0")
         dataclasses.replace(
             mine, cluster=cluster, folder=dataclasses.replace(mine.folder, path=gift / "shard-0")
         ).save()
     before = tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))
-    with pytest.raises(VicinalError, match="is a link" if how == "link" else "another shard"):
+    only_reads = "only read" if only_read and "source" in how else STRANGE[how]
+    with pytest.raises(VicinalError, match=only_reads):
         Coordinator.open(gift, local_transports, SOON, reading=only_read)
     assert (tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))) == before
 

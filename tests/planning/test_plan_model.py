@@ -51,7 +51,7 @@ def test_it_plays_what_fit_finds(played):
     same = played.shares.argmax(axis=1) == fitted.model_probabilities(R).argmax(axis=1)
     assert same.mean() > 0.95
     assert (~played.sure).mean() == pytest.approx(0.1, abs=0.02)
-    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, None, played.budget_share)
+    choice = PlanChoice.of(WISH, stage().beside_model(WISH, 0).reference, played.budget_share)
     assert choice.multiplier == pytest.approx(fitted.noise_multiplier_, rel=0.25)
 
 
@@ -73,7 +73,7 @@ def test_no_point_is_judged_by_a_model_that_saw_its_label(monkeypatch):
 
 def test_a_plan_is_played_through_beside_the_model(played):
     beside = stage().beside_model(WISH, 0)
-    choice = PlanChoice.of(WISH, beside.reference, None, played.budget_share)
+    choice = PlanChoice.of(WISH, beside.reference, played.budget_share)
     outlook, again = (simulate(beside, choice, 5) for _ in range(2))
     assert outlook == again
     assert 0 < outlook.asked <= 0.1
@@ -115,7 +115,7 @@ def test_a_plan_has_the_rule_that_fit_has(width):
     assert fitted.model_share_ == share
     many = fitted._model.model.features.kernel is not None
     assert many == (width == 64)
-    choice = PlanChoice.of(wish, beside.reference, None, beside.model.budget_share)
+    choice = PlanChoice.of(wish, beside.reference, beside.model.budget_share)
     assert choice.plan.n_asked == fitted._engine.model_gate.planned == 20
     assert (~beside.model.sure).mean() == pytest.approx(0.1, abs=0.02)
     found = 1 - fitted._model.typical_use

@@ -61,7 +61,7 @@ def test_the_command_says_what_to_expect(kind):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert all(each["error"] > 0 for each in found["plan"]["expected"])
-    assert len(found["alternatives"]) == 6
+    assert len(found["alternatives"]) == 4
     assert "expected" in planned(*GIVEN[kind]).stdout
 
 

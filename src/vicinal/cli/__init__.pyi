@@ -10,7 +10,6 @@ from vicinal.cli._options import Epsilon as Epsilon
 from vicinal.cli._options import Json as Json
 from vicinal.cli._output import as_json as as_json
 from vicinal.cli._output import output_folder as output_folder
-from vicinal.cli._output import peak_memory as peak_memory
 from vicinal.cli._output import progress as progress
 from vicinal.cli._output import write_file as write_file
 from vicinal.cli._records import listed_ids as listed_ids

@@ -15,7 +15,7 @@ from typer import Option, echo
 
 from vicinal import __version__, datasets, neighbours, reports
 from vicinal.cli._options import Delta, Epsilon, Json
-from vicinal.cli._output import as_json, output_folder, peak_memory, progress, write_file
+from vicinal.cli._output import as_json, output_folder, progress, write_file
 
 SHIPPED = "mnist"
 _WIDTH = 88
@@ -72,7 +72,7 @@ def demo(
         page = reports.html_page(
             name, answers, pictures,
             command=shlex.join(["vicinal", "demo", *words]), version=__version__,
-            seconds=time.perf_counter() - start, memory=peak_memory(),
+            seconds=time.perf_counter() - start,
         )  # fmt: skip
         write_file(written, page)
     result = {
@@ -82,7 +82,6 @@ def demo(
         "guarantee": guarantee.to_dict(),
         "plan": plan,
         "seconds": round(time.perf_counter() - start, 2),
-        "peak_memory_bytes": peak_memory(),
         "report": str(written),
         "version": __version__,
     }
@@ -90,8 +89,7 @@ def demo(
 
 
 def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
-    outcome, memory = answers.outcome, result["peak_memory_bytes"]
-    at_most = "" if memory is None else f", {reports.gibibytes(memory)} at most"
+    outcome = answers.outcome
     interval = reports.interval(outcome.interval)
     lines = [
         (
@@ -104,7 +102,7 @@ def _demo_text(answers: reports.DemoAnswers, result: dict[str, Any]) -> str:
         "",
         textwrap.fill(str(answers.guarantee), _WIDTH),
         "",
-        f"Took       {reports.duration(result['seconds'])}{at_most}",
+        f"Took       {reports.duration(result['seconds'])}",
         f"Report     {result['report']}",
     ]
     return "\n".join(lines)

@@ -76,16 +76,6 @@ def warnings_said() -> Iterator[None]:
         yield
 
 
-def peak_memory() -> int | None:
-    """Return the most memory that this process had at any time, in bytes; None if unknown."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def confirm(consequence: str, *, yes: bool) -> None:
     """Return if somebody agrees to a consequence, which is a sentence; end the program if not.
 

@@ -58,7 +58,6 @@ MODEL_STAYS = (
     "covers the answers given. If the plan has refreshes, `vicinal refresh` trains it again."
 )
 FORMATS = (".csv", ".parquet")
-_SHOWN = 5
 _FIGURE_NAMES = {
     "accuracy": "Accuracy", "balanced_accuracy": "Balanced accuracy", "auc": "AUC", "rmse": "RMSE",
     "r2": "R2", "mean_error": "Mean error",
@@ -200,36 +199,22 @@ def _ids_of_queries(first: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(keys: list[bytes], reply: stores.Reply, audience: str) -> str:
-    """Return three lines on the answers: how many, which queries look alike, what is left.
+    """Return three lines on the answers: how many, how many look alike, what is left.
 
     `keys` are what the store sees of each query; equal for queries that it cannot tell apart.
     """
-    rows_of: dict[bytes, list[int]] = {}
-    for row, key in enumerate(keys, 1):
-        rows_of.setdefault(key, []).append(row)
-    free = len(rows_of) - reply.charged
+    different = len(set(keys))
+    free, alike = different - reply.charged, len(keys) - different
     again = f", and {free} answered before at no cost" if free else ""
     noun = "query" if len(keys) == 1 else "queries"
+    same = "All queries have different features."
+    if alike:
+        have = "query has" if alike == 1 else "queries have"
+        same = f"{alike} {have} the features of an earlier one and got its answer."
     return (
         f"{len(keys)} {noun}: {reply.charged} new{again}.\n"
-        f"{_alike([rows for rows in rows_of.values() if len(rows) > 1])}\n"
+        f"{same}\n"
         f"Audience {audience!r} has {reply.left} planned answers left."
-    )
-
-
-def _alike(groups: list[list[int]]) -> str:
-    if not groups:
-        return "All queries have different features."
-    shown = "; ".join(
-        ", ".join(map(str, rows[:_SHOWN]))
-        + (f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else "")
-        for rows in groups[:_SHOWN]
-    )
-    more = f"; and {len(groups) - _SHOWN} more groups" if len(groups) > _SHOWN else ""
-    count = sum(len(rows) - 1 for rows in groups)
-    return (
-        f"{count} {'query has' if count == 1 else 'queries have'} the features of an earlier one "
-        f"and got its answer: rows {shown}{more}."
     )
 
 

@@ -68,7 +68,6 @@ class PlanChoice:
         cls,
         plan: IndKNNPlan,
         reference: Reference | None = None,
-        n_neighbors: int | None = None,
         budget_share: float | None = None,
     ) -> Self:
         """Choose; without public points kernel weights count as the largest there are.
@@ -78,14 +77,13 @@ class PlanChoice:
 
         - `plan`: with a number of records.
         - `reference`: public points.
-        - `n_neighbors`: k, if it is not to be chosen; the noise is made to fit it.
         - `budget_share`: the share of a budget that training leaves.
         """
         known, n = untrained_model(plan, reference), plan.size
         left = 1 - (plan.model_share or 0.0) if known is None else plan.left_by(known)
         left = left if budget_share is None else budget_share
         points = n if reference is None else len(reference)
-        k = n_neighbors or plan.n_neighbors or plan.neighbors(reference, left)
+        k = plan.n_neighbors or plan.neighbors(reference, left)
         k = max(k, math.ceil(n / points))
         usage = ReferenceUsage(LARGEST_WEIGHT, TYPICAL_SPREAD)
         if reference is not None:

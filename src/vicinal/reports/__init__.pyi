@@ -25,7 +25,6 @@ from vicinal.reports._plots import figure_bytes as figure_bytes
 from vicinal.reports._smoothed_audit import audit as audit
 from vicinal.reports._smoothed_audit import audit_text as audit_text
 from vicinal.reports._text import duration as duration
-from vicinal.reports._text import gibibytes as gibibytes
 from vicinal.reports._text import guess_limit as guess_limit
 from vicinal.reports._text import interval as interval
 from vicinal.reports._text import percent as percent

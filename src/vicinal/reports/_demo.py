@@ -136,9 +136,6 @@ def answer(trial: Trial, epsilon: float, delta: float, begin: Begin) -> DemoAnsw
     )
 
 
-SHARES = tuple(share / 50 for share in range(50, 9, -1))
-"""Shares of queries answered for which the page draws the accuracy."""
-
 TILES = 24
 WRONG_TILES = 8
 """Queries shown, and how many of them were answered wrongly, if there are as many."""
@@ -148,15 +145,13 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
     """Return the page as HTML, for phone, dark mode and print.
 
     None of it depends on what is left of anybody's budget. `run` has the rest that is shown: its
-    `command` and `version`, `seconds` until the page was written, and `memory`, the peak of the
-    process in bytes or None.
+    `command` and `version`, and `seconds` until the page was written.
     """
     from vicinal.reports import _plots as plots
 
     epsilon, delta = answers.guarantee.epsilon, answers.guarantee.delta
     right = outcomes.rightness(answers.labels, answers.truth)
     by_class = outcomes.outcome_by_class(answers.labels, answers.truth, CLASSES)
-    surest = [outcomes.outcome_of_surest(right, answers.confidence, share) for share in SHARES]
     return words.rendered(
         "demo.html",
         title=f"Private predictions on {data}",
@@ -165,7 +160,6 @@ def html_page(data: str, answers: DemoAnswers, images: AnyArray, **run: Any) -> 
         answers=answers,
         coin=words.percent_up(words.guess_limit(epsilon, delta)),
         sharper=words.percent_up(words.gaussian_guess_limit(answers.plan["budget"], delta)),
-        by_share=_address(plots.accuracy_by_share(SHARES, surest)),
         surest_half=outcomes.outcome_of_surest(right, answers.confidence, 0.5),
         by_class=_address(plots.accuracy_by_class(by_class)),
         class_shares=", ".join(

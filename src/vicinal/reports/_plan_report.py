@@ -27,7 +27,6 @@ _MOST_SHOWN = 3
 
 AS_WISHED = "this plan"
 MODEL = "beside a private model"
-FEWER, MORE = "half the neighbours", "twice the neighbours"
 
 SIZES = (1_000, 300, 3_000, 10_000, 30_000, 100_000)
 """Numbers of records that a plan is shown for where theirs is private."""
@@ -121,14 +120,9 @@ def plan_options(
     named = alternatives(plan)
     if alone and plan.n_records:
         named = {AS_WISHED: plan}
-    fixed = {} if alone or plan.n_records is None else {FEWER: 0.5, MORE: 2.0}
-    step, listed = begin("simulation", len(named) + len(fixed)), []
+    step, listed = begin("simulation", len(named)), []
     for name, other in named.items():
-        listed.append(_option(name, other, reference, stage, seed, left=left))
-        step(1)
-    for name, times in fixed.items():
-        k = min(max(1, int(times * listed[0].choice.n_neighbors)), plan.size)
-        listed.append(_option(name, plan, reference, stage, seed, k))
+        listed.append(_option(name, other, reference, stage, seed, left))
         step(1)
     return listed
 
@@ -139,15 +133,14 @@ def _option(
     reference: Reference | None,
     stage: SimulationSetup | None,
     seed: int,
-    k: int | None = None,
-    left: float | None = None,
+    left: float | None,
 ) -> Option:
     """Return a plan as it would be made, and simulated where there is a stage."""
     if stage is None:
-        return Option(name, PlanChoice.of(plan, reference, k, left), None)
+        return Option(name, PlanChoice.of(plan, reference, left), None)
     stage = stage.beside_model(plan, seed) if plan.model_share else stage
     budget_share = None if stage.model is None else stage.model.budget_share
-    choice = PlanChoice.of(plan, stage.reference, k, budget_share)
+    choice = PlanChoice.of(plan, stage.reference, budget_share)
     rounds = min(MOST_ROUNDS, math.ceil(ENOUGH / min(plan.n_queries, len(stage.reference))))
     played = [simulate(stage, choice, seed + turn) for turn in range(rounds)]
     return Option(name, choice, SimulationResult.mean(played))

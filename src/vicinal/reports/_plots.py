@@ -5,7 +5,7 @@ callers. Colours are those of Okabe and Ito, which colour-blind readers can tell
 also differ by marker. Pages invert plots where screens are dark.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -33,18 +33,6 @@ def canvas(x: str, y: str = "", height: float = 4.0, grid: str = "both") -> tupl
     axes.set(xlabel=x, ylabel=y, axisbelow=True)
     axes.grid(visible=True, axis=grid, color="#e4e7eb")  # type: ignore[arg-type]
     return figure, axes
-
-
-def accuracy_by_share(shares: Sequence[float], outcomes: Sequence[Outcome]) -> bytes:
-    """Draw accuracy among the answers with most confidence, against their share of all."""
-    figure, axes = canvas("share of queries answered, surest first", "right among those answered")
-    lows, highs = np.transpose([outcome.interval for outcome in outcomes])
-    axes.fill_between(shares, lows, highs, color=COLOURS[0], alpha=0.18, lw=0)
-    axes.plot(shares, [outcome.accuracy for outcome in outcomes], color=COLOURS[0])
-    axes.set_xlim(max(shares), min(shares))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(PercentFormatter(1.0))
-    return figure_bytes(figure, "svg")
 
 
 def accuracy_by_class(outcomes: Mapping[str, Outcome]) -> bytes:

@@ -60,10 +60,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {remainder} s" if minutes else f"{remainder} s"
 
 
-def gibibytes(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"
-
-
 def fact(words: str, name: str = "") -> str:
     """Return words in lines of at most 100 letters, beside a name if there is one."""
     inner = " " * 13 if name else ""
@@ -86,6 +82,6 @@ def _environment() -> jinja2.Environment:
         loader=jinja2.PackageLoader("vicinal.reports"), undefined=jinja2.StrictUndefined,
         autoescape=jinja2.select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    for each in (percent, interval, duration, gibibytes, fact):
+    for each in (percent, interval, duration, fact):
         environment.filters[each.__name__] = each
     return environment
