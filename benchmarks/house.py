@@ -41,12 +41,12 @@ ROOMS = {
     "engine": 1_087,
     "linear": 1_122,
     "targets": 1_036,
-    "features, datasets": 4_688,
+    "features, datasets": 4_646,
     "ledger": 3_689,
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 4_051,
+    "accounting": 4_007,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_505,
-    "code of src": 34_397,
-    "lines of tests": 41_708,
+    "lines of src": 54_419,
+    "code of src": 34_361,
+    "lines of tests": 41_647,
     "lines of experiments and benchmarks": 9_287,
     "words of pages": 45_000,
     "words of decisions": 30_000,
