@@ -31,7 +31,7 @@ def private():
     return (3 + rows).astype(np.float32)
 
 
-MAPS = [PublicMap(n_components=50), PublicMap(n_components=None), PublicMap(20, 1.0, center=False)]
+MAPS = [PublicMap(n_components=50), PublicMap(n_components=None), PublicMap(20, 1.0)]
 each_map = pytest.mark.parametrize("unfitted", MAPS, ids=["half-whitened", "plain", "uncentred"])
 
 
@@ -242,7 +242,7 @@ def test_rows_to_map_must_fit_the_map(public):
     "parameters",
     [
         {"n_components": 0}, {"n_components": 2.0}, {"power": -0.1}, {"power": 1.1},
-        {"power": math.nan}, {"center": 1},
+        {"power": math.nan},
     ],
 )  # fmt: skip
 def test_unusable_parameters_are_refused(parameters, public):
@@ -276,12 +276,12 @@ def test_an_unfitted_map_is_not_saved(tmp_path):
         {"scale": np.zeros(2)}, {"scale": np.array([1.0, np.nan])}, {"mean": np.zeros(4)},
         {"mean": np.full(3, np.inf)}, {"mean": np.array(["a", "b", "c"])},
         {"mean": np.array([None, None, None])}, {"power": np.float64(7.0)}, {"power": np.zeros(2)},
-        {"center": np.int64(1)}, {"n_components": np.float64(2.0)},
+        {"n_components": np.float64(2.0)},
     ],
 )  # fmt: skip
 def test_a_map_that_does_not_fit_together_is_not_loaded(broken, tmp_path):
     sound = {
-        "n_components": 2, "power": 0.5, "center": True, "mean": np.zeros(3),
+        "n_components": 2, "power": 0.5, "mean": np.zeros(3),
         "components": np.eye(3)[:, :2], "scale": np.ones(2),
     }  # fmt: skip
     np.savez(tmp_path / "sound.npz", **sound)

@@ -24,7 +24,7 @@ _FLAT = 1e-6
 _CHUNK = 256
 """Rows mapped at a time, which stay in a cache; the result is the same for any number."""
 
-_PARAMETERS = ("n_components", "power", "center")
+_PARAMETERS = ("n_components", "power")
 _LEARNT = ("mean", "components", "scale")
 
 
@@ -48,13 +48,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
     power
         Every component is divided by its public standard deviation to this power, between 0
         (plain principal components) and 1 (whitening). The default is half-whitening.
-    center
-        Whether to subtract the public mean first. If not, deviations are taken from zero.
 
     Attributes
     ----------
     mean_ : array (d,) of float64
-        Public mean, or zeros.
+        Public mean.
     components_ : array (d, c) of float64, or None without projection
         Unit column vectors on the grid that makes products exact, strongest first.
     scale_ : array (c,) of float64, or None without projection
@@ -73,12 +71,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
     (3, 2)
     """
 
-    def __init__(
-        self, n_components: int | None = 100, power: float = 0.5, center: bool = True
-    ) -> None:
+    def __init__(self, n_components: int | None = 100, power: float = 0.5) -> None:
         self.n_components = n_components
         self.power = power
-        self.center = center
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:  # noqa: ARG002
         """Learn the map from public rows.
@@ -96,9 +91,9 @@ class PublicMap(TransformerMixin, BaseEstimator):
             If a parameter is out of range, if `X` is not a matrix of finite numbers, or if its
             rows are all alike, so that they have no principal component.
         """
-        n_components, power, center = self._settings()
+        n_components, power = self._settings()
         rows = _as_rows(X)
-        mean = rows.mean(axis=0, dtype=np.float64) if center else np.zeros(rows.shape[1])
+        mean = rows.mean(axis=0, dtype=np.float64)
         components = scale = None
         if n_components is not None:
             largest = float(np.abs(rows).max()) or 1.0
@@ -173,7 +168,7 @@ class PublicMap(TransformerMixin, BaseEstimator):
         """
         parameters, mean, components, scale = _read(Path(path))
         public_map = cls(**parameters)
-        n_components, _, _ = public_map._settings()
+        n_components, _ = public_map._settings()
         sound = mean.ndim == 1 and mean.size > 0 and bool(np.isfinite(mean).all())
         if components is None or scale is None:
             sound = sound and n_components is None and components is scale
@@ -183,12 +178,11 @@ class PublicMap(TransformerMixin, BaseEstimator):
             raise InvalidInput(f"{path} holds a PublicMap whose parts do not fit together.")
         return public_map._learnt(mean, components, scale)
 
-    def _settings(self) -> tuple[int | None, float, bool]:
+    def _settings(self) -> tuple[int | None, float]:
         n_components = self.n_components
         if n_components is not None:
             n_components = _checks.integer("n_components", n_components, least=1)
-        power = _checks.real("power", self.power, least=0.0, most=1.0)
-        return n_components, power, _checks.boolean("center", self.center)
+        return n_components, _checks.real("power", self.power, least=0.0, most=1.0)
 
     def _learnt(self, mean: Floats, components: Floats | None, scale: Floats | None) -> Self:
         self.mean_ = mean
