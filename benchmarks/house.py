@@ -41,7 +41,7 @@ ROOMS = {
     "engine": 1_087,
     "linear": 1_122,
     "targets": 1_036,
-    "features, datasets": 4_646,
+    "features, datasets": 4_640,
     "ledger": 3_689,
     "mechanisms": 3_264,
     "neighbours": 3_526,
@@ -68,8 +68,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_419,
-    "code of src": 34_361,
+    "lines of src": 54_413,
+    "code of src": 34_357,
     "lines of tests": 41_647,
     "lines of experiments and benchmarks": 9_287,
     "words of pages": 45_000,
