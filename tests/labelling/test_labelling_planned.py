@@ -6,7 +6,6 @@ import pytest
 from made_up import records_and_pool
 from vicinal import labelling
 from vicinal.accounting import account
-from vicinal.baselines import PATEClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 from vicinal.labelling import FileJournal, FixedPlanLabeller, LabellingPlan, LabellingTask, Round
 from vicinal.labelling._labellers import ABSTAINED
@@ -79,16 +78,6 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
     assert 0 < (asked.labels == ABSTAINED).sum() < 300
     assert (asked.labels[kept] != ABSTAINED).all()
     assert len(kept) == (asked.labels != ABSTAINED).sum()
-
-
-def test_pate_labels_a_pool(world):
-    one = LabellingPlan((Round(100, 1.0, 0.7, None),))
-    labeller = FixedPlanLabeller(
-        lambda _: PATEClassifier(range(C), n_teachers=20, sigma_votes=3.0), one, world[1]
-    )
-    labeller.embed(world[0], world[2], one.rounds[0])
-    answered = labeller.label(world[2][:100])
-    assert (answered.labels == world[3][:100]).mean() > 0.8
 
 
 def test_no_more_is_asked_than_was_planned_not_even_after_a_kill(world):

@@ -14,8 +14,7 @@ from typing import Any
 from vicinal import _checks
 from vicinal.accounting import _certificate
 from vicinal.accounting._composition import Composition, compose
-from vicinal.accounting._kinds import KINDS
-from vicinal.accounting._planned_release import PlannedRelease
+from vicinal.accounting._kinds import KINDS, PlannedRelease
 from vicinal.errors import InvalidInput
 
 NEIGHBOURING = "one subject added or removed, with all of that subject's records"
