@@ -37,10 +37,10 @@ ROOMS = {
     "labelling, students": 2_907,
     "baselines": 493,
     "predictors": 1_912,
-    "planning": 1_933,
+    "planning": 1_925,
     "engine": 1_087,
     "linear": 1_122,
-    "targets": 1_036,
+    "targets": 1_035,
     "features, datasets": 4_640,
     "ledger": 3_689,
     "mechanisms": 3_264,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_413,
-    "code of src": 34_357,
-    "lines of tests": 41_647,
-    "lines of experiments and benchmarks": 9_287,
+    "lines of src": 54_404,
+    "code of src": 34_350,
+    "lines of tests": 41_643,
+    "lines of experiments and benchmarks": 9_280,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

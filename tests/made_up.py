@@ -3,6 +3,8 @@
 import numpy as np
 
 from vicinal.noise import NoiseSource
+from vicinal.planning import IndKNNPlan
+from vicinal.targets import declared_target
 
 
 class NoNoise(NoiseSource):
@@ -83,3 +85,9 @@ def patients(size, seed, shift=0.0):
         "sex": rng.choice(["f", "m"], size),
         "y": np.where(ill, "ill", "well"), "who": [f"p{i // 2}" for i in range(size)],
     })  # fmt: skip
+
+
+def plan_of(n_classes=2, **parameters):
+    """Return the plan of a classifier; without a private model unless one is asked for."""
+    target = declared_target({"classes": range(n_classes)})
+    return IndKNNPlan.of_target(target, {"model_share": 0, **parameters}).replanned()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,12 +66,6 @@ def text_benchmark(paths: tuple[Path, Path], folder: Path, begin: Begin) -> Benc
 
     train, test = (load_table(path, "label", text="text") for path in paths)
     return embedded.text_benchmark(paths, (train, test), range(4), folder, begin)
-
-
-def result_of(name: str, note: str, rows: Iterable[Any]) -> dict[str, Any]:
-    """Return the rows of a simulated experiment, for JSON."""
-    plain = [row.to_dict() for row in rows]
-    return {"experiment": name, "simulation": True, "note": note, "rows": plain}
 
 
 def with_notes(table: str, *notes: str) -> str:

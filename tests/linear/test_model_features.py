@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from made_up import plan_of
 from vicinal.linear._model_features import BIAS, ModelFeatures, are_columns, scores_of
 from vicinal.mechanisms import WEIGHT_STEPS
 from vicinal.neighbours import Cosine
-from vicinal.planning import IndKNNPlan, kernel_for
+from vicinal.planning import kernel_for
 
 D = 4
 RNG = np.random.default_rng(0)
@@ -98,7 +99,7 @@ def test_columns_of_a_table_are_told_from_embeddings_by_public_values_that_come_
 ):
     """Whatever their number, a model is linear in them; an embedding's becomes components."""
     assert are_columns(rows) == columns
-    plan = IndKNNPlan.of_classes(2, n_records=300, n_queries=10)
+    plan = plan_of(n_records=300, n_queries=10)
     kernel = kernel_for(plan, rows)
     assert kernel.lifts == columns
     encoded = np.asarray(kernel.encode(rows), dtype=np.float32)

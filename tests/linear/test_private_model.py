@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from made_up import clouds
+from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS, account
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -222,7 +222,7 @@ def test_leads_of_queries_can_be_compared(both):
 @pytest.mark.parametrize("width", [62, 63, 64])
 def test_lengths_are_kept_where_columns_are_what_is_learnt_from(width):
     public = np.random.default_rng(width).normal(size=(40, width))
-    plan = IndKNNPlan.of_classes(2, epsilon=1.0, n_queries=10, n_records=100)
+    plan = plan_of(epsilon=1.0, n_queries=10, n_records=100)
     kernel = kernel_for(plan, public)
     encoded = kernel.encode(public).astype(np.float32)
     features = ModelFeatures.planned(encoded, 100, lifted=kernel.lifts)

@@ -7,21 +7,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import clouds
+from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier
 from vicinal.cli import app
 from vicinal.linear import SHARE
-from vicinal.planning import IndKNNPlan, PlanChoice, _plan_simulation, kernel_for
+from vicinal.planning import PlanChoice, _plan_simulation, kernel_for
 from vicinal.planning._plan_simulation import SimulationSetup, played_model, simulate
 
-
-def plan_of(n_classes, n_records, n_queries, epsilon, **more):
-    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
-    return IndKNNPlan.of_classes(n_classes, **given)
-
-
 N, D, CLASSES = 2000, 5, 3
-WISH = plan_of(CLASSES, N, 200, 4.0, release="label", model_share=0.7)
+WISH = plan_of(CLASSES, n_records=N, n_queries=200, epsilon=4.0, release="label", model_share=0.7)
 R, LABELS = clouds(1, 400, D)
 
 

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from made_up import plan_of
 from vicinal.engine import dimension, expected_neighbors, fitting_neighbors
 from vicinal.neighbours import RBF, Cosine, Reference
-from vicinal.planning import IndKNNPlan, ind_knn_guarantee, refuse_weak
+from vicinal.planning import ind_knn_guarantee, refuse_weak
 
 PLAN = 60_000, 1000, 0.05, 10
 
@@ -48,10 +49,10 @@ def test_points_that_are_all_alike_have_no_dimension():
     ("declared", "delta"), [(None, 1e-5), (500, 1e-5), (10_000, 1e-5), (1_000_000, 1e-7)]
 )
 def test_delta_follows_the_declared_number_of_records(declared, delta):
-    plan = IndKNNPlan.of_classes(2, n_records=declared)
+    plan = plan_of(n_records=declared)
     assert plan.delta == pytest.approx(delta, rel=1e-12)
     assert plan.changed(n_records=10**9).delta == plan.delta  # and no estimate
     refuse_weak(plan.epsilon, plan.delta, plan.n_records)
     stated = str(ind_knn_guarantee(plan))
     assert ("a tenth of whose inverse is delta" in stated) == (declared == 1_000_000)
-    assert IndKNNPlan.of_classes(2, n_records=declared, delta=1e-5).delta == 1e-5
+    assert plan_of(n_records=declared, delta=1e-5).delta == 1e-5

@@ -6,18 +6,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import clouds
+from made_up import clouds, plan_of
 from vicinal import IndKNNClassifier, IndKNNRegressor, Store
 from vicinal.accounting import UNITS
 from vicinal.cli import app
 from vicinal.errors import InvalidInput
-from vicinal.planning import IndKNNPlan, PlanChoice
-
-
-def plan_of(n_classes, n_records, n_queries, epsilon, **more):
-    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
-    return IndKNNPlan.of_classes(n_classes, **given)
-
+from vicinal.planning import PlanChoice
 
 PEOPLE, EACH = 300, 4
 ONE, LABEL = clouds(0, PEOPLE, 4)
@@ -76,8 +70,10 @@ def test_a_number_below_one_is_refused(wrong):
 
 def test_the_plan_is_that_of_a_smaller_budget():
     """Four records are charged 4^1.5 times as much as one: between never and always together."""
-    one = PlanChoice.of(plan_of(2, 20_000, 500, 1.0))
-    four = PlanChoice.of(plan_of(2, 20_000, 500, 1.0, records_per_subject=4))
+    one = PlanChoice.of(plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0))
+    four = PlanChoice.of(
+        plan_of(2, n_records=20_000, n_queries=500, epsilon=1.0, records_per_subject=4)
+    )
     assert four.budget == pytest.approx(one.budget / 8)
     assert four.n_neighbors > one.n_neighbors
     assert four.lasts == pytest.approx(one.lasts, rel=0.05)

@@ -7,22 +7,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from made_up import plan_of
 from vicinal import IndKNNClassifier
 from vicinal.cli import app
 from vicinal.engine import HEADROOM
 from vicinal.errors import InvalidInput
 from vicinal.neighbours import Cosine, Reference
-from vicinal.planning import IndKNNPlan, PlanChoice
+from vicinal.planning import PlanChoice
 from vicinal.planning._plan_simulation import SimulationSetup, simulate
 
-
-def plan_of(n_classes, n_records, n_queries, epsilon, **more):
-    given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon, **more}
-    return IndKNNPlan.of_classes(n_classes, **given)
-
-
 CLASSES, D, N = 3, 8, 6000
-WISH = plan_of(CLASSES, N, 800, 1.0)
+WISH = plan_of(CLASSES, n_records=N, n_queries=800, epsilon=1.0)
 
 
 def data(seed, size):

@@ -1,7 +1,8 @@
 """What a verdict on a plan says."""
 
 from command_line import shown as run
-from vicinal.planning import IndKNNPlan, PlanChoice
+from made_up import plan_of
+from vicinal.planning import PlanChoice
 from vicinal.reports._plan_report import (
     ENOUGH_LEAD,
     least_records,
@@ -14,24 +15,24 @@ from vicinal.reports._plan_report import (
 )
 
 
-def plan_of(n_records, n_queries, epsilon):
+def wished(n_records, n_queries, epsilon):
     given = {"n_records": n_records, "n_queries": n_queries, "epsilon": epsilon}
-    return IndKNNPlan.of_classes(2, **given)
+    return plan_of(**given)
 
 
 def test_a_verdict_says_what_can_work():
-    noisy = verdict(plan_of(500, 1000, 1.0))
+    noisy = verdict(wished(500, 1000, 1.0))
     assert "expect noise" in noisy
-    most = most_queries(plan_of(500, 1000, 1.0))
+    most = most_queries(wished(500, 1000, 1.0))
     assert 30 <= most <= 60
     assert f"at most about {most}" in noisy
-    assert "enough records" in verdict(plan_of(500, most, 1.0))
-    assert "enough records" in verdict(plan_of(50_000, 1000, 1.0))
-    assert "larger epsilon" in verdict(plan_of(3, 1000, 0.1))
+    assert "enough records" in verdict(wished(500, most, 1.0))
+    assert "enough records" in verdict(wished(50_000, 1000, 1.0))
+    assert "larger epsilon" in verdict(wished(3, 1000, 0.1))
 
 
 def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
-    wish = plan_of(1, 1000, 1.0)
+    wish = wished(1, 1000, 1.0)
     least = least_records(wish)
     assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least))) >= ENOUGH_LEAD
     assert unanimous_lead(PlanChoice.of(wish.replanned(n_records=least // 2))) < ENOUGH_LEAD
@@ -39,7 +40,7 @@ def test_without_a_number_of_records_the_verdict_says_how_many_are_needed():
 
 
 def test_a_private_model_needs_records_by_epsilon_alone():
-    wish = plan_of(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
+    wish = wished(1000, 1000, 1.0).changed(n_public=50).replanned(model_share=0.9)
     assert 400 < model_records(wish) < 600
     assert model_records(wish.replanned(n_queries=10**6)) == model_records(wish)
     assert 0.8 < model_records(wish.replanned(epsilon=0.5)) / (2 * model_records(wish)) < 1.2
@@ -49,7 +50,7 @@ def test_a_private_model_needs_records_by_epsilon_alone():
 
 
 def test_a_class_that_is_too_rare_is_named_with_what_it_would_take():
-    wish = plan_of(20_000, 500, 1.0)
+    wish = wished(20_000, 500, 1.0)
     assert rare_classes(wish, (0.5, 0.5), ("a", "b")) == []
     (line,) = rare_classes(wish, (0.99, 0.01), ("a", "b"))
     assert line.startswith("class 'b' is too rare for this plan")

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from vicinal import _checks
 from vicinal._arrays import AnyArray, Floats
 from vicinal._parameters import AUTO, Settings, checks, declared
 from vicinal.accounting import ChargeTable, charge_table, label_budget, zcdp_budget
@@ -39,7 +38,7 @@ from vicinal.planning._parameter_tables import (
     PUBLIC,
     VotingParameters,
 )
-from vicinal.targets import CLASSES, KINDS, Classes, Target, VectorTarget
+from vicinal.targets import KINDS, Target, VectorTarget
 
 ALIKE = 1.5
 """A subject with r records is charged r to this power of what one record would be: half-way between
@@ -83,13 +82,6 @@ class IndKNNPlan(Settings, VotingParameters):
         """Check parameters by name, with defaults for the others, for records with this target."""
         _check_names(target, values)
         return cls.checked(dict(values), target=target)
-
-    @classmethod
-    def of_classes(cls, n_classes: int, **parameters: Any) -> Self:
-        """Return the plan of a classifier; without a private model unless one is asked for."""
-        classes = range(_checks.integer("classes", n_classes, least=2))
-        values = {"model_share": 0, **parameters}
-        return cls.of_target(Classes.checked({CLASSES: classes}), values).replanned()
 
     def replanned(self, **parameters: Any) -> Self:
         """Return the plan with some parameters as they are passed, and its model settled anew."""

@@ -1,7 +1,6 @@
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.targets._class_decision import ClassDecision as ClassDecision
-from vicinal.targets._classes import Classes as Classes
 from vicinal.targets._classes import ClassesParameter as ClassesParameter
 from vicinal.targets._classes import labels as labels
 from vicinal.targets._kinds import KINDS as KINDS
