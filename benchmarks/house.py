@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 4_007,
+    "accounting": 3_975,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_404,
-    "code of src": 34_350,
-    "lines of tests": 41_643,
+    "lines of src": 54_372,
+    "code of src": 34_320,
+    "lines of tests": 41_632,
     "lines of experiments and benchmarks": 9_280,
     "words of pages": 45_000,
     "words of decisions": 30_000,
