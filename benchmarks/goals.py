@@ -117,7 +117,7 @@ def private_knn(short: bool) -> Figures:
         # All queries pass the screening, so each is sampled twice.
         classifier = PrivateKNNClassifier(
             range(10), 300, gamma, sigma_screen=75.0, threshold=-1e6, sigma_votes=25.0,
-            n_queries=10**6,
+            n_queries=10**6, interactions="public",
         ).fit(X, rng.integers(0, 10, records), public=Q + 1)  # fmt: skip
         answer = 1e3 * least(lambda one=classifier: one.predict(Q), 5) / queries
         yield Figure(f"Private-kNN, a query, gamma {gamma}, k 300", answer, 0.2, "ms")

@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 folder = Path(tempfile.mkdtemp())
 rng = np.random.default_rng(8)
@@ -58,8 +59,8 @@ print(sorted(path.name for path in (folder / "cluster").iterdir()))
 # Commands take a cluster where they take a store. Each shard charges its own subjects and adds its
 # votes; noise is added once, to the sum.
 
-vicinal("predict cluster --data queries.npz --out answers.npy")
-answers = np.load(folder / "answers.npy")
+vicinal("predict cluster --data queries.npz --out answers.csv")
+answers = pd.read_csv(folder / "answers.csv")
 print(f"{np.mean(answers['label'] == truth):.0%} right")
 
 # %%

@@ -277,7 +277,7 @@ class FixedPlanTrial(AuditTrial):
         return total
 
     def _scores(self, fitted: Any, size: int) -> Floats:
-        return self._law.score(*fitted._answers(np.zeros((size, fitted.n_features_in_)), None))
+        return self._law.score(*fitted._answers(np.zeros((size, fitted.n_features_in_))))
 
     def _fitted(self, present: bool, n_queries: int) -> Any:
         parameters = self._plan.get_params(deep=False) | {
