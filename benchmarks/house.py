@@ -32,7 +32,7 @@ ROOMS = {
     "serving": 2_474,
     "reports": 1_439,
     "audit": 2_502,
-    "distributed": 3_595,
+    "distributed": 3_618,
     "store": 5_432,
     "labelling, students": 2_907,
     "baselines": 493,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_372,
-    "code of src": 34_320,
-    "lines of tests": 41_632,
-    "lines of experiments and benchmarks": 9_280,
+    "lines of src": 54_395,
+    "code of src": 34_333,
+    "lines of tests": 41_677,
+    "lines of experiments and benchmarks": 9_317,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

@@ -2,7 +2,8 @@
 
 Making, restarting, erasing 10,000 subjects, verifying, and answers with every commit on the disk.
 The bare cost of flushing a file stands beside it, because it decides what a commit can cost. With
-`--open`: only restarts, and what digests and chain add to the processor time of a block.
+`--open`: only restarts, and what digests and chain add to the processor time of a block. With
+`--shards`: what a cluster takes, all its shards in one process, for every number of shards given.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.store import Query, Store
 
 CLASSES = 10
@@ -96,6 +99,35 @@ def openings(path: Path, rng: np.random.Generator) -> None:
             digest_share(store, rng, size, times)
 
 
+def clusters(path: Path, make: Callable[..., Store], counts: list[int]) -> None:
+    """Print what clusters of the same records take, each in a process of its own."""
+    for count in counts:
+        if (child := os.fork()) == 0:
+            make(path / f"{count}").close()
+            cluster(path / f"{count}", path / f"cluster-{count}", count)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+
+def cluster(store: Path, path: Path, shards: int) -> None:
+    """Print what a cluster takes whose shards are in this process."""
+    before, rng, name = memory(), np.random.default_rng(1), f"{shards} shards"
+    timed(f"{name}: split", lambda: split(store, path, shards))
+    here = timed(f"{name}: open", lambda: Coordinator.open(path, local_transports))
+    for size, times in ((1, 40), (256, 10)):
+        median(f"{name}: a block of {size}", answers(here, rng, size, times), size)
+    print(f"{name + ': memory':<52} {memory() - before:9.0f} MB")
+    plan = {"n_queries": 1000, "epsilon": 1.0, "model_share": 0.3}
+    timed(f"{name}: train a model", lambda: here.open_audience("more", **plan))
+    here.close()
+
+
+def memory() -> float:
+    """Return the megabytes of this process now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 1e6
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.store", description=__doc__)
@@ -103,6 +135,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=324)
     parser.add_argument("--ledger", help="a postgresql:// URL instead of SQLite")
     parser.add_argument("--open", action="store_true", help="openings and digests alone")
+    parser.add_argument("--shards", type=int, nargs="+", help="clusters alone, of so many shards")
     parser.add_argument("--folder", help="where to write; default: the system's temporary folder")
     arguments = parser.parse_args()
     n, d = arguments.records, arguments.features
@@ -117,6 +150,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=arguments.folder) as name:
         path = Path(name) / "store"
         settings = {"classes": range(CLASSES), "public": R, "ledger": arguments.ledger, **plan}
+        if arguments.shards:
+            make = partial(Store.init, X=X, y=y, subjects=people, **settings)
+            clusters(Path(name), make, arguments.shards)
+            return
         store = timed("init", lambda: Store.init(path, X, y, people, **settings))
         if arguments.open:
             store.close()

@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -43,6 +44,7 @@ from vicinal.errors import (
 )
 from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
+from vicinal.testing import remaining_budgets
 
 NONE = np.zeros(0, dtype=np.int64)
 
@@ -189,11 +191,31 @@ def test_what_goes_wrong_in_an_actor_quotes_nothing(folder):
 
 
 @pytest.mark.usefixtures("server")
-def test_a_shard_is_no_store_and_has_one_process(folder):
+def test_a_shard_is_no_store_and_has_one_process_by_whatever_path(folder, tmp_path):
     with pytest.raises(InvalidInput, match="There is no store"):
         Store.open(folder)
-    with pytest.raises(PrivacyRefused, match="Another process"):
-        ShardServer.open(folder)
+    (tmp_path / "mounted").symlink_to(folder.parent)
+    for path in (folder, tmp_path / "mounted" / folder.name):
+        with pytest.raises(PrivacyRefused, match="Another process"):
+            ShardServer.open(path)
+
+
+def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, monkeypatch):
+    """Fails if commits follow one another, or if charges and answers are others than a store's."""
+    path = shard_tools.clustered(tmp_path, 8)
+    handle, together = ShardServer.handle, threading.Barrier(8)
+
+    def waiting(server, message):
+        if isinstance(message.task, (VoteRequest, DeleteVotes)):
+            together.wait(timeout=60)  # broken if one is done before another has begun
+        return handle(server, message)
+
+    with shard_tools.local(path) as cluster, tools.make(tmp_path / "one") as store:
+        monkeypatch.setattr(ShardServer, "handle", waiting)
+        cluster.predict(tools.Q[:9])
+        store.predict(tools.Q[:9])
+        left = {who: round(units * UNITS) for who, units in remaining_budgets(store).items()}
+    assert shard_tools.budgets(path) == left
 
 
 def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 
 import shard_tools
 from vicinal.distributed import RayCluster, ShardServer
-from vicinal.distributed._fan_out import ShardClient, gather
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import VOTES, Message, Ping, ShardState, VoteRequest
@@ -29,6 +29,7 @@ from vicinal.distributed._ray_cluster import (
 from vicinal.errors import (
     DamagedWitness,
     InvalidInput,
+    ShardMissing,
     ShardUnreachable,
     StorageFailed,
     StoreDamaged,
@@ -240,6 +241,28 @@ def client_of(folder, link):
         cluster, number = database.get("cluster"), database.number("number")
         record = ShardRecord(number, identity, ShardState.of(database), (b"epoch",))
     return ShardClient(link, record, cluster, SimpleNamespace(clock=10**6))
+
+
+def test_a_stopped_shard_is_waited_for_and_nobody_takes_its_place(tmp_path, ray_engine):
+    """Fails if a spare opens a folder whose process may go on, or if that is lost afterwards."""
+    path = shard_tools.clustered(tmp_path, 1)
+    (link,) = ray_engine.transports(shard_paths(path, 1))
+    client = client_of(shard_paths(path, 1)[0], link)
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
+    first, spare, (pid,) = link.actor, link._spare, ray_engine.processes()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ShardMissing, match="No answer in time"):
+            gather({0: client}, Ping(), MissingShardPolicy(0.5))
+        kind, words = ray_engine._ray.get(spare.handle.remote(client.message(Ping())), timeout=240)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert kind == "unreachable"
+    assert "Another process" in words
+    assert link.actor is first
+    gather({0: client}, Ping(), shard_tools.PATIENCE)
+    assert ray_engine.processes() == [pid]
+    link.close()
 
 
 def test_a_killed_shard_is_carried_on_by_its_spare_and_never_by_two(tmp_path, ray_engine):

@@ -25,7 +25,7 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _sharded_audiences as sharded
 from vicinal.distributed import _sharded_training as training
 from vicinal.distributed._cluster_backups import accept_cluster_loss
-from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
+from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather, send_all
 from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, shard_paths
 from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
@@ -453,8 +453,9 @@ class Coordinator(stores.BaseStore):
     def _delete_votes(self) -> None:
         """Have shards delete the votes of answers that are durable; a later one may do it, too."""
         clock, _ = self._ledger.last_commit  # in memory it is further where a commit broke off
-        for client in () if self._reading else self._clients:
-            client.send(tasks.DeleteVotes(clock))
+        if not self._reading:
+            numbers = range(len(self._clients))
+            send_all(self._clients, dict.fromkeys(numbers, tasks.DeleteVotes(clock)))
 
     def _state(self, name: str) -> stores.AudienceState:
         audience = self._ledger.audiences[name]

@@ -1,19 +1,23 @@
 """One task for every shard, and what comes back: waiting, sending again, and giving up."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from vicinal import _checks
 from vicinal.distributed._membership import ShardRecord
 from vicinal.distributed._messages import Message, Task
-from vicinal.distributed._transports import Transport
+from vicinal.distributed._transports import LocalTransport, Transport
 from vicinal.errors import ShardDamaged, ShardMissing, ShardUnreachable, StoreDamaged, VicinalError
 from vicinal.ledger import Ledger
 
 _PAUSE = 0.02
 """Seconds between two attempts at a shard that cannot be reached."""
+
+_FEW, _AT_ONCE = 4, 16
+"""Shards of this process that are asked one after the other; and side by side, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,24 @@ class ShardClient:
         return received
 
 
+def send_all(
+    shards: Mapping[int, ShardClient] | Sequence[ShardClient], tasks: Mapping[int, Task]
+) -> dict[int, Callable[[float], Any]]:
+    """Send every shard its task; return what waits for each.
+
+    Those of this process are done then. If they are many, they wait for the disk side by side.
+    """
+
+    def send(number: int) -> Callable[[float], Any]:
+        return shards[number].send(tasks[number])
+
+    local = all(isinstance(shards[number].transport, LocalTransport) for number in tasks)
+    if not local or len(tasks) <= _FEW:
+        return {number: send(number) for number in tasks}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(tasks, pool.map(send, tasks), strict=True))
+
+
 def gather(
     shards: Mapping[int, ShardClient],
     task: Task | Callable[[int], Task],
@@ -103,7 +125,7 @@ def gather(
     """
     until = time.monotonic() + policy.deadline
     tasks = {number: task(number) if callable(task) else task for number in shards}
-    pending = {number: shard.send(tasks[number]) for number, shard in shards.items()}
+    pending = send_all(shards, tasks)
     if meanwhile is not None:
         meanwhile()
     answered: dict[int, Any] = {}
@@ -123,7 +145,7 @@ def gather(
         again = [n for n in pending if not (n in answered or isinstance(errors[n], StoreDamaged))]
         if again:
             time.sleep(_PAUSE)
-        pending = {number: shards[number].send(tasks[number]) for number in again}
+        pending = send_all(shards, {number: tasks[number] for number in again})
     missing = {number: error for number, error in errors.items() if number not in answered}
     if missing and not (policy.answer_without and answered):
         raise _refusal(missing, len(shards), policy)
