@@ -52,6 +52,16 @@ def test_scores_and_labels_agree(both):
     assert (answers.votes.argmax(axis=1) == answers.labels).all()
 
 
+def test_with_declared_shares_public_rows_have_them_and_most_are_left_to_the_model():
+    shares = [0.6, 0.3, 0.1]
+    trained = fitted(class_prior=shares)._model
+    model = _private_model.PrivateModel(trained.model, R, trained.used, trained.loss)
+    said = model.predicted(R)
+    np.testing.assert_allclose(said.mean(axis=0), shares, atol=1e-6)
+    np.testing.assert_array_equal(model.mapped(R)[1], said)
+    assert model.sure(said).sum() == (1 - _private_model.ASKED) * len(R)
+
+
 def test_it_repeats_itself_in_simulation():
     assert (fitted().predict(Q) == fitted().predict(Q)).all()
 

@@ -50,6 +50,12 @@ def test_a_long_plan_at_a_small_delta_gets_a_finer_grid_that_fits():
     assert 100_000 * 10 * grid_slack(grid.scale(2.0)) < 0.01 * 1e-9
 
 
+def test_a_grid_is_the_coarsest_on_which_two_hundred_such_plans_fit():
+    steps = VoteGrid.fitting(2.0, 3000, 10, 1e-9).steps
+    used = [3000 * 10 * grid_slack(scale) for scale in (2 * steps, steps)]
+    assert used[0] < 0.01 * 1e-9 / 200 < used[1]
+
+
 def test_a_grid_too_fine_for_exact_arithmetic_is_refused():
     with pytest.raises(InvalidInput, match="noise"):
         VoteGrid.fitting(1e-4, 1000, 10, 1e-5)
