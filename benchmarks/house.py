@@ -46,7 +46,7 @@ ROOMS = {
     "mechanisms": 3_264,
     "neighbours": 3_526,
     "smoothed": 3_527,
-    "accounting": 3_975,
+    "accounting": 3_978,
     "noise, testing, ground": 2_439,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
@@ -68,8 +68,8 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_395,
-    "code of src": 34_333,
+    "lines of src": 54_398,
+    "code of src": 34_334,
     "lines of tests": 41_677,
     "lines of experiments and benchmarks": 9_317,
     "words of pages": 45_000,

@@ -44,6 +44,9 @@ from vicinal.errors import InvalidInput
 if TYPE_CHECKING:
     pass
 
+_CURVES = ("rdp_mironov", "rdp")
+"""Readings that any release has, as each has an RDP curve."""
+
 METHODS = ("rdp_mironov", "rdp", "gdp", "pld")
 MAX_COUNT = 10**9
 
@@ -118,7 +121,7 @@ class Composition:
 
     def methods(self) -> tuple[str, ...]:
         """Return the readings that are valid for these releases, a subset of ``METHODS``."""
-        valid = ["rdp_mironov", "rdp"]
+        valid = [*_CURVES]
         pairs = [release.pair() for release, _ in self.terms]
         if all(pair is not None and pair.gaussian() is not None for pair in pairs):
             valid.append("gdp")
@@ -158,7 +161,7 @@ class Composition:
 
     def _valid(self, method: str) -> str:
         method = _checks.choice("method", method, METHODS)
-        if method not in self.methods():
+        if method not in _CURVES and method not in self.methods():
             raise InvalidInput(
                 f"The 'method' parameter must be one of {', '.join(map(repr, self.methods()))} "
                 f"for these releases. Got {method!r}."
