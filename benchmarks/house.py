@@ -30,7 +30,7 @@ HERE = Path(__file__).parents[1]
 ROOMS = {
     "cli": 3_389,
     "serving": 2_474,
-    "reports": 1_439,
+    "reports": 1_459,
     "audit": 2_502,
     "distributed": 3_618,
     "store": 5_432,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_398,
-    "code of src": 34_334,
-    "lines of tests": 41_689,
+    "lines of src": 54_418,
+    "code of src": 34_341,
+    "lines of tests": 41_705,
     "lines of experiments and benchmarks": 9_317,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -16,6 +16,7 @@ from vicinal.accounting import zcdp_budget as budget
 from vicinal.cli import read_audit
 from vicinal.errors import InvalidInput
 from vicinal.reports._deployment_certificate import (
+    average_guess,
     certificate_page,
     deployment_certificate,
     membership_success,
@@ -132,6 +133,8 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
     found = deployment_certificate(facts, "0", "now", audits=[report])
     guess = found["audiences"][0]["membership_guess"]
     assert guess["from"] <= guess["expected"] <= guess["to_at_most"]
+    assert guess["average_case"] >= guess["expected"]
+    assert "PAC privacy would state" in certificate_page(found)
     assert guess["measured"] == pytest.approx(ndtr(0.13), abs=6e-4)
     assert guess["measured"] <= guess["to_at_most"]
     assert "restart (default)" in found["not_audited"]
@@ -139,6 +142,19 @@ def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
     assert "restart (default)" in certificate_page(found)
     elsewhere = deployment_certificate(facts, "0", "now", audits=[{**report, "audience": "other"}])
     assert "votes (default)" in elsewhere["not_audited"]
+
+
+def test_the_average_guess_bounds_that_of_every_gaussian_and_of_mixed_people():
+    assert average_guess(0.0) == 0.5
+    assert average_guess(1.5) == average_guess(math.inf) == 1.0  # a coin holds ln 2
+    for spent in ([0.01, 0.01], [0.0, 0.5], [0.3, 0.9]):
+        right = np.mean(ndtr(np.sqrt(2 * np.array(spent)) / 2))
+        assert right <= average_guess(float(np.mean(spent)))
+    share = average_guess(0.2)  # the definition, from both sides of the rounding
+    low, high = (
+        math.log(2) + x * math.log(x) + (1 - x) * math.log(1 - x) for x in (share - 0.001, share)
+    )
+    assert low <= 0.1 <= high
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,9 @@ from importlib.resources import files
 from statistics import NormalDist
 from typing import Any
 
+from scipy.optimize import brentq
+from scipy.stats import entropy
+
 from vicinal.accounting import zcdp_budget as budget
 from vicinal.audit import not_audited
 from vicinal.mechanisms import SLACK_SHARE
@@ -40,6 +43,22 @@ def membership_success(epsilon: float, delta: float, *, gaussian: bool) -> float
         spendable = budget(epsilon, delta * (1 - SLACK_SHARE))
         bound = min(bound, gaussian_guess_limit(spendable, SLACK_SHARE * delta))
     return min(1.0, math.ceil(bound * 1000 * (1 - 1e-12)) / 1000)
+
+
+def average_guess(spent: float) -> float:
+    """Return what PAC privacy states of people who used `spent` of zCDP (rho >= 0) on average.
+
+    It bounds the mean share p of right guesses, each person being in or out by a fair coin:
+    ln 2 - h(p) is at most the information of the answers about the coin (arXiv 2601.14033). Of one
+    person that is at most half of KL <= rho, for KL is convex and a fair mixture is its second
+    argument; p is concave in it, so the mean of rho will do. Rounded up to a tenth of a percent.
+    """
+
+    def beyond(share: float) -> float:
+        return math.log(2) - float(entropy([share, 1 - share])) - spent / 2
+
+    share = brentq(beyond, 0.5, 1.0) if beyond(1.0) > 0 else 1.0
+    return min(1.0, math.ceil(share * 1000) / 1000)
 
 
 def deployment_certificate(
@@ -163,6 +182,7 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
     success = membership_success(plan["epsilon"], plan["delta"], gaussian=gaussian)
     own = [shift for attack, shift in proved.items() if attack != "total"]
     wear, spendable = state.get("wear"), budget(plan["epsilon"], plan["delta"] * (1 - SLACK_SHARE))
+    used = wear["mean"] * spendable if wear and gaussian else None
     return {
         "name": name,
         "holds": holds,
@@ -183,9 +203,9 @@ def _audience(name: str, state: Mapping[str, Any], proved: Mapping[str, float]) 
         "membership_guess": {
             "from": 0.5,
             # Of somebody with as much used as public points stand for; an estimate, no bound.
-            "expected": _guess(math.sqrt(2 * wear["mean"] * spendable))
-            if wear and gaussian
-            else None,
+            "expected": None if used is None else _guess(math.sqrt(2 * used)),
+            # The same estimate by the yardstick of PAC privacy.
+            "average_case": None if used is None else average_guess(used),
             "to_at_most": success if holds else 1.0,
             "measured": _guess(max(own)) if own else None,
         },
