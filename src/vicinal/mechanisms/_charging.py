@@ -419,51 +419,14 @@ def differing(one, other, first):  # type: ignore[no-untyped-def]
 def sort_ascending(values):  # type: ignore[no-untyped-def]
     """Sort all of `values`, int64 (n,), in place.
 
-    Neighbouring runs that ascend are merged until there is one, so sorted values are read once.
-    The memory for merging is taken here and is as long as `values`: a caller's longer buffer would
-    let entries beyond `values` in, which belong to another subject.
+    A caller hands over a view of what it filled: entries of a longer buffer beyond it would belong
+    to another subject.
     """
-    if _ascending_end(values, 0) == len(values):
-        return
-    source, target = values, np.empty(len(values), dtype=np.int64)
-    while _ascending_end(source, 0) < len(source):
-        first = 0
-        while first < len(source):
-            middle = _ascending_end(source, first)
-            last = _ascending_end(source, middle)
-            _merge(source, first, middle, last, target)
-            first = last
-        source, target = target, source
-    values[:] = source
-
-
-@compiled
-def _ascending_end(values, first):  # type: ignore[no-untyped-def]
-    """Return where the values that ascend from `first` on end."""
-    if first >= len(values):
-        return len(values)
-    last = first + 1
-    while last < len(values) and values[last - 1] <= values[last]:
-        last += 1
-    return last
-
-
-@compiled
-def _merge(source, first, middle, last, target):  # type: ignore[no-untyped-def]
-    """Merge two sorted runs of `source` into the same places of `target`."""
-    one, other, to = first, middle, first
-    while one < middle and other < last:
-        left = source[one] <= source[other]
-        target[to] = min(source[one], source[other])  # without a branch: no order is foreseen
-        one += left
-        other += not left
-        to += 1
-    while one < middle:
-        target[to] = source[one]
-        one, to = one + 1, to + 1
-    while other < last:
-        target[to] = source[other]
-        other, to = other + 1, to + 1
+    for i in range(1, len(values)):
+        if values[i - 1] > values[i]:
+            values.sort()
+            return
+    # Rows of a subject that came together are in order already: reading them once is enough.
 
 
 _TILE = 1 << 15  # rows whose labels, subjects and budgets fit a core's cache beside the hits
