@@ -424,7 +424,8 @@ def sort_ascending(values):  # type: ignore[no-untyped-def]
     """
     for i in range(1, len(values)):
         if values[i - 1] > values[i]:
-            values.sort()
+            # Not quicksort: one record that came late would make it quadratic.
+            values[:] = values[np.argsort(values, kind="mergesort")]
             return
     # Rows of a subject that came together are in order already: reading them once is enough.
 
