@@ -43,7 +43,7 @@ ROOMS = {
     "targets": 1_035,
     "features, datasets": 4_640,
     "ledger": 3_689,
-    "mechanisms": 3_227,
+    "mechanisms": 3_228,
     "neighbours": 3_526,
     "smoothed": 3_527,
     "accounting": 3_978,
@@ -68,7 +68,7 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_381,
+    "lines of src": 54_382,
     "code of src": 34_310,
     "lines of tests": 41_705,
     "lines of experiments and benchmarks": 9_317,
