@@ -35,6 +35,15 @@ def cut_after_first_block(labeller, patch):
     return blocks
 
 
+def raising(error):
+    """Return what raises an error, whatever it is called with."""
+
+    def fails(*_, **__):
+        raise error
+
+    return fails
+
+
 def components_for_few(patch):
     """Have private models of few features trained on components of a kernel."""
     patch.setattr("vicinal.linear._model_features.LEAST_MANY", 1)

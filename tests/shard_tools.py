@@ -2,13 +2,15 @@
 
 import dataclasses
 import shutil
+import sqlite3
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
 
 import store_tools as tools
+from made_up import raising
 from vicinal.distributed import (
     COORDINATOR,
     ClusterDescription,
@@ -22,6 +24,8 @@ from vicinal.distributed import (
     split,
     witness_of,
 )
+from vicinal.errors import ShardUnreachable, StorageFailed
+from vicinal.ledger import SQLiteDatabase
 
 PATIENCE = MissingShardPolicy(deadline=480.0)
 
@@ -106,6 +110,63 @@ def in_peace(path):
 def local(path, policy=PATIENCE):
     """Open a cluster whose shards are in this process."""
     return Coordinator.open(path, local_transports, policy)
+
+
+class Heard:
+    """A way to a shard: what `hear(message, send)` returns or raises becomes of a message."""
+
+    def __init__(self, transport, hear):
+        self.transport, self.hear = transport, hear
+
+    def send(self, message):
+        try:
+            return self.hear(message, self.transport.send)
+        except ShardUnreachable as silence:
+            return raising(silence)
+
+    def close(self):
+        self.transport.close()
+
+
+def heard(path, hear, policy=PATIENCE, shard=1):
+    """Open a cluster whose way to a shard goes by `hear(message, send)`."""
+
+    def links(paths):
+        found = list(local_transports(paths))
+        found[shard] = Heard(found[shard], hear)
+        return found
+
+    return Coordinator.open(path, links, policy)
+
+
+class Dead:
+    """A hearing of a shard that is gone from a task of this kind on, for so many messages."""
+
+    def __init__(self, kind="", messages=10**9):
+        self.kind, self.messages, self.begun = kind, messages, not kind
+
+    def __call__(self, message, send):
+        self.begun |= type(message.task).__name__ == self.kind
+        if self.begun and self.messages:
+            self.messages -= 1
+            raise ShardUnreachable("It is dead.")
+        return send(message)
+
+
+@contextmanager
+def full_disk(owner, monkeypatch):
+    """Have the database of a coordinator, or of a shard, alone refuse to commit what is done."""
+    commit = SQLiteDatabase._commit
+
+    def failing(database):
+        if database is owner._parts.database:
+            raise sqlite3.OperationalError("disk full")
+        commit(database)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteDatabase, "_commit", failing)
+        with pytest.raises(StorageFailed):
+            yield
 
 
 def on_ray(engine):

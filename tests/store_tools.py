@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import programs
+from made_up import raising
 from vicinal.ledger import choose_server
 from vicinal.store import Store
 
@@ -52,6 +53,11 @@ def units(store, person, audience="default"):
     return int(book.audiences[audience].account.remaining[book.slot_table.slot_of[person]])
 
 
+def left_of(store, audience="default"):
+    """Return what everybody has left, by id."""
+    return {who: units(store, who, audience) for who in store._parts.ledger.slot_table.slot_of}
+
+
 def remaining(store):
     """Return what everybody has left, in the order of slots."""
     return store._parts.ledger.audiences["default"].account.remaining.copy()
@@ -76,15 +82,11 @@ def contents(folder):
 
 
 @contextmanager
-def broken_off(monkeypatch, target):
-    """Interrupt the body where it calls `target`, as Ctrl-C would."""
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
+def broken_off(monkeypatch, *target, error=KeyboardInterrupt):
+    """Break the body off where it calls `target`, by a name or of an owner: as Ctrl-C would."""
     with monkeypatch.context() as patch:
-        patch.setattr(target, interrupted)
-        with pytest.raises(KeyboardInterrupt):
+        patch.setattr(*target, raising(error))
+        with pytest.raises(error if isinstance(error, type) else type(error)):
             yield
 
 

@@ -274,27 +274,6 @@ def test_the_noise_in_use_is_the_noise_that_is_priced():
     assert fitted.noise_multiplier_ == fitted.plan()["releases"][0]["sigma"]
 
 
-def test_no_subject_pulls_harder_than_one_record():
-    """Fails if a person with a thousand records moves the weights more than the bound allows."""
-    X, y = data(300)
-    many = np.concatenate([X, np.tile(X[:1], (1000, 1))])
-    labels = np.concatenate([y, np.full(1000, 2)])
-    ids = np.concatenate([np.arange(300), np.full(1000, 999)])
-    rows = SubjectRows(
-        np.rint(many * 100).astype(np.float32), labels.astype(np.int32),
-        np.unique(ids, return_inverse=True)[1].astype(np.int32), 301,
-    )  # fmt: skip
-    gradient = NoisyGradient(
-        rows, 3, 100.0, 1.0, 0.5, 1.0, ReleaseCounter(1, "steps"), randomness(), SystemBernoulli()
-    )
-    everybody = np.ones(301, dtype=bool)
-    others = everybody.copy()
-    others[300] = False
-    weights = np.zeros((8, 3))
-    pull = gradient.clip_and_sum(weights, everybody) - gradient.clip_and_sum(weights, others)
-    assert 0.9 < np.linalg.norm(pull / gradient.steps) <= 1
-
-
 def test_simulation_carries_no_guarantee():
     X, y = data(300)
     np.testing.assert_array_equal(classifier().fit(X, y).coef_, classifier().fit(X, y).coef_)

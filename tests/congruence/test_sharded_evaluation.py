@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import sqlite3
 
 import numpy as np
 import pytest
@@ -15,16 +14,13 @@ from vicinal import Store
 from vicinal.accounting import UNITS
 from vicinal.cli import app
 from vicinal.distributed import (
-    Coordinator,
     ShardMissing,
     ShardServer,
     TallyRequest,
-    local_transports,
     shard_paths,
     split,
 )
-from vicinal.errors import PrivacyRefused, ShardUnreachable, StorageFailed
-from vicinal.ledger import SQLiteDatabase
+from vicinal.errors import PrivacyRefused, ShardUnreachable
 
 SHARDS = 3
 _, TRUTH = tools.points(60, 2)
@@ -107,22 +103,11 @@ def test_visitors_have_one_budget_whichever_shard_they_come_to(path):
     assert shard_tools.budgets(path / "cluster")["visitor"] < 0.21 * UNITS
 
 
-def refusing(cluster, commit=SQLiteDatabase._commit):
-    def failing(database):
-        if database is cluster._parts.database:
-            raise sqlite3.OperationalError("disk full")
-        commit(database)
-
-    return failing
-
-
 def test_an_evaluation_that_was_broken_off_is_charged_once(path, monkeypatch):
     """The shards had paid when the coordinator's disk failed; the same again finds their sums."""
     cluster = shard_tools.local(path / "cluster")
-    with monkeypatch.context() as patch:
-        patch.setattr(SQLiteDatabase, "_commit", refusing(cluster))
-        with pytest.raises(StorageFailed):
-            evaluated(cluster)
+    with shard_tools.full_disk(cluster, monkeypatch):
+        evaluated(cluster)
     cluster.close()
     expected, left = of_store(path)
     assert shard_tools.budgets(path / "cluster") == left
@@ -137,33 +122,19 @@ def test_an_evaluation_that_was_broken_off_is_charged_once(path, monkeypatch):
     assert shard_tools.budgets(path / "cluster") != left
 
 
-class Interrupted:
-    """A way that loses the answer to a tally, once, after the shard has paid."""
+def test_a_shard_that_is_lost_on_the_way_pays_once(path):
+    """The answer to a tally is lost, once, after the shard has paid."""
+    lost = ["once"]
 
-    def __init__(self, link, lost):
-        self.link, self.lost = link, lost
-
-    def send(self, message):
-        reply = self.link.send(message)
-        if isinstance(message.task, TallyRequest) and self.lost:
-            self.lost.pop()
+    def hear(message, send):
+        reply = send(message)
+        if isinstance(message.task, TallyRequest) and lost:
+            lost.pop()
             reply(60)
-            return self
+            raise ShardUnreachable
         return reply
 
-    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
-        raise ShardUnreachable
-
-    def close(self):
-        self.link.close()
-
-
-def test_a_shard_that_is_lost_on_the_way_pays_once(path):
-    def links(paths):
-        first, *others = local_transports(paths)
-        return [Interrupted(first, ["once"]), *others]
-
-    with Coordinator.open(path / "cluster", links, shard_tools.PATIENCE) as cluster:
+    with shard_tools.heard(path / "cluster", hear, shard=0) as cluster:
         found = evaluated(cluster)
     expected, left = of_store(path)
     np.testing.assert_array_equal(found.confusion, expected.confusion)
@@ -171,22 +142,13 @@ def test_a_shard_that_is_lost_on_the_way_pays_once(path):
 
 
 def test_without_a_shard_nobody_is_evaluated_or_charged(path):
-    class Gone(Interrupted):
-        def send(self, message):
-            return self if self.lost else self.link.send(message)
-
-    lost = ["for now"]
-
-    def links(paths):
-        first, *others = local_transports(paths)
-        return [Gone(first, lost), *others]
-
+    gone = shard_tools.Dead()
     before = shard_tools.budgets(path / "cluster")
     policy = dataclasses.replace(shard_tools.PATIENCE, deadline=0.05, answer_without=True)
-    with Coordinator.open(path / "cluster", links, policy) as cluster:
+    with shard_tools.heard(path / "cluster", gone, policy, shard=0) as cluster:
         with pytest.raises(ShardMissing):
             evaluated(cluster)
-        lost.clear()
+        gone.messages = 0
         assert evaluated(cluster).people > 40
     assert shard_tools.budgets(path / "cluster") != before
 

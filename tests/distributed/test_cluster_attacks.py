@@ -28,7 +28,6 @@ from vicinal.errors import (
     InvalidInput,
     PrivacyRefused,
     ShardDamaged,
-    ShardUnreachable,
     StorageFailed,
     StoreOutdated,
     VicinalError,
@@ -604,22 +603,9 @@ def test_a_shard_ahead_of_its_coordinator_goes_on(path):
 def test_many_openings_without_a_shard_do_not_shut_it_out(path):
     """Fails if a shard that was away knows none of the coordinator's later openings."""
     for _ in range(3):
-        Coordinator.open(path, lambda paths: [Away(), *local_transports(paths[1:])], SOON).close()
+        shard_tools.heard(path, shard_tools.Dead(), SOON, shard=0).close()
     with shard_tools.local(path) as cluster:
         assert cluster.predict(tools.Q[10:14]).charged == 4
-
-
-class Away:
-    """A way to a shard that nobody answers from."""
-
-    def send(self, task):  # noqa: ARG002 (as of Transport)
-        return self
-
-    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
-        raise ShardUnreachable
-
-    def close(self):
-        pass
 
 
 def test_folders_of_a_cluster_are_private_whatever_the_umask(tmp_path):

@@ -2,8 +2,6 @@
 
 import dataclasses
 import os
-import shutil
-import sqlite3
 import sys
 import threading
 
@@ -12,21 +10,21 @@ import pytest
 
 import shard_tools
 import store_tools as tools
+from distributed.orders import request_of
+from distributed.orders import units_of as left
+from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
 from vicinal.distributed import (
-    Coordinator,
     MissingShardPolicy,
     RayCluster,
     ShardMissing,
     ShardServer,
-    local_transports,
     split,
 )
 from vicinal.distributed._folders import ClusterDescription, shard_paths
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
-    VOTES,
     DeleteVotes,
     Facts,
     Verify,
@@ -39,30 +37,10 @@ from vicinal.errors import (
     InvalidInput,
     MissingExtra,
     PrivacyRefused,
-    ShardUnreachable,
     StorageFailed,
 )
 from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
-from vicinal.testing import remaining_budgets
-
-NONE = np.zeros(0, dtype=np.int64)
-
-
-def request_of(server, name=b"a block of any id", *, clock=5, round=VOTES, size=6, **changes):
-    """Return an order for the first queries, priced as the server's own audience is."""
-    engine = server._audience_states["default"].engine
-    block = engine.votes.kernel.encode(tools.Q[:size])
-    scales = np.full(size, engine.votes.grid.scale(1.5 * np.sqrt(40)))
-    counted = NONE if round == COUNT else scales
-    request = VoteRequest(
-        name, clock, "default", round, block, engine.radius.thresholds(block), counted
-    )
-    return dataclasses.replace(request, **changes)
-
-
-def left(server):
-    return server._parts.ledger.audiences["default"].account.remaining.copy()
 
 
 @pytest.fixture
@@ -94,13 +72,6 @@ def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder
     np.testing.assert_array_equal(left(again), after)
     assert again.do(Verify())
     again.close()
-
-
-def test_another_name_is_another_block(server):
-    server.do(request_of(server))
-    before = left(server)
-    server.do(request_of(server, b"another block"))
-    assert (left(server) < before).any()
 
 
 @pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
@@ -214,8 +185,8 @@ def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, 
         monkeypatch.setattr(ShardServer, "handle", waiting)
         cluster.predict(tools.Q[:9])
         store.predict(tools.Q[:9])
-        left = {who: round(units * UNITS) for who, units in remaining_budgets(store).items()}
-    assert shard_tools.budgets(path) == left
+        expected = tools.left_of(store)
+    assert shard_tools.budgets(path) == expected
 
 
 def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
@@ -233,14 +204,8 @@ def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
 def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
     """Fails if a shard answers although its commit did not happen."""
     request = request_of(server)
-
-    def full(self):  # noqa: ARG001 (as the method)
-        raise sqlite3.OperationalError("disk full")
-
-    monkeypatch.setattr(SQLiteDatabase, "_commit", full)
-    with pytest.raises(StorageFailed):
+    with shard_tools.full_disk(server, monkeypatch):
         server.do(request)
-    monkeypatch.undo()
     with pytest.raises(StorageFailed, match="Open it again"):
         server.do(request)
     server.close()
@@ -281,10 +246,8 @@ def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
     """Fails if a block is released with two noises, or charged twice, when a commit fails."""
     path = shard_tools.clustered(tmp_path, 2)
     cluster = shard_tools.local(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(SQLiteDatabase, "_commit", refuse_answers(SQLiteDatabase._commit, cluster))
-        with pytest.raises(StorageFailed):
-            cluster.predict(tools.Q[:6], idempotency_key="k")
+    with shard_tools.full_disk(cluster, monkeypatch):
+        cluster.predict(tools.Q[:6], idempotency_key="k")
     cluster.close()
     charged = shard_tools.budgets(path)
     assert min(charged.values()) < UNITS
@@ -300,31 +263,14 @@ def test_an_answer_leaves_only_when_it_is_durable_and_is_drawn_anew_otherwise(
 def test_a_commit_that_meets_no_disk_s_failure_shuts_nobody_out(tmp_path, monkeypatch):
     """Fails if shards are told of a commit that was none: the cluster would be its own old copy."""
     path = shard_tools.clustered(tmp_path, 2)
-
-    def no_memory(*_):
-        raise MemoryError
-
     with shard_tools.local(path) as cluster:
-        with monkeypatch.context() as patch:
-            patch.setattr(AnswerBlock, "row", no_memory)
-            with pytest.raises(MemoryError):
-                cluster.predict(tools.Q[:6])
+        with tools.broken_off(monkeypatch, AnswerBlock, "row", error=MemoryError):
+            cluster.predict(tools.Q[:6])
         assert not cluster.is_consistent
     charged = shard_tools.budgets(path)
     with shard_tools.local(path) as again:
         assert again.predict(tools.Q[:6]).charged == 6
     assert shard_tools.budgets(path) == charged
-
-
-def refuse_answers(commit, cluster):
-    """Return a commit that fails in the coordinator's database alone."""
-
-    def failing(database):
-        if database is cluster._parts.database:
-            raise sqlite3.OperationalError("disk full")
-        commit(database)
-
-    return failing
 
 
 def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_path, monkeypatch):
@@ -333,10 +279,8 @@ def test_a_private_count_that_was_broken_off_is_abandoned_with_its_charge(tmp_pa
         tmp_path, 2, neighbor_count="private", n_queries=400, noise_multiplier=3.0
     )
     cluster = shard_tools.local(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(SQLiteDatabase, "_commit", refuse_answers(SQLiteDatabase._commit, cluster))
-        with pytest.raises(StorageFailed):
-            cluster.predict(tools.Q[:6])
+    with shard_tools.full_disk(cluster, monkeypatch):
+        cluster.predict(tools.Q[:6])
     cluster.close()
     before = shard_tools.budgets(path)
     with shard_tools.local(path) as again:
@@ -353,49 +297,20 @@ def test_a_private_count_is_that_of_a_store_when_budgets_are_gone(tmp_path):
     asked = np.split(near, 3)
     with tools.make(tmp_path / "one", simulation_seed=7, **plan) as store:
         votes = [store.predict(part).votes for part in asked]
-        left = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
-    assert min(left.values()) < UNITS / 100
+        expected = tools.left_of(store)
+    assert min(expected.values()) < UNITS / 100
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7, **plan)
     with shard_tools.local(path) as cluster:
         np.testing.assert_array_equal([cluster.predict(part).votes for part in asked], votes)
-    assert shard_tools.budgets(path) == left
+    assert shard_tools.budgets(path) == expected
 
 
 # ---------------------------------------------------------------- shards that are missing
 
 
-class Gone:
-    """A way to a shard that nobody answers from, until it is put right."""
-
-    def __init__(self, link, silent):
-        self.link, self.silent = link, silent
-
-    def send(self, request):
-        self.silent -= 1
-        return self if self.silent >= 0 else self.link.send(request)
-
-    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
-        raise ShardUnreachable
-
-    def close(self):
-        self.link.close()
-
-
-def opened(path, silent, policy):
-    """Open a cluster whose shard 1 does not hear so many messages."""
-    gone = []
-
-    def links(paths):
-        first, second = local_transports(paths)
-        gone.append(Gone(second, silent))
-        return [first, gone[0]]
-
-    return Coordinator.open(path, links, policy), gone[0]
-
-
 def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster, _ = opened(path, 4, MissingShardPolicy(deadline=20.0))
+    cluster = heard(path, Dead(messages=4), MissingShardPolicy(deadline=20.0))
     with cluster, tools.make(tmp_path / "twin", simulation_seed=7) as store:
         reply = cluster.predict(tools.Q[:6])
         np.testing.assert_array_equal(reply.votes, store.predict(tools.Q[:6]).votes)
@@ -405,13 +320,13 @@ def test_a_block_waits_for_a_shard_that_comes_back(tmp_path):
 def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(tmp_path):
     """Fails if a block is answered from the rest, or if asking again is charged again."""
     path = shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1))
-    with cluster:
+    gone = Dead()
+    with heard(path, gone, MissingShardPolicy(deadline=0.1)) as cluster:
         with pytest.raises(ShardMissing, match="1 of 2 shards"):
             cluster.predict(tools.Q[:6])
         assert cluster.is_consistent
         assert cluster.quota().used == 0
-        gone.silent = 0
+        gone.messages = 0
         assert cluster.predict(tools.Q[:6]).charged == 6
     with tools.make(tmp_path / "twin") as store:
         store.predict(tools.Q[:6])
@@ -421,10 +336,10 @@ def test_a_block_is_refused_without_its_shard_and_charged_once_when_it_is_back(t
 
 def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
     path = shard_tools.clustered(tmp_path, 2)
-    cluster, gone = opened(path, 10**6, MissingShardPolicy(deadline=0.1, answer_without=True))
-    with cluster:
+    gone = Dead()
+    with heard(path, gone, MissingShardPolicy(0.1, answer_without=True)) as cluster:
         assert cluster.predict(tools.Q[:6], idempotency_key="k").missing == (1,)
-        gone.silent = 0
+        gone.messages = 0
         assert cluster.predict(tools.Q[6:9]).missing == ()
         assert cluster.predict(tools.Q[3:9]).missing == (1,)
     with shard_tools.local(path) as again:
@@ -436,12 +351,8 @@ def test_an_answer_without_a_shard_says_so_for_ever(tmp_path):
 @pytest.mark.parametrize("count", ["public", "private"])
 def test_nobody_answers_without_any_shard(tmp_path, count):
     path = shard_tools.clustered(tmp_path, 1, neighbor_count=count)
-
-    def links(paths):
-        return [Gone(link, 10**6) for link in local_transports(paths)]
-
     policy = MissingShardPolicy(deadline=0.1, answer_without=True)
-    with Coordinator.open(path, links, policy) as cluster, pytest.raises(ShardMissing):
+    with heard(path, Dead(), policy, shard=0) as cluster, pytest.raises(ShardMissing):
         cluster.predict(tools.Q[:6])
 
 
@@ -462,7 +373,7 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
         store.predict(tools.Q[:6], idempotency_key="k")
         votes = store.predict(tools.Q[:6]).votes
         store.erase(["person-7"])
-        before = {p: tools.units(store, p) for p in store._parts.ledger.slot_table.slot_of}
+        before = tools.left_of(store)
     split(tmp_path / "store", tmp_path / "cluster", 3)
     assert shard_tools.budgets(tmp_path / "cluster") == before
     with shard_tools.local(tmp_path / "cluster") as cluster:
@@ -523,18 +434,6 @@ def test_a_split_that_makes_no_sense_leaves_the_store_as_it_is(tmp_path, bad):
         split(tmp_path / "store", tmp_path / "cluster", 2, place=lambda _: 2)
     with Store.open(tmp_path / "store") as store:
         assert store.predict(tools.Q[:3]).charged == 3
-
-
-def test_an_old_copy_of_a_shard_is_refused(folder, tmp_path):
-    """Fails if putting a shard's folder back refills its budgets."""
-    shutil.copytree(folder, tmp_path / "copy")
-    server = ShardServer.open(folder)
-    server.do(request_of(server))
-    server.close()
-    shutil.rmtree(folder)
-    shutil.copytree(tmp_path / "copy", folder)
-    with pytest.raises(PrivacyRefused, match="old copy"):
-        ShardServer.open(folder)
 
 
 def test_names_of_blocks_do_not_run_together():

@@ -13,13 +13,12 @@ import pytest
 
 import shard_tools
 import store_tools as tools
+from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
 from vicinal.distributed import (
-    Coordinator,
     MissingShardPolicy,
     ShardMissing,
     ShardServer,
-    local_transports,
     split,
 )
 from vicinal.distributed._changes import ClusterChange, ClusterChanges
@@ -31,7 +30,6 @@ from vicinal.errors import (
     KeyReused,
     NoSubjectIds,
     PrivacyRefused,
-    ShardUnreachable,
     StorageFailed,
     StoreDamaged,
 )
@@ -39,39 +37,12 @@ from vicinal.store import Store
 
 NEW_X, NEW_Y = tools.points(40, 9)
 NEW = [f"new-{i // 2}" for i in range(40)]
+SOON = MissingShardPolicy(deadline=0.1)
 
 
 @pytest.fixture
 def path(tmp_path):
     return shard_tools.clustered(tmp_path, 2, simulation_seed=7)
-
-
-class Mortal:
-    """A way to a shard that dies, for good, at the first task of some kind."""
-
-    def __init__(self, link, kind):
-        self.link, self.kind, self.dead = link, kind, False
-
-    def send(self, task):
-        self.dead |= type(task.task).__name__ == self.kind
-        return self if self.dead else self.link.send(task)
-
-    def __call__(self, seconds):  # noqa: ARG002 (as of Reply)
-        raise ShardUnreachable("It is dead.")
-
-    def close(self):
-        self.link.close()
-
-
-def mortal(path, kind, shard=1):
-    """Open a cluster one of whose shards dies at a task of this kind."""
-
-    def links(paths):
-        found = list(local_transports(paths))
-        found[shard] = Mortal(found[shard], kind)
-        return found
-
-    return Coordinator.open(path, links, MissingShardPolicy(deadline=0.1))
 
 
 def where(path):
@@ -98,7 +69,7 @@ def test_a_changed_cluster_answers_and_charges_as_a_changed_store(tmp_path, path
         votes = [both.predict(tools.Q[10:30]).votes for both in (store, many)]
         np.testing.assert_array_equal(*votes)
         assert store.version == many.version
-        expected = {who: tools.units(store, who) for who in store._parts.ledger.slot_table.slot_of}
+        expected = tools.left_of(store)
     assert shard_tools.budgets(path) == expected
 
 
@@ -167,7 +138,7 @@ def test_a_new_audience_has_budgets_of_its_own_on_every_shard(path):
 @pytest.mark.parametrize("shard", [0, 1])
 def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
     """Fails if a crash between coordinator and shards loses records, or adds them twice."""
-    with mortal(path, "AddStaged", shard) as cluster:
+    with heard(path, Dead("AddStaged"), SOON, shard) as cluster:
         with pytest.raises(ShardMissing, match=r"Shard \d: It is dead"):
             cluster.add(NEW_X, NEW_Y, NEW, idempotency_key="k")
         with pytest.raises(ShardMissing):
@@ -184,13 +155,13 @@ def test_an_addition_that_was_broken_off_is_finished_once(path, shard):
 
 def test_nothing_is_answered_before_an_erasure_is_through(path):
     """Fails if a crash between coordinator and shards leaves somebody in the data."""
-    with mortal(path, "Erase") as cluster:
+    with heard(path, Dead("Erase"), SOON) as cluster:
         with pytest.raises(ShardMissing):
             cluster.erase([f"person-{i}" for i in range(10)])
         with pytest.raises(ShardMissing):
             cluster.predict(tools.Q[:2])
     with pytest.raises(ShardMissing):
-        mortal(path, "Erase").close()
+        heard(path, Dead("Erase"), SOON).close()
     with shard_tools.local(path) as again:
         assert again.verify([f"person-{i}" for i in range(10)])
     assert not tools.files_with(path, b"person-3>")
@@ -198,7 +169,7 @@ def test_nothing_is_answered_before_an_erasure_is_through(path):
 
 def test_a_change_that_is_not_the_one_that_was_decided_is_made_nowhere(path):
     """Fails if whoever may write to the coordinator's folder can have somebody else erased."""
-    with mortal(path, "Erase") as cluster, pytest.raises(ShardMissing):
+    with heard(path, Dead("Erase"), SOON) as cluster, pytest.raises(ShardMissing):
         cluster.erase(["person-3"])
     change = path / COORDINATOR / "change"
     decided = change.read_bytes()
@@ -228,7 +199,7 @@ def test_a_change_is_not_decided_without_all_shards(path):
         ("Ping", lambda c: c.erase(["person-3"])),
         ("Ping", lambda c: c.open_audience("press")),
     ):
-        with mortal(path, kind) as cluster:
+        with heard(path, Dead(kind), SOON) as cluster:
             version = cluster.version
             with pytest.raises(ShardMissing):
                 work(cluster)
@@ -308,7 +279,7 @@ def test_what_is_no_sum_is_not_added_up(path, monkeypatch):
 
 
 def test_health_says_why_a_shard_is_silent(path):
-    with mortal(path, "Ping") as cluster:
+    with heard(path, Dead("Ping"), SOON) as cluster:
         told = cluster.health(0.05)
     assert told[0] == ""
     assert "Shard 1: It is dead." in told[1]

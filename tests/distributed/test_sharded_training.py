@@ -13,8 +13,8 @@ import pytest
 
 import shard_tools as tools
 import store_tools
-from made_up import components_for_few
-from store_tools import PEOPLE, Q, X, Y, points, units
+from made_up import components_for_few, raising
+from store_tools import Q, X, Y, points
 from vicinal.accounting import UNITS
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.distributed._changes import ClusterChanges
@@ -30,7 +30,7 @@ from vicinal.errors import (
 )
 from vicinal.ledger import Ledger, Tables
 from vicinal.linear import STEPS, LocalGradients
-from vicinal.mechanisms import GradientRelease
+from vicinal.mechanisms import GradientRelease, IndividualGradient
 
 PLAN = {
     "epsilon": 8.0, "n_queries": 60, "model_share": 0.5, "n_records": 300, "simulation_seed": 5,
@@ -71,9 +71,7 @@ def played(store):
 def alone(tmp_path_factory):
     """All that one store makes of it, and what everybody has left."""
     with make(tmp_path_factory.mktemp("alone") / "store") as store:
-        everything = list(played(store))
-        people = store._parts.ledger.slot_table.slot_of
-        return everything, {who: units(store, who, "second") for who in people}
+        return list(played(store)), store_tools.left_of(store, "second")
 
 
 class Unruly:
@@ -161,7 +159,7 @@ def opened_alone(tmp_path_factory):
     """What one store has after the first training: model, and what everybody has left."""
     with make(tmp_path_factory.mktemp("opened") / "store") as store:
         store.open_audience("second", **PLAN)
-        return facts_of(store), {who: units(store, who, "second") for who in dict.fromkeys(PEOPLE)}
+        return facts_of(store), store_tools.left_of(store, "second")
 
 
 class Killed(BaseException):
@@ -220,40 +218,27 @@ def test_a_coordinator_that_is_killed_goes_on_where_it_was(
     assert tools.budgets(path, "second") == opened_alone[1]
 
 
-def unreachable(_):
-    raise ShardUnreachable("It died.")
+def dying(step, *, charged):
+    """Return a shard whose process dies in a step: before its charges are durable, or after."""
+    left = [step]
 
+    def hear(message, send):
+        left[0] -= isinstance(message.task, GradientRequest)
+        if left[0] == 0:
+            left[0] = -1
+            if charged:
+                send(message)(1.0)
+            send.__self__.close()  # the next message opens the folder again
+            raise ShardUnreachable("It died.")
+        return send(message)
 
-class Dying:
-    """A shard whose process dies once, in a step: before its charges are durable, or after."""
-
-    def __init__(self, transport, step, *, charged):
-        self.transport, self.step, self.charged = transport, step, charged
-
-    def send(self, message):
-        if isinstance(message.task, GradientRequest):
-            self.step -= 1
-            if self.step == 0:
-                if self.charged:
-                    self.transport.send(message)(1.0)
-                self.transport.close()  # the next message opens the folder again
-                return unreachable
-        return self.transport.send(message)
-
-    def close(self):
-        self.transport.close()
+    return hear
 
 
 @pytest.mark.parametrize("charged", [False, True])
 @pytest.mark.parametrize("step", [1, 2, 25, STEPS])
-def test_a_shard_that_dies_in_a_step_is_asked_again_and_charges_once(
-    step, charged, path, opened_alone
-):
-    def links(paths):
-        first, second = local_transports(paths)
-        return [first, Dying(second, step, charged=charged)]
-
-    with Coordinator.open(path, links, tools.PATIENCE) as cluster:
+def test_a_shard_that_dies_is_asked_again_and_charges_once(step, charged, path, opened_alone):
+    with tools.heard(path, dying(step, charged=charged)) as cluster:
         cluster.open_audience("second", **PLAN)
         assert facts_of(cluster) == opened_alone[0]
     assert tools.budgets(path, "second") == opened_alone[1]
@@ -262,22 +247,21 @@ def test_a_shard_that_dies_in_a_step_is_asked_again_and_charges_once(
 def test_nothing_is_answered_while_a_shard_is_away_and_the_training_goes_on_later(
     path, opened_alone
 ):
-    class Away(Dying):
-        def send(self, message):
-            self.step -= isinstance(message.task, GradientRequest)
-            return unreachable if self.step <= 0 else self.transport.send(message)
+    left = [7]
 
-    def links(paths):
-        first, second = local_transports(paths)
-        return [first, Away(second, 7, charged=False)]
+    def away(message, send):
+        left[0] -= isinstance(message.task, GradientRequest)
+        if left[0] <= 0:
+            raise ShardUnreachable("It is away.")
+        return send(message)
 
-    with Coordinator.open(path, links, MissingShardPolicy(0.1, answer_without=True)) as cluster:
+    with tools.heard(path, away, MissingShardPolicy(0.1, answer_without=True)) as cluster:
         with pytest.raises(ShardMissing):
             cluster.open_audience("second", **PLAN)
         for ask in (lambda: cluster.predict(Q[:1]), lambda: cluster.erase(["person-1"])):
             with pytest.raises(ShardMissing):
                 ask()
-        cluster._clients[1].transport.step = 10**6
+        left[0] = 10**6
         assert cluster.predict(Q[:1]).charged == 1
         with pytest.raises(InvalidInput, match="must be new"):
             cluster.open_audience("second", **PLAN)
@@ -352,19 +336,8 @@ def publishes_twice(patch):
 )
 def test_a_broken_shard_is_caught(control, path, opened_alone, monkeypatch):
     control(monkeypatch)
-
-    def links(paths):
-        first, second = local_transports(paths)
-        return [first, Dying(second, 5, charged=True)]
-
-    def checked():
-        with Coordinator.open(path, links, tools.PATIENCE) as cluster:
-            cluster.open_audience("second", **PLAN)
-            assert facts_of(cluster) == opened_alone[0]
-        assert tools.budgets(path, "second") == opened_alone[1]
-
     with pytest.raises(AssertionError):
-        checked()
+        test_a_shard_that_dies_is_asked_again_and_charges_once(5, True, path, opened_alone)
 
 
 def test_a_sum_is_published_with_one_noise(path, monkeypatch):
@@ -613,15 +586,10 @@ def test_components_are_trained_alike_on_shards(tmp_path, monkeypatch):
 
 
 def test_a_plan_whose_grid_costs_too_much_is_refused_before_anything_changes(path, monkeypatch):
-    from vicinal.mechanisms import IndividualGradient
-
-    def refused(*_):
-        raise PrivacyRefused("The grid.")
-
     with tools.local(path) as cluster:
         cluster.open_audience("second", **PLAN)
         version = cluster.version
-        monkeypatch.setattr(IndividualGradient, "check", refused)
+        monkeypatch.setattr(IndividualGradient, "check", raising(PrivacyRefused("The grid.")))
         for change in (cluster.refresh_model, lambda name: cluster.open_audience("x" + name)):
             with pytest.raises(PrivacyRefused, match="The grid"):
                 change("second")

@@ -11,9 +11,11 @@ import pytest
 
 import shard_tools
 import store_tools as tools
+from distributed.orders import request_of, units_of
+from shard_tools import Heard
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
 from vicinal.distributed._folders import shard_paths
-from vicinal.distributed._messages import COUNT, VOTES, SearchAhead, VoteRequest
+from vicinal.distributed._messages import COUNT, SearchAhead, VoteRequest
 from vicinal.distributed._vote_charging import SearchedBlock, VoteJournal
 from vicinal.errors import PrivacyRefused, ShardMissing, ShardUnreachable
 from vicinal.neighbours import NeighbourLists
@@ -114,9 +116,7 @@ def beside(source, rows, others):
 def expected(tmp_path_factory):
     """Return what a store answers, and what everybody has left then."""
     with tools.make(tmp_path_factory.mktemp("one") / "store", simulation_seed=7) as store:
-        replies = list(life(in_blocks(store), plainly))
-        people = store._parts.ledger.slot_table.slot_of
-        return replies, {who: tools.units(store, who) for who in people}
+        return list(life(in_blocks(store), plainly)), tools.left_of(store)
 
 
 @pytest.fixture(scope="module")
@@ -184,16 +184,6 @@ def of_any_version(search):
 # ---------------------------------------------------------------- the order of charges
 
 
-def request_of(server, name, sequence, rows=tools.Q[:6], **changes):
-    engine = server._audience_states["default"].engine
-    block = engine.votes.kernel.encode(rows)
-    scales = np.full(len(rows), engine.votes.grid.scale(1.5 * np.sqrt(40)))
-    request = VoteRequest(
-        name, 5, "default", VOTES, block, engine.radius.thresholds(block), scales, sequence
-    )
-    return dataclasses.replace(request, **changes)
-
-
 @pytest.fixture
 def server(cluster_maker):
     with_folder = ShardServer.open(shard_paths(cluster_maker(1), 1)[0])
@@ -201,31 +191,29 @@ def server(cluster_maker):
     with_folder.close()
 
 
-def units_of(server):
-    return server._parts.ledger.audiences["default"].account.remaining.copy()
-
-
 def test_a_block_that_was_overtaken_is_never_charged(server):
     """Fails if a shard charges out of order, also after it was opened again."""
-    server.do(request_of(server, b"second", 2))
+    server.do(request_of(server, b"second", sequence=2))
     before, folder = units_of(server), server._parts.folder.path
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        server.do(request_of(server, b"first", 1))
+        server.do(request_of(server, b"first", sequence=1))
     server.close()
     again = ShardServer.open(folder)
     with pytest.raises(PrivacyRefused, match="The block is over"):
-        again.do(request_of(again, b"first", 1))
+        again.do(request_of(again, b"first", sequence=1))
     np.testing.assert_array_equal(units_of(again), before)
     again.close()
 
 
 def test_a_block_that_comes_again_later_is_the_same_block(server):
     """Fails if a new place in the order makes another block of the one that was charged."""
-    votes = server.do(request_of(server, b"first", 1))
-    server.do(request_of(server, b"second", 2))
+    votes = server.do(request_of(server, b"first", sequence=1))
+    server.do(request_of(server, b"second", sequence=2))
     before = units_of(server)
     for sequence in (1, 3):
-        np.testing.assert_array_equal(server.do(request_of(server, b"first", sequence)), votes)
+        np.testing.assert_array_equal(
+            server.do(request_of(server, b"first", sequence=sequence)), votes
+        )
     np.testing.assert_array_equal(units_of(server), before)
 
 
@@ -240,17 +228,17 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
     cluster, ways = opened(path, policy=MissingShardPolicy(0.05, answer_without=True))
     lost = []
 
-    def deaf(message):
+    def deaf(message, send):
         if isinstance(message.task, VoteRequest) and not lost:
             lost.append(message)
         elif lost and message.task is lost[0].task:
             raise ShardUnreachable
         else:
-            return ScheduledWay.send(ways[1], message)
+            return send(message)
         raise ShardUnreachable
 
     with cluster:
-        monkeypatch.setattr(ways[1], "send", lambda message: Failing(deaf, message))
+        cluster._clients[1].transport = Heard(ways[1], deaf)
         reply = cluster.predict(tools.Q[:12])
         assert reply.missing == (1,)
     before = shard_tools.budgets(path)
@@ -263,21 +251,6 @@ def test_a_message_that_arrives_after_its_block_was_answered_charges_nobody(
             server.do(late)
     server.close()
     assert (shard_tools.budgets(path) == before) != mutated
-
-
-class Failing:
-    """A reply that fails when it is asked for, if its sending did."""
-
-    def __init__(self, send, message):
-        try:
-            self._reply = send(message)
-        except ShardUnreachable:
-            self._reply = None
-
-    def __call__(self, seconds):
-        if self._reply is None:
-            raise ShardUnreachable
-        return self._reply(seconds)
 
 
 def test_a_coordinator_begins_to_count_anew(cluster_maker):
@@ -301,15 +274,15 @@ def test_a_request_that_broke_off_between_blocks_is_charged_once(cluster_maker, 
     path, calls = cluster_maker(), []
     cluster, ways = opened(path, policy=MissingShardPolicy(0.05))
 
-    def second_block_is_lost(message):
+    def second_block_is_lost(message, send):
         if isinstance(message.task, VoteRequest):
             calls.append(message)
             if len(calls) > 1:
                 raise error
-        return ScheduledWay.send(ways[1], message)
+        return send(message)
 
-    with cluster, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways[1], "send", lambda message: Failing(second_block_is_lost, message))
+    with cluster:
+        cluster._clients[1].transport = Heard(ways[1], second_block_is_lost)
         with pytest.raises((ShardMissing, KeyboardInterrupt)):
             cluster.predict(tools.Q[:12])
         assert ways[0].searches > 0

@@ -1,7 +1,5 @@
 """Re-embedding and resuming: budgets persist, whatever the features."""
 
-import warnings
-
 import numpy as np
 import pytest
 
@@ -52,26 +50,6 @@ def test_reembedding_keeps_what_everybody_has_left(world):
     assert (remaining(classifier) <= before).all()
     assert (remaining(classifier) < before).any()
     assert (remaining(classifier) >= 0).all()
-
-
-def test_a_new_fit_would_refill_budgets_and_reembedding_does_not(world):
-    _, y, public, turned, turned_public = world
-    classifier = fitted(world, noise_multiplier=0.05)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for _ in range(10):
-            classifier.predict(public[:100])
-    # A unit or two may stay: what they would buy is less than a step of the grid.
-    left = remaining(classifier).copy()
-    spent_up = left < UNITS >> 20
-    assert spent_up.mean() > 0.5
-    reembed(classifier, turned, y, public=turned_public, n_queries=100)
-    votes = classifier.query(turned_public[:50]).votes
-    assert (remaining(classifier) <= left).all()
-    fresh = IndKNNClassifier(range(C), 1.0, 1e-5, 200, n_records=N, noise_multiplier=0.05)
-    fresh.fit(turned, y, public=turned_public)
-    # What is left of the crowd can hardly vote.
-    assert np.abs(votes).sum() < np.abs(fresh.query(turned_public[:50]).votes).sum()
 
 
 def test_reembedded_answers_equal_those_of_a_fit_while_budgets_are_full(world):
@@ -158,16 +136,6 @@ def test_resuming_goes_on_with_the_budgets_of_the_dead_process(world):
     dead.predict(public[80:90])
     heir.predict(public[80:90])
     np.testing.assert_array_equal(remaining(heir), remaining(dead))
-
-
-def test_resuming_with_other_records_is_refused(world):
-    X, y, public, _, _ = world
-    dead = fitted(world)
-    heir = IndKNNClassifier(range(C), 1.0, 1e-5)
-    with pytest.raises(InvalidInput, match="same records"):
-        resume(heir, X[:-1], y[:-1], None, public, spent_budget(dead), n_queries=100)
-    assert not hasattr(heir, "_engine")
-    assert not hasattr(heir, "n_answers_")
 
 
 @pytest.mark.parametrize("units", [[UNITS + 1], [-1], [1.0], [[1]]])

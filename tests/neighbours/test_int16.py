@@ -3,10 +3,6 @@
 import numpy as np
 import pytest
 
-from vicinal.accounting import UNITS
-from vicinal.linear import KernelMap
-from vicinal.mechanisms import DeltaSlackAccountant, IndividualGradient, SubjectRows, randomness
-from vicinal.neighbours._kernels import unit_vectors
 from vicinal.neighbours.engines import _int16
 from vicinal.neighbours.engines._int16 import Float64Products, VNNIProducts, int16_products
 from vicinal.neighbours.engines._intrinsics import supported
@@ -75,27 +71,3 @@ def test_an_engine_that_is_wrong_is_passed_over(monkeypatch):
 
     monkeypatch.setattr(_int16, "VNNIProducts", Wrong)
     assert int16_products.__wrapped__().name == "float64"
-
-
-def trained_with(engine, patch):
-    """Return components, sums and budgets that an engine makes of the same records."""
-    for module in ("linear._kernel_map", "mechanisms._linear_model"):
-        patch.setattr(f"vicinal.{module}.int16_products", lambda: engine)
-    public, X = RNG_ROWS[:300], RNG_ROWS[300:]
-    rows = unit_vectors(KernelMap.of(public, 31).components(unit_vectors(X)))
-    slots = np.minimum(np.arange(len(X)), len(X) - 5).astype(np.int32)
-    people = SubjectRows(rows, slots % 3, slots, slots.max() + 1)
-    slack = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(people, 3, 4000.0, 0.5, 3.0, 0.9, 0.05, randomness(0), slack)
-    remaining = np.full(len(people), UNITS, dtype=np.int64)
-    sums, spent = made.release(3.0).collect(RNG_ROWS[:31, :3] * 5, remaining)
-    return rows, sums, remaining, np.int64(spent)
-
-
-RNG_ROWS = RNG.normal(size=(1500, 40))
-
-
-@pytest.mark.skipif(len(ENGINES) < 2, reason="needs AVX-512 VNNI")
-def test_training_is_the_same_with_both_engines(monkeypatch):
-    ours, plain = (trained_with(engine, monkeypatch) for engine in ENGINES)
-    assert all(np.array_equal(*pair) for pair in zip(ours, plain, strict=True))

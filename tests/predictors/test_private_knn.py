@@ -266,18 +266,6 @@ def test_clipped_votes_never_move_further_than_the_accounting_says(tau, steps):
         assert worst == bound  # two records with tau labels each, none in common
 
 
-def test_clipping_ones_but_not_zeros_is_caught():
-    """Fails if the search would let the published code's clipping pass."""
-    tau, c = 1, 4
-    # There, an absent attribute is a vote of "no" that is not scaled.
-    votes = [
-        np.concatenate([v * min(tau / max(v.sum(), 1), 1), (~v).astype(float)])
-        for v in label_vectors(c)
-    ]
-    worst = max(((a - b) ** 2).sum() for a, b in product(votes, repeat=2))
-    assert worst > 2 * tau
-
-
 def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
     class Untouchable:
         exact = True
