@@ -31,7 +31,7 @@ ROOMS = {
     "cli": 3_389,
     "serving": 2_474,
     "reports": 1_459,
-    "audit": 2_502,
+    "audit": 2_615,
     "distributed": 3_618,
     "store": 5_432,
     "labelling, students": 2_907,
@@ -47,7 +47,7 @@ ROOMS = {
     "neighbours": 3_526,
     "smoothed": 3_527,
     "accounting": 3_978,
-    "noise, testing, ground": 2_439,
+    "noise, testing, ground": 2_449,
 }
 """Lines of every kind that each room of the package may have; `ground` lies beside packages.
 
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_382,
-    "code of src": 34_310,
-    "lines of tests": 41_366,
-    "lines of experiments and benchmarks": 9_317,
+    "lines of src": 54_505,
+    "code of src": 34_400,
+    "lines of tests": 41_389,
+    "lines of experiments and benchmarks": 9_341,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,

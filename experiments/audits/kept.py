@@ -34,6 +34,7 @@ class KeptTrial(AuditTrial):
 
     def __init__(self, trial: AuditTrial, folder: Path | None, stretch: int) -> None:
         self.mechanism, self.world, self.claim = trial.mechanism, trial.world, trial.claim
+        self.moved = trial.moved
         self._trial, self._folder, self._stretch = trial, folder, stretch
         self._left = {there: _read(folder, name) for there, name in _WORLDS.items()}
         self.seconds = _seconds(folder)

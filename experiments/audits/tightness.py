@@ -62,3 +62,15 @@ def text_row(name: str, found: AuditResult | None = None) -> str:
             f"{found.seconds:.0f}",
         )  # fmt: skip
     return f"{cells[0]:20}" + "".join(f"{cell:>11}" for cell in cells[1:])
+
+
+def flat_row(name: str, found: AuditResult) -> dict[str, object]:
+    """Return the figures of an attack for a line of a file."""
+    return {
+        "attack": name, "mechanism": found.mechanism, "world": found.world,
+        "mu claimed": found.claim, "mu proved": found.lower, "ratio": found.ratio,
+        "ratio possible": possible_ratio(found.claim, found.runs, found.confidence),
+        "epsilon claimed": found.epsilon_claim, "epsilon proved": found.epsilon_lower,
+        "mu moved, exactly": found.moved, "at most": found.most_moved,
+        "runs": found.runs, "processor seconds": found.seconds,
+    }  # fmt: skip

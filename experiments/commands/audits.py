@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from experiments.commands.options import OUT, Out, with_notes, write_table
+from experiments.commands.options import OUT, Out, with_notes, write_csv, write_table
 from vicinal.cli import Epsilon, Json, output_folder
 from vicinal.errors import InvalidInput
 
@@ -73,9 +73,11 @@ def tightness(
     measured = cases.measured(makers, runs, seconds, _run_folder(keep, classes, epsilon))
     text, rows = _table(
         cases.text_row(""),
-        ((cases.text_row(name, row), (name, row.to_dict())) for name, row in measured),
+        ((cases.text_row(name, row), (name, row)) for name, row in measured),
     )
-    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": dict(rows)}
+    write_csv(folder, TIGHTNESS, [cases.flat_row(name, row) for name, row in rows])
+    plain = {name: row.to_dict() for name, row in rows}
+    result = {"experiment": TIGHTNESS, "note": TIGHTNESS_NOTE, "rows": plain}
     write_table(folder, TIGHTNESS, result, with_notes(text, TIGHTNESS_NOTE), json=json)
 
 
@@ -132,7 +134,7 @@ def audit_controls(
     runs: Annotated[int, typer.Option(help="Of each world of an audit, at most.", min=512)] = 65536,
     only: Only = None,
     classes: Classes = 2,
-    epsilon: Epsilon = 4.0,
+    epsilon: Epsilon = 1.0,
     keep: Keep = None,
     json: Json = False,
     out: Out = OUT,
@@ -143,5 +145,6 @@ def audit_controls(
     makers, folder = _chosen(tightness.cases(classes, epsilon), only), output_folder(out)
     caught = power.caught(makers, audits, runs, 1 - 1e-6, _run_folder(keep, classes, epsilon))
     text, rows = _table(power.CAUGHT_HEAD, ((row.text(), row.to_dict()) for row in caught))
+    write_csv(folder, CONTROLS, rows)
     result = {"experiment": CONTROLS, "note": CONTROLS_NOTE, "rows": rows}
     write_table(folder, CONTROLS, result, with_notes(text, CONTROLS_NOTE), json=json)

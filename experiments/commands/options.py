@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,3 +87,13 @@ def write_table(folder: Path, name: str, result: dict[str, Any], text: str, *, j
     write_file(folder / f"{name}.json", as_json(result) + "\n")
     write_file(folder / f"{name}.txt", text + "\n")
     typer.echo(as_json(result) if json else text)
+
+
+def write_csv(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write rows of equal fields into a folder, numbers with five digits."""
+    text = io.StringIO()
+    lines = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    lines.writeheader()
+    for row in rows:
+        lines.writerow({k: f"{v:.5g}" if isinstance(v, float) else v for k, v in row.items()})
+    write_file(folder / f"{name}.csv", text.getvalue())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from experiments.commands.methods import sources
-from experiments.commands.options import OUT, AgTest, AgTrain, Out
+from experiments.commands.options import OUT, AgTest, AgTrain, Out, write_csv
 from vicinal.cli import output_folder, progress, write_file
 
 if TYPE_CHECKING:
@@ -41,7 +39,7 @@ def promises(
     """Accuracy, what is proven and what an attack reaches: MNIST, and the data that are given."""
     from experiments.accuracy.promises import drawn, measured, to_dict
 
-    rows, text = [], io.StringIO()
+    rows = []
     folder = output_folder(out)
     with progress(silent=False) as begin:
         for name, trial in _trials(
@@ -50,10 +48,7 @@ def promises(
             for row in measured(name, trial, epsilon, queries, games):
                 rows.append(row)
                 typer.echo(" ".join(f"{value}" for value in to_dict(row).values()), err=True)
-    lines = csv.DictWriter(text, list(to_dict(rows[0])), lineterminator="\n")
-    lines.writeheader()
-    lines.writerows(map(to_dict, rows))
-    write_file(folder / f"{NAME}.csv", text.getvalue())
+    write_csv(folder, NAME, list(map(to_dict, rows)))
     write_file(folder / f"{NAME}.png", drawn(rows))
 
 

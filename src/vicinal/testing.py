@@ -42,7 +42,7 @@ from vicinal.mechanisms import (
     noisy_size,
     randomness,
 )
-from vicinal.store import DEFAULT, Store
+from vicinal.store import DEFAULT, BaseStore, Store
 
 
 def remaining_budgets(owner: Any, audience: str = DEFAULT) -> dict[SubjectId, float]:
@@ -318,7 +318,7 @@ def _everything(before: Ints) -> Ints:
 def _to_the_last(before: Ints, spent: Ints) -> Ints:
     """Let the last subject pay for all."""
     after = before.copy()
-    after[-1] = max(0, int(before[-1]) - int(spent.sum()))
+    after[-1:] = np.maximum(after[-1:] - spent.sum(), 0)  # a shard may hold nobody
     return after
 
 
@@ -451,14 +451,23 @@ def refill(owner: Any, audience: str = DEFAULT) -> None:
     >>> set(testing.remaining_budgets(clf).values())
     {1.0}
     """
-    _, units = _places_and_units(owner, audience)
-    units[:] = UNITS
-    if isinstance(owner, Store):  # as if it had been read so: else the next charges do not add up
-        owner._parts.ledger.audiences[audience].account.durable[:] = UNITS
+    if not isinstance(owner, BaseStore):
+        _places_and_units(owner, audience)[1][:] = UNITS
+        return
+    for ledger in _ledgers(owner):
+        account = ledger.audiences[audience].account
+        account.remaining[:] = UNITS
+        account.durable[:] = UNITS  # as if it had been read so: else the next charges do not add up
+
+
+def _ledgers(owner: Any) -> list[Any]:
+    """Return the ledger of a store, or those of a cluster's shards in this process."""
+    shards = [client.transport.shard for client in getattr(owner, "_clients", ())]
+    return [shard._server._parts.ledger for shard in shards] or [owner._parts.ledger]
 
 
 def forget_departed(owner: Any) -> None:
-    """Break the ledger of an estimator or store: who left comes back with a whole budget.
+    """Break the ledger of an estimator, store or cluster: who left comes back with a whole budget.
 
     Examples
     --------
@@ -471,7 +480,8 @@ def forget_departed(owner: Any) -> None:
     1
     >>> testing.forget_departed(clf)  # 17 would come back with a full budget
     """
-    if isinstance(owner, Store):
-        owner._parts.ledger._departed = lambda *_: {}  # type: ignore[method-assign]
-    else:
+    if not isinstance(owner, BaseStore):
         owner._engine.shard.ledger._departed.clear()
+        return
+    for ledger in _ledgers(owner):
+        ledger._departed = lambda *_: {}

@@ -41,10 +41,11 @@ from vicinal.audit._ind_knn import _affordable_shift
 from vicinal.audit._interactions import REFERENCE, directions
 from vicinal.audit._trials import chances_of_first
 from vicinal.cli import app
+from vicinal.distributed import ShardServer
 from vicinal.engine import LocalShardBase, QueryEngine
 from vicinal.errors import InvalidInput
 from vicinal.mechanisms import NoisyVotes
-from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken
+from vicinal.testing import CHARGE_FAULTS, MEMORY_FAULT, charges_broken, remaining_budgets
 
 # ---------------------------------------------------------------- bounds of rates
 
@@ -218,14 +219,15 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
 
 @pytest.mark.parametrize("name", ["votes", "votes-return", "vectors", "vectors-sparse", "size",
                                   "evaluation", "restart", "total", "model", "model-labels",
-                                  "model-vectors", "labels-alone", "count"])  # fmt: skip
+                                  "model-vectors", "labels-alone", "count", "shards",
+                                  "service"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
     trial = all_trials(IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
     assert most * (1 - 1e-8) < trial.moved <= most
     assert trial._worlds.alike
     broken = {k: v for k, v in trial.controls().items() if k in BROKEN_CHARGES or "charged" in k}
-    assert broken or name == "restart"
+    assert broken
     assert [k for k, version in broken.items() if not version.overspends] == []
 
 
@@ -251,6 +253,19 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
         found = carry_out(make(), 0.0, controls=False)
         assert not found.kept
         assert found.lower > found.claim
+
+
+def test_what_a_service_says_beside_its_answers_is_seen(monkeypatch):
+    honest = Store.predict_many
+
+    def telling(store, queries):
+        known = len(remaining_budgets(store))
+        return [replace(reply, charged=known) for reply in honest(store, queries)]
+
+    assert carry_out(IndKNNAudit(3).through_door("service"), 0.0, controls=False).kept
+    monkeypatch.setattr(Store, "predict_many", telling)
+    found = carry_out(IndKNNAudit(3).through_door("service"), 0.0, controls=False)
+    assert not found.kept
 
 
 def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
@@ -280,7 +295,21 @@ def test_what_has_no_trial_is_named():
     listed = not_audited(facts, {"default": {"votes", "model"}})
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
-    assert "shards" in not_audited({**facts, "shards": 2}, {"default": set(store_trials(facts))})
+
+
+def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
+    """Fails if what shards alone do wrong stays unseen, or what a store alone does is blamed."""
+    honest = ShardServer.do
+
+    def doubled(server, task):
+        found = honest(server, task)
+        return 2 * found if type(task).__name__ == "VoteRequest" else found
+
+    monkeypatch.setattr(ShardServer, "do", doubled)
+    found = store_trials({**facts_of(), "shards": {0: 2}})
+    assert "service" not in found
+    assert not carry_out(found["restart"](), 0.0, controls=False).kept
+    assert carry_out(store_trials(facts_of())["restart"](), 0.0, controls=False).kept
 
 
 # ---------------------------------------------------------------- what can be audited
@@ -353,7 +382,9 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
 )
 def test_a_store_is_attacked_where_its_plan_spends(plan, further):
     found = store_trials(facts_of(**plan))
-    assert set(found) == {"votes", "votes-two-labels", "votes-return", "restart"} | further
+    assert (
+        set(found) == {"votes", "votes-two-labels", "votes-return", "restart", "service"} | further
+    )
     for name in further:
         trial = found[name]()
         assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
@@ -381,7 +412,7 @@ def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or a broken version would pass."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
     found = store_trials(facts)
-    assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart"]
+    assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart", "service"]
     carried = {name: value for name, value in TARGETS[target].items() if name != "kind"}
     for make in vector_trials(IndKNNAudit(2), carried).values():
         trial = make()
@@ -406,16 +437,8 @@ def test_every_mechanism_has_a_row_and_every_world_of_the_list():
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
     )
-    assert {
-        "count",
-        "model",
-        "students",
-        "screening",
-        "pate",
-        "size",
-        "evaluation",
-        "total",
-    } < set(found)
+    further = {"count", "model", "students", "screening", "pate", "size", "evaluation", "total"}
+    assert further | {"shards", "service"} < set(found)
     assert "budget nearly spent" in found["votes-return"]().world
     assert "many records" in found["votes"]().world
 

@@ -40,7 +40,7 @@ def vector_trials(audit: IndKNNAudit, target: Mapping[str, Any]) -> Trials:
 def all_trials(audit: IndKNNAudit) -> Trials:
     """Return an attack on every mechanism, with settings in which its claim is met.
 
-    Students need torch; without it they are left out.
+    Students need torch and the service its extra; without them they are left out.
 
     Examples
     --------
@@ -55,6 +55,8 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "size": audit.size,
         "evaluation": audit.evaluation,
         "total": lambda: audit.total(audit.epsilon),
+        "shards": lambda: audit.through_door("shards"),
+        **_service(audit),
         **vector_trials(audit, NUMBERS),
         "count": audit.counts,
         "vectors-sparse": audit.sparse_vectors,
@@ -72,6 +74,12 @@ def all_trials(audit: IndKNNAudit) -> Trials:
         "noisy-sgd": lambda: NoisySGDTrial(delta=delta),
         **({"students": audit.students} if find_spec("torch") else {}),
     }
+
+
+def _service(audit: IndKNNAudit, **carried: Any) -> Trials:
+    if not find_spec("starlette"):
+        return {}
+    return {"service": lambda: audit.through_door("service", **carried)}
 
 
 def plan_trials(plan: Mapping[str, Any]) -> Trials:
@@ -140,6 +148,8 @@ def store_trials(facts: Mapping[str, Any], audience: str = "default") -> Trials:
     plan = state["plan"]
     trials = ind_knn_trials(audit, (release,)) if target is None else vector_trials(audit, target)
     further: Trials = {"restart": lambda: audit.restarts(label=label, target=target)}
+    if audit.through == "store":  # a cluster is asked as a store is
+        further |= _service(audit, label=label, target=target)
     if plan["neighbor_count"] == PRIVATE:
         further["count"] = audit.counts
     if plan.get("size_estimated"):
@@ -187,8 +197,7 @@ def not_audited(facts: Mapping[str, Any], audited: Mapping[str, Collection[str]]
     >>> not_audited({"audiences": {}}, {})
     []
     """
-    everywhere = ["shards"] if "shards" in facts else []
-    return everywhere + [
+    return [
         f"{attack} ({audience})"
         for audience in facts["audiences"]
         for attack in store_trials(facts, audience)
@@ -217,4 +226,5 @@ def store_audit(facts: Mapping[str, Any], audience: str = "default") -> IndKNNAu
     if facts["kernel"] == "rbf":
         further |= {"norm_bound": 1.5, "bandwidth": 1.0}
     classes = len(facts["classes"]) or _ANY
-    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, stored=True)
+    through = "shards" if "shards" in facts else "store"
+    return IndKNNAudit(classes, plan["epsilon"], plan["delta"], further=further, through=through)

@@ -65,8 +65,8 @@ class IndKNNAudit:
         k.
     further : mapping
         Other parameters of the estimator, such as its kernel or accounting.
-    stored : bool
-        Whether everything goes through a store; else through `fit`, where that can be.
+    through : str
+        The door that everything goes through, where that can be: "fit", "store" or "shards".
     """
 
     n_classes: int = 10
@@ -75,7 +75,7 @@ class IndKNNAudit:
     noise: float = NOISE
     n_neighbors: int = NEIGHBORS
     further: Mapping[str, Any] = field(default_factory=dict)
-    stored: bool = False
+    through: str = "fit"
 
     def parameters(self, count: int, release: str, **more: Any) -> dict[str, Any]:
         """Return parameters under which each universe's reference point sets its radius."""
@@ -116,10 +116,18 @@ class IndKNNAudit:
         words, broken = "one record; the store is closed and opened again", "refilled at restart"
         return self._one_record("restart", words, broken, acts, **carried)
 
+    def through_door(self, through: str, **carried: Any) -> SumsTrial:
+        """Return the attack on one record that is asked about through "shards" or the "service"."""
+        words, acts = "one record, asked about, reopened", ("ask", "ask", "restart", "ask", "ask")
+        return replace(self, through=through)._one_record(
+            through, words, "refilled at restart", acts, **carried
+        )
+
     def size(self, **carried: Any) -> SumsTrial:
         """Return the attack on the noisy number of records, which every subject pays for first."""
         words, acts = "one record, counted first, then asked about", ("ask",) * 3
-        return self._one_record(
+        # Counted before a store is split, if it is.
+        return replace(self, through="store")._one_record(
             "noisy size", words, "size uncharged", acts, n_records=None, **carried
         )
 
@@ -136,9 +144,17 @@ class IndKNNAudit:
         own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
         release = "label" if label else "votes"
         shift = self._affordable("label") if label else self.budget_mu("votes") / math.sqrt(1.25)
-        audit, others = replace(self, noise=length / shift, stored=True), [(0.9, other)] * 2
+        audit, others = replace(self._stored, noise=length / shift), [(0.9, other)] * 2
         return audit._trial(
-            name, [(1.0, own)], others, words, damages(broken), acts, release, target, **more
+            name,
+            [(1.0, own)],
+            others,
+            words,
+            damages(broken, *CHARGING),
+            acts,
+            release,
+            target,
+            **more,
         )
 
     def total(self, epsilon: float) -> SumsTrial:
@@ -150,8 +166,11 @@ class IndKNNAudit:
         acts = ("ask", "open", "ask_other", "ask_other", "ask")
         world = universes([(1.0, 0)], [(0.9, 1)])
         claim = GaussianClaim(math.sqrt(2 * budget), self.delta, 10 * SLACK_SHARE * self.delta)
-        words, broken = "one record, asked about by two audiences", damages("total uncharged")
-        interaction = AuditInteraction(parameters, world, acts, stored=True)
+        words, broken = (
+            "one record, asked about by two audiences",
+            damages("total uncharged", *CHARGING),
+        )
+        interaction = AuditInteraction(parameters, world, acts, through="store")
         return SumsTrial("Total over audiences", interaction, words, broken, claim)
 
     def model(
@@ -165,7 +184,7 @@ class IndKNNAudit:
         """
         shift = self.budget_mu(release) if release == "votes" else self._affordable(release)
         own, other, length = (0, 1, 1.0) if target is None else _extremes(target)
-        audit = replace(self, noise=length / shift, stored=True)
+        audit = replace(self._stored, noise=length / shift)
         parameters = audit.parameters(
             _MODEL_PUBLIC, release, model_share=share, model_refreshes=refreshes
         )
@@ -182,8 +201,8 @@ class IndKNNAudit:
             _model_world(own, other),
             "one record, its part of the budget trained on, then asked",
         )
-        through = audit._through(parameters, world, (*acts, "restart", "ask"), target, stored=True)
-        return SumsTrial("Ind-KNN private model", through, words, broken)
+        interaction = audit._interaction(parameters, world, (*acts, "restart", "ask"), target)
+        return SumsTrial("Ind-KNN private model", interaction, words, broken)
 
     def vectors(self, target: Mapping[str, Any] = NUMBERS) -> SumsTrial:
         """Return the attack on vectors: many records of the longest one, in one answer.
@@ -279,7 +298,7 @@ class IndKNNAudit:
         parameters = audit.parameters(count, release, n_queries=2 * asks * rounds * count)
         world = universes([(1.0, own)], [(0.9, other)], count=count, twice=False)
         acts = ("ask",) * (asks * rounds)
-        return audit._through(parameters, world, acts, target, stored=False)
+        return replace(audit, through="fit")._interaction(parameters, world, acts, target)
 
     def _trial(
         self,
@@ -293,22 +312,29 @@ class IndKNNAudit:
         target: Mapping[str, Any] | None = None,
         **more: Any,
     ) -> SumsTrial:
-        parameters, world = self.parameters(1, release, **more), universes(victim, others)
-        interaction = self._through(parameters, world, acts, target, stored=self.stored)
+        # Far from the query, so that no shard holds the subject alone.
+        bystanders = [(0.0, others[0][1])] * (24 if self.through == "shards" else 0)
+        world = universes(victim, [*others, *bystanders])
+        parameters = self.parameters(1, release, **more)
+        interaction = self._interaction(parameters, world, acts, target)
         made = StudentTrial if name == "student" else SumsTrial
         return made(f"Ind-KNN {name}", interaction, words, broken)
 
-    @staticmethod
-    def _through(
-        parameters: dict[str, Any], world: Universes, acts: Sequence[str],
-        target: Mapping[str, Any] | None, *, stored: bool,
+    @property
+    def _stored(self) -> "IndKNNAudit":
+        """The same where there must be a store."""
+        return replace(self, through="store") if self.through == "fit" else self
+
+    def _interaction(
+        self, parameters: dict[str, Any], world: Universes, acts: Sequence[str],
+        target: Mapping[str, Any] | None,
     ) -> AuditInteraction:  # fmt: skip
         if target is None:
-            return AuditInteraction(parameters, world, acts, stored=stored)
+            return AuditInteraction(parameters, world, acts, through=self.through)
         carried = ("classes", "release")
         own = {k: v for k, v in parameters.items() if k not in carried} | dict(target)
         estimator = ESTIMATORS[declared_target(target).kind]
-        return AuditInteraction(own, world, acts, estimator, stored)
+        return AuditInteraction(own, world, acts, estimator, self.through)
 
     def _settings(self, release: str) -> IndKNNPlan:
         return IndKNNPlan.of(IndKNNClassifier(**self.parameters(1, release)))

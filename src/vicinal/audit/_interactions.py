@@ -1,4 +1,6 @@
-"""Interactions with the product, through `fit` or a Store, in two worlds that one subject tells.
+"""Interactions with the product through its doors, in two worlds that one subject tells.
+
+The doors are `fit`, a Store, a cluster's shards, and the service.
 
 An interaction is gone through twice. First without the subject; what every noisy sum came to is
 kept. Then with the subject, and what leaves is forced to be what left before. So both worlds have
@@ -13,19 +15,24 @@ one course, and three things can be told without any luck:
 Then noise is drawn anew on the same sums, as the product draws it, and the attacker guesses.
 """
 
+import http.client
+import json
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 
 from vicinal._arrays import AnyArray, Bools, FloatMatrix, Floats, Floats32, Ints
 from vicinal.accounting import ChargeTable
+from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.mechanisms import BernoulliSource, NoiseSource, randomness
 from vicinal.planning import IndKNNPlan
 from vicinal.predictors import IndKNNClassifier, IndKNNEstimator
@@ -218,20 +225,20 @@ _TURN = 0.1
 
 @dataclass(frozen=True)
 class AuditInteraction:
-    """What is done with made-up records, act by act, through an estimator or a store.
+    """What is done with made-up records, act by act, through one of :data:`FRONTS`.
 
     - `parameters`: of the estimator, or of the store and its one audience.
     - `world`: the records.
     - `acts`: "ask", "leave", "return"; of a store "refresh" (its model), "restart", "evaluate",
       "open" (another audience), "ask_other" (that one).
-    - `stored`: whether it goes through a store.
+    - `through`: a name of :data:`FRONTS`.
     """
 
     parameters: Mapping[str, Any]
     world: Universes
     acts: Sequence[str]
     estimator: type[IndKNNEstimator] = IndKNNClassifier
-    stored: bool = False
+    through: str = "fit"
 
     @property
     def plan(self) -> IndKNNPlan:
@@ -251,15 +258,14 @@ class AuditInteraction:
             people = self.world.people(present)
             if damage.forgets_subjects:
                 people = World(people.X, people.y, np.arange(len(people.X)))
-            front = _StoreFront if self.stored else _EstimatorFront
-            met = stack.enter_context(front(self, people, damage))
+            met = stack.enter_context(FRONTS[self.through](self, people, damage))
             for number, act in enumerate(self.acts):
                 getattr(met, f"do_{act}")(number, present)
             return met.left
 
     def queries(self, number: int) -> FloatMatrix:
         """Return the queries of an act: beside each universe; if there is one, one far from it."""
-        near, turn = self.world.queries, number * _TURN if self.stored else 0.0
+        near, turn = self.world.queries, 0.0 if self.through == "fit" else number * _TURN
         away = np.zeros_like(near)
         away[:, -1] = -np.linalg.norm(near, axis=1)
         turned = np.cos(turn) * near + np.sin(turn) * away if turn else near
@@ -341,9 +347,12 @@ class _StoreFront(_EstimatorFront):
     def do_refresh(self, _: int, __: Bools | bool) -> None:
         self.left.append(self.met.refresh_model())
 
+    def _opened(self) -> Any:
+        return Store.open(self._path)
+
     def do_restart(self, _: int, __: Bools | bool) -> None:
         self.met.close()
-        self.met = Store.open(self._path)
+        self.met = self._opened()
         if self.damage.restarts_full:
             refill(self.met)
 
@@ -358,6 +367,74 @@ class _StoreFront(_EstimatorFront):
             rows[: len(ids)], targets, ids, ids_differ=True, share=0.5, accept_noise=True
         )
         self.left.append(repr(found.to_dict()))
+
+
+class _ShardsFront(_StoreFront):
+    """The same for a cluster of three shards, all in this process."""
+
+    def _started(self, people: World) -> Any:
+        super()._started(people).close()
+        store, self._path = self._path, self._path.with_name("cluster")
+        split(store, self._path, 3)
+        return self._opened()
+
+    def _opened(self) -> Any:
+        return Coordinator.open(self._path, local_transports)
+
+
+class _ServiceFront(_StoreFront):
+    """The same for a store that is asked over HTTP, of a service that listens on this machine."""
+
+    def _started(self, people: World) -> Any:
+        from vicinal.serving import KeyFile
+
+        store = super()._started(people)
+        self._key = KeyFile(self._path).add("auditor", "analyst", "default")
+        self._listen(store)
+        return store
+
+    def _opened(self) -> Any:
+        self._end()
+        store = super()._opened()
+        self._listen(store)
+        return store
+
+    def _listen(self, store: Store) -> None:
+        from vicinal.serving import ServiceSettings, create_app, server_of
+
+        app = create_app(store, self._path, ServiceSettings(rate=0, wait_ms=0.0))
+        self._server = server_of(app, "127.0.0.1", 0)
+        self._thread = Thread(target=self._server.run)
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(0.001)
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+    def __exit__(self, *failure: object) -> None:
+        self._end()
+        super().__exit__(*failure)
+
+    def do_ask(self, number: int, _: Bools | bool, __: str = "default") -> None:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        body = json.dumps({"vectors": self.interaction.queries(number).tolist()})
+        head = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/predict", body, head)
+        reply = connection.getresponse()
+        self.left += [reply.status, reply.read()]
+        connection.close()
+
+
+FRONTS = {
+    "fit": _EstimatorFront,
+    "store": _StoreFront,
+    "shards": _ShardsFront,
+    "service": _ServiceFront,
+}
+"""Doors of the product by name; the service needs its extra."""
 
 
 @dataclass(frozen=True)
