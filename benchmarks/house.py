@@ -63,14 +63,14 @@ WANTED = {
     "mechanisms": 3100,
     "lines of src": 52_000,
     "code of src": 32_000,
-    "lines of tests": 40_350,
+    "lines of tests": 38_000,
 }
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
     "lines of src": 54_505,
     "code of src": 34_400,
-    "lines of tests": 41_389,
+    "lines of tests": 40_819,
     "lines of experiments and benchmarks": 9_341,
     "words of pages": 45_000,
     "words of decisions": 30_000,

@@ -44,6 +44,26 @@ def raising(error):
     return fails
 
 
+class Killed(BaseException):
+    """What no code catches."""
+
+
+def dies_at(patch, owner, name, call, *, done):
+    """Have a method die at a call of it, before or after it is done."""
+    honest, calls = getattr(owner, name), []
+
+    def dying(self, *args, **more):
+        calls.append(None)
+        if len(calls) == call and not done:
+            raise Killed
+        result = honest(self, *args, **more)
+        if len(calls) == call:
+            raise Killed
+        return result
+
+    patch.setattr(owner, name, dying)
+
+
 def components_for_few(patch):
     """Have private models of few features trained on components of a kernel."""
     patch.setattr("vicinal.linear._model_features.LEAST_MANY", 1)

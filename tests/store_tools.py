@@ -70,6 +70,13 @@ def framed_ids(database):
     return {slot: one + b">" for slots, ids in pairs for slot, one in zip(slots, ids, strict=False)}
 
 
+def copied(store, folder):
+    """Copy a closed store, with its witness, into a folder; return its path there."""
+    shutil.copytree(store, folder / "store")
+    shutil.copy(f"{store}.witness", folder / "store.witness")
+    return folder / "store"
+
+
 def files_with(folder, needle):
     """Return the names of all files below `folder` that hold `needle`."""
     found = (path for path in folder.rglob("*") if path.is_file())

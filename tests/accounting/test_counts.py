@@ -5,9 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from dp_accounting import LaplaceDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.rdp import RdpAccountant
 
 from vicinal.accounting import account, calibrate
 from vicinal.accounting._composition import Composition
@@ -38,15 +36,6 @@ def test_losses_compose_as_those_of_dp_accounting(name, count):
     release, theirs = THEIRS[name]
     ours = Composition.of(release, count).to_epsilon(1e-6, "pld")
     assert ours == pytest.approx(theirs.self_compose(count).get_epsilon_for_delta(1e-6), rel=5e-3)
-
-
-@pytest.mark.parametrize("count", [1, 7])
-def test_divergences_of_laplace_noise_are_those_of_dp_accounting(count):
-    """Their count of an event is compared with ours: it has been dropped for other events."""
-    orders = [1.5, 2, 5, 40]
-    theirs = RdpAccountant(orders).compose(SelfComposedDpEvent(LaplaceDpEvent(40 / 3), count))
-    ours = Composition.of(LaplaceNumber(3 / 40), count).rdp(orders)
-    assert ours == pytest.approx(theirs._rdp, rel=1e-8)
 
 
 @pytest.mark.parametrize("size", [1e-7, 1e-3, 0.04, 0.3, 2.0, 40.0])

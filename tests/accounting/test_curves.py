@@ -150,15 +150,6 @@ def test_certificates_of_sampled_gaussians_leave_little(sigma, gamma, count):
     assert upper * 0.99 - 1e-3 <= lower <= upper
 
 
-def test_mixed_compositions_lie_between_their_parts_and_the_sum_of_both():
-    first, second = Composition.of(RELEASES[0], 40), Composition.of(RELEASES[2], 90)
-    both = first.add(second)
-    for method in ("rdp", "pld"):
-        alone = [part.to_epsilon(1e-5, method) for part in (first, second)]
-        assert max(alone) < both.to_epsilon(1e-5, method)
-        assert both.to_epsilon(2e-5, method) < sum(alone)
-
-
 def test_methods_are_those_that_hold():
     assert Composition.of(SubsampledGaussian(2.0)).methods() == METHODS
     assert Composition.of(SAMPLED).methods() == ("rdp_mironov", "rdp", "pld")

@@ -12,7 +12,6 @@ from vicinal.accounting import _divergence
 from vicinal.accounting._composition import Composition
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._kinds import multilabel, sensitivity
-from vicinal.errors import InvalidInput
 
 pytestmark = pytest.mark.quick
 
@@ -58,17 +57,6 @@ def test_rdp_equals_an_independent_accountant_at_1000_settings():
 def test_fractional_orders_equal_quadrature(sigma, gamma, alpha):
     ours = SubsampledGaussian(sigma, gamma).rdp(np.array([alpha]))[0]
     assert mpf(ours) == pytest.approx(exact_rdp(sigma, gamma, alpha), rel=1e-11)
-
-
-def test_the_reverse_direction_is_never_dearer():
-    z = np.linspace(-14, 30, 200_001)
-    density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
-    for sigma, gamma in ((0.5, 0.3), (2.0, 0.1), (1.0, 0.9)):
-        log_ratio = np.log1p(gamma * np.expm1(z / sigma - 1 / (2 * sigma**2)))
-        for alpha in (1.5, 3.0, 9.0):
-            reverse = np.trapezoid(density * np.exp((1 - alpha) * log_ratio), z)
-            ours = SubsampledGaussian(sigma, gamma).rdp(np.array([alpha]))[0]
-            assert math.log(reverse) / (alpha - 1) <= ours
 
 
 def test_gamma_one_is_no_sampling_and_gamma_zero_is_free():
@@ -129,15 +117,3 @@ def test_multilabel_is_theorem_5():
     orders = np.array([2.0, 10.0])
     assert multilabel(10, 100).rdp(orders) == pytest.approx(orders * 10 / 100**2, rel=1e-12)
     assert sensitivity(10) ** 2 >= 20
-
-
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
-        ("sigma", 0), ("sigma", math.nan), ("sigma", math.inf), ("sigma", -2.0), ("sigma", None),
-        ("gamma", 0), ("gamma", 1.5), ("gamma", math.nan), ("gamma", True),
-    ],
-)  # fmt: skip
-def test_nonsense_is_refused_by_name(name, bad):
-    with pytest.raises(InvalidInput, match=f"'{name}'"):
-        SubsampledGaussian(**{"sigma": 1.0, "gamma": 0.5, name: bad})

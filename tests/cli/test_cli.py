@@ -20,6 +20,7 @@ from experiments.accuracy import recipes
 from experiments.accuracy.comparison import Comparison
 from experiments.accuracy.search import ParameterGrid
 from experiments.trials import Setting
+from made_up import raising
 from vicinal.cli import _store
 from vicinal.cli._main import Commands, app
 from vicinal.cli._output import progress
@@ -130,9 +131,7 @@ def test_demo_refuses_a_folder_that_cannot_be_made_before_any_work(digits, tmp_p
 
 
 def test_a_refusal_for_privacy_exits_with_3(digits, tmp_path, monkeypatch):
-    def refuse(*_arguments):
-        raise PrivacyRefused("This would break\nthe guarantee.")
-
+    refuse = raising(PrivacyRefused("This would break\nthe guarantee."))
     monkeypatch.setattr("vicinal.reports.answer", refuse)
     result = demo(digits, "--out", tmp_path)
     assert_one_line(result, 3)

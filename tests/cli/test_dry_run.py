@@ -3,14 +3,14 @@
 import hashlib
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
 from pyarrow import parquet
 
 from command_line import invoked as run
-from made_up import patients
+from made_up import patients, raising
+from store_tools import copied
 from vicinal.cli import _output
 from vicinal.store import Store
 
@@ -60,10 +60,7 @@ def contents(folder):
 
 @pytest.mark.parametrize("name", ["init", "audience", "evaluate", "predict", "refresh"])
 def test_a_dry_run_says_the_price_and_leaves_everything_as_it_was(folder, name, monkeypatch):
-    def refused(*_):
-        raise AssertionError("something was drawn")
-
-    monkeypatch.setattr(os, "urandom", refused)
+    monkeypatch.setattr(os, "urandom", raising(AssertionError("something was drawn")))
     before = contents(folder)
     command = commands(folder, folder / "store")[name]
     shown = " ".join(run(*command, "--dry-run").stdout.split())
@@ -144,8 +141,7 @@ def test_a_model_is_announced_before_anything_is_read(folder):
 
 
 def test_figures_that_are_all_noise_are_refused_unless_they_are_meant(folder, tmp_path):
-    shutil.copytree(folder / "store", tmp_path / "store")
-    shutil.copy(folder / "store.witness", tmp_path / "store.witness")
+    copied(folder / "store", tmp_path)
     rows = ("--data", folder / "queries.parquet", "--label", "y", "--subject", "who")
     with Store.open(tmp_path / "store") as store:
         history = store.facts()["audiences"]["default"]["evaluations"]

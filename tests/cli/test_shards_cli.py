@@ -15,6 +15,7 @@ import pytest
 import shard_tools
 import store_tools as tools
 from command_line import printed as run
+from made_up import raising
 from serving_tools import FAST, Service, free_port, listening
 from vicinal import distributed
 from vicinal.cli._records import engine_at
@@ -93,6 +94,8 @@ def test_what_only_reads_finishes_nothing(tmp_path, monkeypatch, queries):
         run("verify", tmp_path / "cluster", "--erased", who)
 
 
+SILENT = raising(ShardUnreachable("It is away."))
+OUTDATED = raising(StoreOutdated("Shard 0 is an old copy."))
 PATIENT = ("--shard-s", 480)
 """Minutes for shards to answer: on a busy machine they start slowly."""
 
@@ -151,7 +154,7 @@ def test_a_cluster_is_changed_and_looked_after_as_a_store(tmp_path, cluster, que
 
 def test_how_long_a_block_waits_for_shards_is_an_option(cluster, queries, monkeypatch):
     """Fails if `predict` has another wait than the one that it was given."""
-    monkeypatch.setattr(ShardServer, "handle", silent)
+    monkeypatch.setattr(ShardServer, "handle", SILENT)
     said = run("predict", cluster, "--data", queries, "--shard-s", "0.05", code=2)
     assert "within 0.05 seconds" in said
     run("predict", cluster, "--data", queries, "--shard-s", "0", code=2)
@@ -230,7 +233,7 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
         with listening(create_app(opened, cluster, FAST)) as port:
             service = Service(port, cluster, None, keys)
             with monkeypatch.context() as patch:
-                patch.setattr(ShardServer, "handle", silent)
+                patch.setattr(ShardServer, "handle", SILENT)
                 gone = service.predict(tools.Q[:3].tolist())
                 assert gone.status == 503
                 assert gone.body["type"].endswith("shard-missing")
@@ -242,20 +245,12 @@ def test_a_shard_that_is_missing_is_no_failure_of_the_service(cluster, monkeypat
             )
             assert service.call("GET", "/healthz").status == 200
             with monkeypatch.context() as patch:
-                patch.setattr(ShardServer, "handle", outdated)
+                patch.setattr(ShardServer, "handle", OUTDATED)
                 wrong = service.predict(tools.Q[:3].tolist())
                 assert wrong.status == 503
                 assert wrong.body["type"].endswith("storage-failed"), "no quota is used up"
             assert "Shard 0 is an old copy." in caplog.text
             assert service.predict(tools.Q[:3].tolist()).body["charged"] == 3
-
-
-def silent(*_):
-    raise ShardUnreachable("It is away.")
-
-
-def outdated(*_):
-    raise StoreOutdated("Shard 0 is an old copy.")
 
 
 def wait_until_it_answers(service, process):

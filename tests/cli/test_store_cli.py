@@ -28,13 +28,21 @@ def data(tmp_path):
     return tmp_path
 
 
+def made(data, *more, label="colour", classes="red,green,blue"):
+    """Return what init takes after the store's path."""
+    return (
+        "--data", data / "train.parquet", "--label", label, "--subject", "who", "--columns",
+        "a,b,c,d", "--public", data / "public.parquet", "--classes", classes, "--records", 300,
+        *more,
+    )  # fmt: skip
+
+
+PLAN = ("--epsilon", 4, "--queries", 12)
+
+
 @pytest.fixture
 def store(data):
-    run(
-        "init", data / "store", "--data", data / "train.parquet", "--label", "colour",
-        "--subject", "who", "--columns", "a,b,c,d", "--public", data / "public.parquet",
-        "--classes", "red,green,blue", "--epsilon", 4, "--queries", 12, "--records", 300,
-    )  # fmt: skip
+    run("init", data / "store", *made(data, *PLAN))
     return data / "store"
 
 
@@ -87,22 +95,15 @@ def test_records_are_added_and_audiences_and_quotas_kept(data, store):
 
 
 def test_an_index_from_the_command_line(data):
-    run(
-        "init", data / "store", "--data", data / "train.parquet", "--label", "colour", "--subject",
-        "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes",
-        "red,green,blue", "--records", 300, "--index", "lsh",
-    )  # fmt: skip
+    run("init", data / "store", *made(data, "--index", "lsh"))
     facts = json.loads(run("inspect", data / "store", "--json"))
     assert facts["index"] == {"kind": "lsh"}
 
 
 def test_ids_from_a_file_and_numbers_that_are_numbers(data):
     parquet.write_table(table(X, y=Y, who=np.arange(300)), data / "train.parquet")
-    run(
-        "init", data / "store", "--data", data / "train.parquet", "--label", "y", "--subject",
-        "who", "--columns", "a,b,c,d", "--public", data / "public.parquet", "--classes", "0,1,2",
-        "--release", "label", "--records", 300,
-    )  # fmt: skip
+    init = made(data, "--release", "label", label="y", classes="0,1,2")
+    run("init", data / "store", *init)
     (data / "ids.txt").write_text("7\n8\n")
     run("erase", "--yes", data / "store", "--subjects", data / "ids.txt", "--subject", "9")
     facts = json.loads(run("inspect", data / "store", "--curator", "--json"))
@@ -130,11 +131,7 @@ def test_bad_usage_ends_with_two_and_leaves_nothing(data, monkeypatch, arguments
 
 
 def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
-    place, made = data / "renewing", (
-        "--data", data / "train.parquet", "--label", "colour", "--subject", "who", "--columns",
-        "a,b,c,d", "--public", data / "public.parquet", "--classes", "red,green,blue",
-        "--epsilon", 4, "--queries", 12, "--records", 300,
-    )  # fmt: skip
+    place, init = data / "renewing", made(data, *PLAN)
     for more, words in (
         (("--periods", 3), "The --periods option needs --renew"),
         (("--renew", "weekly"), "The --renew option needs --periods"),
@@ -143,11 +140,11 @@ def test_budgets_that_renew_are_declared_stated_and_refused_with_a_date(data):
         (("--renew", "30", "--periods", 3, "--unspent", "kept"), "The --unspent option must be"),
         (("--renew", "30", "--periods", 13), "The --queries option must be at least 13"),
     ):
-        assert words in run("init", place, *made, *more, code=2)
+        assert words in run("init", place, *init, *more, code=2)
     renew = ("--renew", "30", "--periods", 3, "--unspent", "carried")
     words = "3 parts, one every 30 days, and what is not spent is carried"
-    assert words in run("init", place, *made, *renew, "--dry-run")
-    said = invoked("init", place, *made, *renew).output
+    assert words in run("init", place, *init, *renew, "--dry-run")
+    said = invoked("init", place, *init, *renew).output
     assert words in said
     assert "up to 75% of each budget trains a private model" in said
     said = run("predict", place, "--data", data / "queries.csv", code=3)

@@ -57,7 +57,7 @@ def test_a_cluster_adds_while_it_answers_as_a_store_does(tmp_path, between, hand
         expected = [store.predict(Q[:20]).votes]
         store.add(NEW, LABELS, NEWCOMERS)
         expected.append(store.predict(Q[20:40]).votes)
-        budgets = {p: tools.units(store, p) for p in store._parts.ledger.slot_table.slot_of}
+        budgets = tools.left_of(store)
     with shard_tools.local(path) as cluster:
         found = []
         between(lambda: found.append(cluster.predict(Q[:20]).votes))

@@ -13,7 +13,7 @@ import pytest
 
 import shard_tools as tools
 import store_tools
-from made_up import components_for_few, raising
+from made_up import Killed, components_for_few, dies_at, raising
 from store_tools import Q, X, Y, points
 from vicinal.accounting import UNITS
 from vicinal.distributed import Coordinator, MissingShardPolicy, ShardServer, local_transports
@@ -160,26 +160,6 @@ def opened_alone(tmp_path_factory):
     with make(tmp_path_factory.mktemp("opened") / "store") as store:
         store.open_audience("second", **PLAN)
         return facts_of(store), store_tools.left_of(store, "second")
-
-
-class Killed(BaseException):
-    """What no code catches."""
-
-
-def dies_at(patch, owner, name, call, *, done):
-    """Have a method die at a call of it, before or after it is done."""
-    honest, calls = getattr(owner, name), []
-
-    def dying(self, *args, **more):
-        calls.append(None)
-        if len(calls) == call and not done:
-            raise Killed
-        result = honest(self, *args, **more)
-        if len(calls) == call:
-            raise Killed
-        return result
-
-    patch.setattr(owner, name, dying)
 
 
 def broken_off(path, patch, call, owner=ShardedGradients, name="publish", *, done=True, **plan):

@@ -138,14 +138,9 @@ def test_a_move_that_is_refused_or_fails_leaves_nothing(tmp_path, monkeypatch, a
     (tmp_path / "disk.witnesses").mkdir()
     left, before = shard_tools.budgets(path), files_below(tmp_path)
 
-    def full(*_, **__):
-        raise StorageFailed("The disk is full.")
-
-    owner, name = (ClusterDescription, "save") if at == "ClusterDescription" else (stores, at)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, full)
-        with pytest.raises(StorageFailed, match="full"):
-            move_shard(path, 1, disk)
+    target = (ClusterDescription, "save") if at == "ClusterDescription" else (stores, at)
+    with tools.broken_off(monkeypatch, *target, error=StorageFailed("The disk is full.")):
+        move_shard(path, 1, disk)
     after = [one for one in files_below(tmp_path) if "disk" in one and "shard-1" in one]
     assert bool(after) == (at == "ClusterDescription")  # it may have been written, so all stays
     if after:
@@ -164,14 +159,8 @@ def test_a_move_that_is_refused_or_fails_leaves_nothing(tmp_path, monkeypatch, a
 
 def half_moved(path, disk, monkeypatch):
     """Break a move off once it is decided; return the description of that moment."""
-
-    def broken(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_splitting, "_retire", broken)
-        with pytest.raises(KeyboardInterrupt):
-            move_shard(path, 1, disk)
+    with tools.broken_off(monkeypatch, _splitting, "_retire"):
+        move_shard(path, 1, disk)
     return (path / "cluster.json").read_bytes()
 
 

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from skimage import feature as skimage_feature
 
+from vicinal.errors import InvalidInput
 from vicinal.features import HOGFeatures
 from vicinal.features._hog import additions
 
@@ -47,3 +48,10 @@ def test_sums_are_added_up_as_numpy_adds_them(n):
             right = stack.pop()
             stack[-1] = stack[-1] + right
     assert stack == [np.sum(values)]
+
+
+def test_compression_refuses_negative_values():
+    images = -np.random.default_rng(0).random((2, 8, 8))
+    with pytest.raises(InvalidInput, match="compress"):
+        HOGFeatures().transform(images)
+    assert HOGFeatures(compress=False).transform(images).shape == (2, 36)

@@ -114,6 +114,3 @@ def test_averages_add_up_in_one_order_bit_for_bit(shape, cells):
     columns = (rows[..., v, None] * right[:, v] for v in range(shape[1]))
     expected = sum(columns, np.float32(0))
     assert_array_equal(_scattering.pooled(planes, down, right), expected)
-
-
-# ----------------------------------------------------------------- refusals

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from made_up import raising
 from vicinal.errors import InvalidInput, MissingExtra
 from vicinal.features import SentenceFeatures
 
@@ -39,9 +40,7 @@ def features():
 
 @pytest.fixture
 def no_network(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("the network was asked")
-
+    refuse = raising(AssertionError("the network was asked"))
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
 

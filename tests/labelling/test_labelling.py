@@ -400,13 +400,15 @@ def test_the_settled_plan_spends_the_whole_budget(number):
     assert not any(part.by_class for part in plan.rounds)
 
 
-def test_answers_come_back_from_their_file(tmp_path):
+@pytest.mark.parametrize("soft", [None, np.array([[0.5, 0.5], [0.25, 0.75]], dtype=np.float32)])
+def test_answers_come_back_from_their_file(tmp_path, soft):
     answers = ReleasedLabels(
         np.array([5, 2]), np.array(["cat", "dog"]), np.array([1.0, 0.1]),
-        np.array([True, False]), ("cat", "dog"), {"epsilon": 1.0, "text": "..."},
+        np.array([True, False]), ("cat", "dog"), {"epsilon": 1.0, "text": "..."}, soft,
     )  # fmt: skip
     save_answers(answers, tmp_path / "answers.npz")
     read = load_answers(tmp_path / "answers.npz")
+    np.testing.assert_array_equal(read.soft_labels, soft)
     assert read.labels.tolist() == ["cat", "dog"]
     assert read.selected.tolist() == [True, False]
     assert read.classes == ("cat", "dog")

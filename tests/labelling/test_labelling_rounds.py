@@ -37,13 +37,15 @@ def remaining(classifier):
     return classifier._engine.shard.ledger.remaining
 
 
-def test_reembedding_keeps_what_everybody_has_left(world):
+@pytest.mark.parametrize("subjects", [None, np.arange(N) // 3], ids=["rows", "subjects"])
+def test_reembedding_keeps_what_everybody_has_left(world, subjects):
     _, y, public, turned, turned_public = world
-    classifier = fitted(world)
+    classifier = fitted(world, subjects=subjects)
     classifier.predict(public[:100])
     before = remaining(classifier).copy()
     assert (before < UNITS).any()
-    reembed(classifier, turned, y, public=turned_public, n_queries=100, share=0.5)
+    assert len(before) == (N if subjects is None else N // 3)
+    reembed(classifier, turned, y, subjects, public=turned_public, n_queries=100, share=0.5)
     np.testing.assert_array_equal(remaining(classifier), before)
     assert classifier.n_features_in_ == 5
     classifier.predict(turned_public[:100])
@@ -93,17 +95,6 @@ def test_slack_and_size_are_carried_on(world):
     assert spent_budget(classifier)["slack"] == slack
     classifier.predict(turned_public[:50])
     assert spent_budget(classifier)["slack"] > slack
-
-
-def test_subjects_keep_their_budget(world):
-    _, y, public, turned, turned_public = world
-    subjects = np.arange(N) // 3
-    classifier = fitted(world, subjects=subjects)
-    classifier.predict(public[:60])
-    before = remaining(classifier).copy()
-    reembed(classifier, turned, y, subjects, public=turned_public, n_queries=100)
-    np.testing.assert_array_equal(remaining(classifier), before)
-    assert len(before) == N // 3
 
 
 @pytest.mark.parametrize("fault", ["fewer", "subjects"])

@@ -197,14 +197,6 @@ KEPT = ReleasedLabels(
 )  # fmt: skip
 
 
-def test_they_come_back_from_their_file(tmp_path):
-    save_answers(KEPT, tmp_path / "answers.npz")
-    read = load_answers(tmp_path / "answers.npz").soft_labels
-    np.testing.assert_array_equal(read, KEPT.soft_labels)
-    save_answers(replace(KEPT, soft_labels=None), tmp_path / "older.npz")
-    assert load_answers(tmp_path / "older.npz").soft_labels is None
-
-
 @pytest.mark.parametrize(
     "broken", [np.full((3, 2), np.nan), np.full((3, 2), 0.7), np.full((3, 3), 1 / 3), np.ones(3)]
 )

@@ -539,20 +539,6 @@ def test_every_write_is_digested_however_it_is_made(book):
         database.put("two", "2")
         database.replace(Tables.META, [("two", "3")])
         database.put("two", "4")
-    row = (9, 9, 0, "5", b"s" * 5000, b"u" * 9000)
-    for undone in (False, True):  # its digest is known; after a rollback none is
-        with suppress(KeyError), database.transaction():
-            database.insert(Tables.CHARGES, [row])
-            if undone:
-                raise KeyError
-            database.delete_keys(Tables.CHARGES, [(9,)])
-    with database.transaction():
-        database.insert(Tables.CHARGES, [row, (8, *row[1:])])
-        database.delete_keys(Tables.CHARGES, [(9,), (8,)])
-        database.insert(Tables.CHARGES, [row])
-        database.replace(Tables.CHARGES, [(*row[:3], "6", *row[4:])])
-        database.delete_keys(Tables.CHARGES, [(9,)])
-        database.insert(Tables.CHARGES, [row])
     assert chain_faults(database, KEY) == []
     again = reopened(book)
     assert again.database.get("one") == "2"

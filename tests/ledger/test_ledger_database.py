@@ -72,28 +72,6 @@ def test_errors_repeat_no_values(database):
     assert "canary" not in str(caught.value)
 
 
-def test_what_a_kill_broke_off_is_cut_from_the_log(tmp_path):
-    database = SQLiteDatabase(tmp_path / "ledger.db", create=True)
-    database.create_tables()
-    database._connection.execute(
-        "PRAGMA cache_size = 1"
-    )  # so that pages reach the log before the commit
-    killed = tmp_path / "killed"
-    killed.mkdir()
-    with database.transaction():
-        rows = ((slot, 0, b"", b"canary-anna" + bytes([slot]) * 4000) for slot in range(50))
-        database.insert(Tables.SUBJECT_PAGES, rows)
-        for path in database.files:
-            (killed / path.name).write_bytes(path.read_bytes())
-    database.close()
-    assert b"canary-anna" in (killed / "ledger.db-wal").read_bytes()
-    found = SQLiteDatabase(killed / "ledger.db")
-    found.recover()
-    assert found.read("SELECT count(*) FROM subject_pages")[0][0] == 0
-    assert all(b"canary" not in path.read_bytes() for path in found.files)
-    found.close()
-
-
 def test_one_connection_at_a_time_holds_the_lock_of_a_server(postgres_url):
     url = postgres_url()
     first, second = PostgresDatabase(url), PostgresDatabase(url)

@@ -39,6 +39,14 @@ def gradient(chosen=None, *, clip=0.7, share=0.7, sigma=20.0, noise=None, meter=
     )
 
 
+def made_of(rows, carried, slots, *rest, share=1.0, budget=BUDGET, noise=None):
+    """Return gradients of these records, without slack; `rest`: classes, unit, clip and sigma."""
+    slots = np.asarray(slots, dtype=np.int32)
+    records = SubjectRows(rows, carried, slots, int(slots.max()) + 1)
+    meter = DeltaSlackAccountant(1e-5, needed=False)
+    return IndividualGradient(records, *rest, share, budget, noise or NoNoise(), meter)
+
+
 def full():
     return np.full(SLOTS.max() + 1, UNITS, dtype=np.int64)
 
@@ -111,9 +119,7 @@ def test_the_order_of_a_subjects_records_changes_nothing(clip, left, vectors):
     found = set()
     for order in permutations(range(3)):
         some = list(order)
-        records = SubjectRows(rows[some], carried[some], np.zeros(3, np.int32), 1)
-        meter = DeltaSlackAccountant(1e-5, needed=False)
-        made = IndividualGradient(records, 3, 4000.0, clip, 20.0, 1.0, BUDGET, NoNoise(), meter)
+        made = made_of(rows[some], carried[some], [0] * 3, 3, 4000.0, clip, 20.0)
         remaining = np.array([left])
         sums, spent = made.release(20.0).collect(weights, remaining)
         assert spent == left - remaining[0] > 0
@@ -174,12 +180,8 @@ def extremes(seed):
 def collected(world, facts, noise):
     """Return the release, sums and charges of those subjects of `world`, one record each."""
     rows, labels, weights, clip, left = facts
-    slots = np.arange(len(world), dtype=np.int32)
-    records = SubjectRows(rows[world], labels[world], slots, len(world))
-    meter = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(
-        records, weights.shape[1], UNIT, clip, noise, 1.0, BUDGET, NoNoise(), meter
-    )
+    slots, classes = range(len(world)), weights.shape[1]
+    made = made_of(rows[world], labels[world], slots, classes, UNIT, clip, noise)
     release, remaining = made.release(noise), left[world].astype(np.int64)
     sums, spent = release.collect(weights, remaining)
     assert spent == (left[world] - remaining).sum()
@@ -248,12 +250,9 @@ def test_a_training_follows_gradients_in_floats_under_the_same_noise(vectors):
     rng, n, rate, noise = np.random.default_rng(7), 200, 20.0, GivenNoise()
     labels, slots = rng.integers(0, CLASSES, n).astype(np.int32), np.arange(n, dtype=np.int32)
     rows = unit_vectors(rng.normal(size=(n, FEATURES)) + 2 * np.eye(FEATURES)[labels])
-    meter = DeltaSlackAccountant(1e-5, needed=False)
     sides = np.eye(CLASSES)[labels] * 0.75
     carried = (sides * UNIT_VECTOR).astype(np.int32) if vectors else labels
-    made = IndividualGradient(
-        SubjectRows(rows, carried, slots, n), CLASSES, UNIT, 0.5, 8.0, 1.0, 10.0, noise, meter
-    )
+    made = made_of(rows, carried, slots, CLASSES, UNIT, 0.5, 8.0, budget=10.0, noise=noise)
     release, remaining = made.release(8.0), np.full(n, UNITS, dtype=np.int64)
     weights, floats = np.zeros((2, FEATURES, CLASSES))
     for drawn in noise.drawn:
@@ -280,9 +279,7 @@ def test_exponentials_are_as_good_as_stated():
 def test_as_many_as_are_summed_at_once_may_all_pull_one_way():
     """Fails if the grid is finer than sums of 64 contributions in int32 allow."""
     rows, count = np.tile(np.float32([UNIT, 0, 0, 0]), (64, 1)), 64
-    records = SubjectRows(rows, np.zeros(64, np.int32), np.arange(64, dtype=np.int32), 64)
-    meter = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(records, 2, UNIT, 0.1, 1.0, 1.0, 1e9, NoNoise(), meter)
+    made = made_of(rows, np.zeros(64, np.int32), range(64), 2, UNIT, 0.1, 1.0, budget=1e9)
     sums, _ = made.release(1.0).collect(np.zeros((FEATURES, 2)), np.full(count, UNITS))
     longest = made.steps / math.sqrt(2)
     np.testing.assert_allclose(sums[0], [-64 * longest, 64 * longest], rtol=1e-3)
@@ -321,12 +318,8 @@ def test_bad_numbers_are_refused(bad):
 def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
     """A charge is given as 2^62 beyond that, so one shortening by what is left is not enough."""
     rows, labels = data()
-    slots = np.zeros(count, np.int32)
-    meter = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(
-        SubjectRows(rows[:count], labels[:count], slots, 1),
-        CLASSES, UNIT, 0.01, 0.2, 0.5, 1e-7, NoNoise(), meter,
-    )  # fmt: skip
+    some = rows[:count], labels[:count], [0] * count
+    made = made_of(*some, CLASSES, UNIT, 0.01, 0.2, share=0.5, budget=1e-7)
     remaining = np.array([UNITS])
     sums, spent = made.release(0.2).collect(WEIGHTS, remaining)
     assert remaining[0] >= made.reserve
@@ -339,11 +332,8 @@ def test_a_charge_too_large_to_be_a_number_is_still_paid(count):
 def test_nobody_is_longer_than_a_scale_below_the_clipping_bound(count, noise):
     """The grid's slack is proven up to the scale; with this budget nothing else shortens them."""
     rows, labels = data()
-    meter = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(
-        SubjectRows(rows[:count], labels[:count], np.zeros(count, np.int32), 1),
-        CLASSES, UNIT, 1e-3, noise, 1.0, 1e6, NoNoise(), meter,
-    )  # fmt: skip
+    some = rows[:count], labels[:count], [0] * count
+    made = made_of(*some, CLASSES, UNIT, 1e-3, noise, budget=1e6)
     release = made.release(noise)
     sums, _ = release.collect(WEIGHTS, np.array([UNITS]))
     assert release.scale < made.steps
@@ -357,11 +347,7 @@ def square_of(sums):
 def test_derivatives_of_a_short_row_are_cut_to_what_int16_holds():
     """They would wrap around, and be charged for what they were before."""
     rows = np.array([[1, 0]], dtype=np.float32)
-    meter = DeltaSlackAccountant(1e-5, needed=False)
-    made = IndividualGradient(
-        SubjectRows(rows, np.array([1], np.int32), np.zeros(1, np.int32), 1),
-        2, 1.0, 1e-3, 20.0, 1.0, 10.0, NoNoise(), meter,
-    )  # fmt: skip
+    made = made_of(rows, np.array([1], np.int32), [0], 2, 1.0, 1e-3, 20.0, budget=10.0)
     release = made.release(20.0)
     sums, spent = release.collect(np.zeros((2, 2)), np.array([UNITS]))
     assert sums[0, 0] > 0 > sums[0, 1]
@@ -395,15 +381,13 @@ def test_the_order_of_thousands_of_records_changes_no_bit(largest):
 @pytest.mark.parametrize("several", [False, True])
 def test_scores_far_off_a_vector_count_as_one_that_is_off_by_one(several):
     """Sums over a subject's records are exact for derivatives up to 1, as those of softmax are."""
-    rows, slots = np.array([[900, 7], [900, 7]], np.float32), np.zeros(2, np.int32)
-    count = 1 + several
+    rows, slots = np.array([[900, 7]] * (1 + several), np.float32), [0] * (1 + several)
     near, far = (
-        IndividualGradient(
-            SubjectRows(rows[:count], np.full((count, 1), target, np.int32), slots[:count], 1),
-            1, 1000.0, 5.0, 20.0, 1.0, BUDGET, NoNoise(), DeltaSlackAccountant(1e-5, needed=False),
-        ).release(20.0).collect(np.array([[weight], [0.0]]), np.array([UNITS]))
+        made_of(rows, np.full((len(rows), 1), target, np.int32), slots, 1, 1000.0, 5.0, 20.0)
+        .release(20.0)
+        .collect(np.array([[weight], [0.0]]), np.array([UNITS]))
         for target, weight in ((-UNIT_VECTOR, 0.0), (UNIT_VECTOR, 1e6))
-    )  # fmt: skip
+    )
     assert (near[0] == far[0]).all()
     assert near[0].any()
     assert near[1] == far[1]

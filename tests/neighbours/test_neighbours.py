@@ -36,13 +36,16 @@ matrices = hnp.arrays(
 )
 
 
-@settings(deadline=None, max_examples=300)
-@given(matrices)
-def test_integer_norms_are_bounded_so_that_products_are_exact(X):
-    for integers in (unit_vectors(X), RBF(1.0, 2.5).encode(X)):
-        assert np.isfinite(integers).all()
-        np.testing.assert_array_equal(integers, np.rint(integers))
-        assert (np.square(integers.astype(np.float64)).sum(axis=1) <= INTEGER_NORM**2).all()
+@settings(deadline=None, max_examples=400)
+@given(matrices, st.just(Precision()) | st.builds(Precision, st.integers(4, 4095), st.just(127)))
+def test_integer_norms_are_bounded_so_that_products_are_exact(X, precision):
+    for integers in (unit_vectors(X, precision), RBF(1.0, 2.5, precision).encode(X)):
+        assert (integers.dtype == np.int8) == (precision.limit == 127)
+        wide = integers.astype(np.float64)
+        assert np.isfinite(wide).all()
+        np.testing.assert_array_equal(wide, np.rint(wide))
+        assert np.abs(wide).max(initial=0) <= precision.limit
+        assert (np.square(wide).sum(axis=1) <= precision.norm**2).all()
 
 
 @pytest.mark.parametrize("tiny", [5e-324, 1e-310, 1e-160, 1e160, 1e308])

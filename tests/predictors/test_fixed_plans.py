@@ -8,7 +8,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.neighbors import KNeighborsClassifier
 
-from vicinal import PATEClassifier, PrivateKNNClassifier
+from vicinal import NoisySGDClassifier, PATEClassifier, PrivateKNNClassifier
 from vicinal.errors import InvalidInput, PrivacyRefused
 
 
@@ -27,6 +27,10 @@ def pate(**more):
     given = {"n_teachers": 20, "sigma_votes": 2.0, "n_queries": 40}
     given |= {"teacher": KNeighborsClassifier(1), "simulation_seed": 0}
     return PATEClassifier(range(3), **{**given, **more})
+
+
+def noisy_sgd(**more):
+    return NoisySGDClassifier(range(3), n_steps=2, simulation_seed=0, **more)
 
 
 BOTH = pytest.mark.parametrize("make", [private_knn, pate])
@@ -88,15 +92,18 @@ X0, Y0 = data(9)
     [
         *(
             (make, *case)
-            for make in (private_knn, pate)
+            for make in (private_knn, pate, noisy_sgd)
             for case in (
                 (np.full((9, 5), np.nan), Y0, {}, "NaN"), (X0, Y0[:8], {}, "'y'"),
                 (X0, Y0 + 5, {}, "'y'"), (X0, Y0, {"subjects": [1, 2]}, "'subjects'"),
                 (X0, Y0, {"subjects": [1.5] * 9}, "'subjects'"), (X0[:0], Y0[:0], {}, "0 sample"),
             )
         ),
-        (private_knn, X0, Y0, {"public": X0[:, :2]}, "'public'"),
-        (private_knn, X0, Y0, {"public": X0[:1]}, "part of the private"),
+        *(
+            (make, X0, Y0, {"public": public}, named)
+            for make in (private_knn, noisy_sgd)
+            for public, named in ((X0[:, :2], "'public'"), (X0[:1], "part of the private"))
+        ),
     ],
 )  # fmt: skip
 def test_bad_records_are_refused_and_leave_the_old_ones(make, X, y, more, named):

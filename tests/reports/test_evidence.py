@@ -38,6 +38,12 @@ def folder(tmp_path):
     return path
 
 
+@pytest.fixture
+def facts(folder):
+    with Store.open(folder) as store:
+        return store.facts()
+
+
 FACTS = {
     "audiences": {}, "identity": "i", "classes": ["a"], "features": {}, "version": 1,
     "total": {"epsilon": 1, "delta": 1e-5, "capped": True, "text": "epsilon 1"},
@@ -86,9 +92,8 @@ def held(found, path):
     )
 
 
-def test_a_list_says_of_every_item_whether_it_is_covered(folder):
-    with Store.open(folder) as store:
-        found = deployment_certificate(store.facts(), "0", "now", accuracy="93 % on a test set")
+def test_a_list_says_of_every_item_whether_it_is_covered(facts):
+    found = deployment_certificate(facts, "0", "now", accuracy="93 % on a test set")
     assert all(found["compared"][name] in certificate_page(found) for name in LISTS)
     assert set(found["compared"]) == {*LISTS, "registry"}
     for row in (row for name in LISTS for row in found[name]):
@@ -97,9 +102,7 @@ def test_a_list_says_of_every_item_whether_it_is_covered(folder):
     assert "93 % on a test set" in certificate_page(found)
 
 
-def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
-    with Store.open(folder) as store:
-        facts = store.facts()
+def test_a_certificate_names_the_proof_of_everything_that_spends(facts):
     state = facts["audiences"]["default"]
     plan = {**state["plan"], "model_share": 0.3, "neighbor_count": "private"}
     further = {**facts, "audiences": {"default": {**state, "plan": plan, "evaluations": [{}]}}}
@@ -112,9 +115,7 @@ def test_a_certificate_names_the_proof_of_everything_that_spends(folder):
     assert whole - plain == {*(f"mechanisms/{name}.md" for name in names), "ledger/total.md"}
 
 
-def test_a_certificate_says_what_audits_have_shown(folder):
-    with Store.open(folder) as store:
-        facts = store.facts()
+def test_a_certificate_says_what_audits_have_shown(facts):
     one_run = {name: value for name, value in CLAIM.items() if name != "would_have_seen"}
     report = {**REPORT, "claims": [CLAIM, one_run]}
     found = deployment_certificate(facts, "0.1.0", "2026-01-02", audits=[report])
@@ -123,9 +124,7 @@ def test_a_certificate_says_what_audits_have_shown(folder):
     assert "None is on file" in certificate_page(deployment_certificate(facts, "0", "now"))
 
 
-def test_a_certificate_names_what_was_not_audited_and_what_was_measured(folder):
-    with Store.open(folder) as store:
-        facts = store.facts()
+def test_a_certificate_names_what_was_not_audited_and_what_was_measured(facts):
     (plain,) = deployment_certificate(facts, "0", "now")["audiences"]
     assert plain["membership_guess"]["measured"] is None
     claims = [{**CLAIM, "lower": 0.26}, {**CLAIM, "attack": "total", "lower": 0.5}]
@@ -162,10 +161,8 @@ def test_the_average_guess_bounds_that_of_every_gaussian_and_of_mixed_people():
     [(False, "a", 1.0, True), (True, "a", 2.0, True), (False, "ab", 2.0, False)],
 )
 def test_the_worst_guess_is_that_of_all_audiences_there_may_be(
-    folder, capped, names, epsilon, gaussian
+    facts, capped, names, epsilon, gaussian
 ):
-    with Store.open(folder) as store:
-        facts = store.facts()
     states = dict.fromkeys(names, facts["audiences"]["default"])
     total = {"epsilon": 2.0, "delta": 1e-5, "capped": capped, "text": ""}
     found = deployment_certificate({**facts, "audiences": states, "total": total}, "0", "now")
@@ -275,6 +272,15 @@ def key(tmp_path):
     return path, run("receipt", "key", path).stdout.strip()
 
 
+@pytest.fixture
+def receipt(folder, key, tmp_path):
+    """A receipt of an erasure."""
+    run("erase", folder, "--subject", "sanna-3", "--yes")
+    path = tmp_path / "receipt.json"
+    run("receipt", "erasure", folder, "--key", key[0], "--subject", "sanna-3", "-o", path)
+    return path
+
+
 def test_an_erasure_is_proved_and_seen_to_be_undone(folder, key, tmp_path):
     path, public = key
     receipt = tmp_path / "receipt.json"
@@ -293,28 +299,20 @@ def test_an_erasure_is_proved_and_seen_to_be_undone(folder, key, tmp_path):
     assert "in the store again" in run(*here, code=2).stderr
 
 
-def test_a_receipt_is_of_one_store_and_of_its_history(folder, key, tmp_path):
-    path, public = key
-    receipt = tmp_path / "receipt.json"
-    run("erase", folder, "--subject", "sanna-3", "--yes")
-    run("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3", "-o", receipt)
+def test_a_receipt_is_of_one_store_and_of_its_history(folder, key, receipt, tmp_path):
     other = tmp_path / "other"
     Store.init(other, X, Y, classes=range(2), public=R, n_records=40).close()
-    check = ("receipt", "verify", receipt, "--public-key", public, "--store")
+    check = ("receipt", "verify", receipt, "--public-key", key[1], "--store")
     assert "another store" in run(*check, other, code=2).stderr
     run(*check, folder)
 
 
 @pytest.mark.parametrize("field", ["clock", "digests", "store", "public_key", "signature"])
-def test_a_changed_receipt_is_refused(folder, key, tmp_path, field):
-    path, public = key
-    run("erase", folder, "--subject", "sanna-3", "--yes")
-    receipt = tmp_path / "receipt.json"
-    run("receipt", "erasure", folder, "--key", path, "--subject", "sanna-3", "-o", receipt)
+def test_a_changed_receipt_is_refused(key, receipt, field):
     content = json.loads(receipt.read_text())
     content[field] = 7 if field == "clock" else "00" * 32
     receipt.write_text(json.dumps(content))
-    found = run("receipt", "verify", receipt, "--public-key", public, code=2)
+    found = run("receipt", "verify", receipt, "--public-key", key[1], code=2)
     assert "was changed, or signed with another key" in found.stderr
 
 

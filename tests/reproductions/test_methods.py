@@ -1,7 +1,6 @@
 """All methods side by side, on data small enough to see; what goes wrong costs accuracy only."""
 
 import json
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from experiments.accuracy.methods import CONTENDERS, answered
 from experiments.accuracy.result_cache import Cells, Place, Score
 from experiments.accuracy.table import crossings, entries, text_tables
 from experiments.trials import Benchmark, Setting
-from vicinal import IndKNNClassifier, PATEClassifier, PrivateKNNClassifier
+from vicinal import PATEClassifier, PrivateKNNClassifier
 from vicinal.accounting import Plan
 from vicinal.errors import InvalidInput
 
@@ -139,45 +138,6 @@ def test_a_table_is_filled_once(benchmark_data, tmp_path):
     assert text.count("200-NN, not private") == 2
     assert text.count("±") == 2 * (2 + 2 + 2)
     assert len(crossings(found)) == 2
-
-
-# ---------------------------------------------------------------- what goes wrong
-
-
-@pytest.mark.parametrize("case", ["foreign", "far away", "few records", "erased"])
-@pytest.mark.parametrize("release", ["votes", "label"])
-def test_the_guarantee_holds_whatever_the_public_rows_are(benchmark_data, case, release):
-    """No budget is overspent, and what is stated is what was asked for."""
-    rng = np.random.default_rng(2)
-    X, y, public = benchmark_data.records, benchmark_data.labels, benchmark_data.test[:500]
-    if case == "foreign":
-        public = rng.normal(size=(500, D)).astype(np.float32)
-    if case == "far away":
-        public = (1000 + rng.normal(size=(500, D))).astype(np.float32)
-    if case == "few records":
-        X, y = X[:15], y[:15]
-    classifier = IndKNNClassifier(
-        range(CLASSES), 1.0, n_queries=100, release=release, model_share=0
-    )
-    classifier.fit(X, y, public=public)
-    told = (
-        pytest.warns(UserWarning, match="do not look like")
-        if case in ("foreign", "far away")
-        else nullcontext()
-    )
-    with told:
-        labels = [classifier.predict(benchmark_data.test[600:650])]
-    if case == "erased":
-        assert classifier.erase(np.arange(len(X) // 20)) == len(X) // 20
-    with pytest.warns(match="planned"):
-        labels.append(classifier.predict(benchmark_data.test[650:800]))
-    assert np.isin(np.concatenate(labels), range(CLASSES)).all()
-    left = classifier._engine.shard.ledger
-    assert left.remaining.min() >= 0
-    stated = classifier.guarantee()
-    assert stated.holds
-    assert stated.epsilon <= 1.0
-    assert stated.delta <= 1e-5
 
 
 # ---------------------------------------------------------------- commands

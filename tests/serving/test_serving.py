@@ -11,6 +11,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import serving_tools as tools
+from made_up import raising
 from store_tools import PLAN, Q, X, points
 from vicinal.errors import InvalidInput
 from vicinal.serving import KeyFile
@@ -251,10 +252,7 @@ def test_a_key_may_not_come_too_often(tmp_path):
 
 def test_a_fault_of_ours_shows_nothing(tmp_path, monkeypatch, caplog):
     with tools.running(tmp_path / "store") as service:
-
-        def failing(*_, **__):
-            raise RuntimeError("canary-7781")
-
+        failing = raising(RuntimeError("canary-7781"))
         monkeypatch.setattr(service.store, "predict_many", failing)
         monkeypatch.setattr(service.store, "quota", failing)
         for reply in (service.predict(ROWS[:1]), service.call("GET", "/v1/quota")):

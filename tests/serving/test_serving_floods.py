@@ -14,6 +14,7 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 import serving_tools as tools
+from made_up import raising
 from store_tools import Q, make, points
 from vicinal.errors import InvalidInput, StorageFailed
 from vicinal.serving import ServiceSettings, _server
@@ -237,11 +238,7 @@ def test_connections_leave_the_store_its_descriptors(monkeypatch):
 def test_whatever_closes_the_store_shows_in_health(tmp_path, monkeypatch, error):
     with tools.running(tmp_path / "store") as service:
         assert service.call("GET", "/healthz", key=None).status == 200
-
-        def failing(*_):
-            raise error
-
-        monkeypatch.setattr(service.store._parts.witness, "advance", failing)
+        monkeypatch.setattr(service.store._parts.witness, "advance", raising(error))
         reply = service.predict([Q[0].tolist()])
         assert reply.status in (500, 503)
         assert "secret" not in str(reply.body)
@@ -262,13 +259,9 @@ def test_a_store_that_is_closed_behind_the_service_shows_in_health(tmp_path):
 
 @pytest.mark.parametrize("unit", [b"0,", b"[],", b"[[0]],", b'"",', b"{},"])
 def test_a_body_of_many_values_is_not_parsed(service, monkeypatch, unit):
-    monkeypatch.setattr(PredictRequest, "model_validate_json", _never)
+    monkeypatch.setattr(PredictRequest, "model_validate_json", raising(AssertionError("parsed")))
     body = b'{"vectors": [' + unit * (90_000 // len(unit) * 2) + b"0]}"
     assert service.call("POST", "/v1/predict", body).status in (413, 422)
-
-
-def _never(*_):
-    raise AssertionError("the body was parsed")
 
 
 def test_one_error_is_enough():

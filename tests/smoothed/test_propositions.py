@@ -1,4 +1,4 @@
-"""The theorems of the paper, exactly, on random small instances."""
+"""Theorems of the paper that brute force leaves open, exactly, on random small instances."""
 
 import itertools
 import math
@@ -14,7 +14,6 @@ from vicinal.smoothed import (
     Heterogeneous,
     Histogram,
     Hull,
-    ListedMechanism,
     NamedMechanism,
     Poisson,
     RadiusVotes,
@@ -28,7 +27,6 @@ from vicinal.smoothed import (
 from vicinal.smoothed._mechanism import law_excess
 
 SEEDS = range(12)
-NARROW = 1e-12
 
 
 def random_law(rng, outcomes):
@@ -67,22 +65,6 @@ def test_no_database_is_above_the_worst_case(mechanism):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_proposition_4_post_processing(seed):
-    rng = np.random.default_rng(seed)
-    merged = {o: int(rng.integers(0, 3)) for o in itertools.product(range(5), repeat=3)}
-
-    def coarser(counts):
-        law: dict[int, float] = {}
-        for outcome, log_p in FixedSize(4).outcomes(np.array(counts)):
-            law[merged[outcome]] = law.get(merged[outcome], 0.0) + math.exp(log_p)
-        return law
-
-    counts = rng.multinomial(6, [0.3, 0.3, 0.4])
-    fine = database_delta(Histogram(FixedSize(4)), counts, 0.3)
-    assert database_delta(ListedMechanism(coarser, 3), counts, 0.3).lower <= fine.upper + NARROW
-
-
-@pytest.mark.parametrize("seed", SEEDS)
 def test_proposition_5_composition_of_independent_releases(seed):
     rng = np.random.default_rng(seed)
     population = Vertices(random_rows(rng, 2, 2))
@@ -94,20 +76,6 @@ def test_proposition_5_composition_of_independent_releases(seed):
         for release, epsilon in zip(releases, epsilons, strict=True)
     ]
     assert smoothed_delta(joint, population, 5, float(sum(epsilons))).lower <= sum(parts)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_proposition_6_a_function_of_every_record(seed):
-    rng = np.random.default_rng(seed)
-    rows = random_rows(rng, 2, 3)
-
-    def coarser(counts):
-        merged = np.array([counts[0], counts[1] + counts[2]])
-        return {o: math.exp(log_p) for o, log_p in FixedSize(3).outcomes(merged)}
-
-    whole = smoothed_delta(ListedMechanism(coarser, 3), Vertices(rows), 5, 0.4)
-    image = Vertices([[row[0], row[1] + row[2]] for row in rows])
-    assert whole.lower <= smoothed_delta(Histogram(FixedSize(3)), image, 5, 0.4).upper + NARROW
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -124,36 +92,6 @@ def test_proposition_7_only_vertices_matter(seed):
     assert smoothed_delta(mechanism, mixed, 4, 0.4).lower <= largest.upper
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_proposition_9_distributional_privacy(seed):
-    """Given x_i = X, the simulator that draws x_i anew is as close as the smoothed delta says."""
-    rng = np.random.default_rng(seed)
-    n, e, samples, publish = 3, Fraction(3, 2), brute.fixed(2), brute.histogram(2)
-    rows = random_rows(rng, n, 2)
-    groups = Heterogeneous([(1, row) for row in rows])
-    delta = smoothed_delta(Histogram(FixedSize(2)), groups, n, math.log(e)).upper
-
-    def law_given(place, fixed_to):
-        """Law of the outcome when one record is fixed, or drawn anew if `fixed_to` is None."""
-        found: dict[object, Fraction] = {}
-        choices = [
-            [(t, p) for t, p in enumerate(row)]
-            if r != place or fixed_to is None
-            else [(fixed_to, Fraction(1))]
-            for r, row in enumerate(rows)
-        ]
-        for world in itertools.product(*choices):
-            chance = math.prod((p for _, p in world), start=Fraction(1))
-            for outcome, p in brute.law([t for t, _ in world], samples, publish).items():
-                found[outcome] = found.get(outcome, Fraction(0)) + chance * p
-        return found
-
-    for place, kind in itertools.product(range(n), range(2)):
-        real, simulated = law_given(place, kind), law_given(place, None)
-        assert brute.excess(real, simulated, e) <= Fraction(delta)
-        assert brute.excess(simulated, real, e) <= Fraction(delta)
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_lemma_10_with_its_sharp_constants(seed):
     rng = np.random.default_rng(seed)
@@ -166,10 +104,3 @@ def test_lemma_10_with_its_sharp_constants(seed):
     found = law_excess(logs(p), logs(q), math.log(e))
     assert math.exp(found.low) <= float(losses[0]) + 1e-300
     assert math.exp(found.high) >= float(losses[0])
-
-
-def test_the_gain_alone_may_vanish_while_the_loss_does_not():
-    """Why the lower constant of Lemma 10 needs the larger of both gains."""
-    p, q, e = {0: Fraction(1)}, {0: Fraction(1, 2), 1: Fraction(1, 2)}, Fraction(3)
-    assert brute.gain(p, q, e) == 0
-    assert brute.excess(q, p, e) == Fraction(1, 2)

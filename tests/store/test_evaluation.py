@@ -1,13 +1,13 @@
 """Evaluating a store privately: what leaves, who pays, and that nobody else's budget moves."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from made_up import NoNoise, rare
+from store_tools import copied
 from vicinal import Store
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused
@@ -45,10 +45,7 @@ def asked(tmp_path_factory):
 
 @pytest.fixture
 def store(asked, tmp_path):
-    for part in asked.parent.glob("store*"):
-        copy = shutil.copytree if part.is_dir() else shutil.copy
-        copy(part, tmp_path / part.name)
-    with Store.open(tmp_path / "store") as opened:
+    with Store.open(copied(asked, tmp_path)) as opened:
         yield opened
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
+from store_tools import left_of as left
 from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
 from vicinal.distributed import Coordinator, local_transports, split
 from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged, StoreOutdated
@@ -50,12 +51,6 @@ def book(store, audience="default"):
 def touch(store):
     """Do something that begins a period and charges nobody."""
     store.allow("nobody", None)
-
-
-def left(store, audience="default"):
-    ledger = store._parts.ledger
-    units = ledger.audiences[audience].account.remaining
-    return {who: int(units[slot]) for who, slot in ledger.slot_table.slot_of.items()}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import store_tools as tools
+from made_up import raising
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
@@ -360,10 +361,7 @@ def test_audiences_have_budgets_of_their_own(tmp_path, ledger):
 
 def test_an_audience_that_is_refused_leaves_the_others_their_answers(store, monkeypatch):
     store.open_audience("press", **{**tools.PLAN, "n_records": 300})
-
-    def refuse(*_):
-        raise PrivacyRefused("The grid is used up.")
-
+    refuse = raising(PrivacyRefused("The grid is used up."))
     monkeypatch.setattr(store._audience_states["press"].slack, "charge", refuse)
     before = units(store, "person-7", "press")
     queries = [Query(Q[:2], "press", idempotency_key="k"), Query(Q[:2])]
@@ -541,18 +539,13 @@ def test_keys_of_answers_and_of_records_do_not_meet(store):
 def test_a_key_does_not_outlive_records_that_were_not_added(tmp_path, monkeypatch):
     store = make(tmp_path / "store")
     records = (*points(2, 8), ["new", "new"])
-    monkeypatch.setattr(type(store._parts.record_files), "stage", _fails)
-    with pytest.raises(OSError, match="full"):
+    full = StorageFailed("The disk is full.")
+    with tools.broken_off(monkeypatch, type(store._parts.record_files), "stage", error=full):
         store.add(*records, idempotency_key="k")
-    monkeypatch.undo()
     store = reopened(store, tmp_path / "store")
     store.add(*records, idempotency_key="k")
     assert "new" in store._parts.ledger.slot_table.slot_of
     store.close()
-
-
-def _fails(*_):
-    raise StorageFailed("The disk is full.")
 
 
 def test_opening_cuts_from_the_log_what_a_kill_broke_off(tmp_path):

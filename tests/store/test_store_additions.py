@@ -12,6 +12,7 @@ import pytest
 
 import store_tools as tools
 from store_tools import PEOPLE, Q, points
+from store_tools import left_of as left
 from vicinal.errors import KeyReused, StorageFailed
 from vicinal.ledger import Standing
 from vicinal.store import NumberReply, Store
@@ -55,11 +56,6 @@ def votes(store, queries):
     reply = store.predict(queries)
     noisy = reply.sums if isinstance(reply, NumberReply) else reply.votes
     return [value.hex() for value in noisy.ravel().tolist()]
-
-
-def left(store):
-    people = store._parts.ledger.slot_table.slot_of
-    return {person: tools.units(store, person) for person in people}
 
 
 PLANS = {

@@ -5,7 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from store_tools import PLAN, Q, R, make, points
+from made_up import raising
+from store_tools import PLAN, Q, R, broken_off, make, points
 from vicinal.accounting import UNITS
 from vicinal.cli import app
 from vicinal.engine import WHOLE
@@ -45,13 +46,8 @@ def test_what_is_not_released_wears_nothing(tmp_path, monkeypatch):
     with make(tmp_path / "store") as store:
         store.predict(Q[:10])
         before = wear(store)
-
-        def failing(*_):
-            raise RuntimeError
-
-        monkeypatch.setattr(store._parts.ledger, "commit", failing)
-        monkeypatch.setattr("vicinal.store._request_batch.released", failing)
-        with pytest.raises(RuntimeError):
+        monkeypatch.setattr(store._parts.ledger, "commit", raising(RuntimeError))
+        with broken_off(monkeypatch, "vicinal.store._request_batch.released", error=RuntimeError):
             store.predict(Q[10:30])
         assert wear(store)["mean"] == pytest.approx(before["mean"], abs=2 / WHOLE)
 

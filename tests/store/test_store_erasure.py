@@ -10,7 +10,7 @@ import store_tools as tools
 from store_tools import PEOPLE, Q, R, X, Y, make, points, units
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
-from vicinal.store import Query, Store, _erasure
+from vicinal.store import Store, _erasure
 
 CANARY = "canary-2f7a91"
 
@@ -90,15 +90,9 @@ def test_an_erasure_that_breaks_off_is_finished_at_the_next_opening(tmp_path, mo
     store = make(tmp_path / "store")
     features = with_canary(store)
     needles = [CANARY.encode(), *encoded(store, features)]
-
-    def fail(*_):
-        raise StorageFailed("injected")
-
-    with monkeypatch.context() as broken:
-        owner = store._parts.database if step == "scrub" else _erasure
-        broken.setattr(owner, step, fail)
-        with pytest.raises(StorageFailed, match="injected"):
-            store.erase([CANARY])
+    owner = store._parts.database if step == "scrub" else _erasure
+    with tools.broken_off(monkeypatch, owner, step, error=StorageFailed("injected")):
+        store.erase([CANARY])
     with pytest.raises(StorageFailed, match="Open it again"):
         store.erase(["person-1"])
     store.close()
@@ -269,17 +263,6 @@ def test_an_accepted_loss_spends_everything_and_erases_the_erased_again(tmp_path
         assert again.verify()
     with Store.open(tmp_path / "store") as again:
         assert again.verify()
-
-
-def test_a_folder_that_was_copied_back_is_noticed(tmp_path):
-    make(tmp_path / "store").close()
-    shutil.copytree(tmp_path / "store", tmp_path / "copy")
-    with Store.open(tmp_path / "store") as store:
-        store.predict_many([Query(Q[:1])])
-    shutil.rmtree(tmp_path / "store")
-    shutil.copytree(tmp_path / "copy", tmp_path / "store")
-    with pytest.raises(PrivacyRefused, match="old copy"):
-        Store.open(tmp_path / "store")
 
 
 def test_a_backup_is_no_store_and_a_store_no_backup(tmp_path, store):

@@ -111,28 +111,6 @@ def test_a_witness_that_cannot_be_written_stops_the_store(path, monkeypatch):
         assert store.verify()
 
 
-def test_an_interrupt_between_charge_and_commit_gives_nothing_back(path, monkeypatch):
-    store = Store.open(path)
-    desk = store._audience_states["default"]
-    before = units(store, "person-3"), desk.slack.spent
-
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as broken:
-        broken.setattr(type(desk.engine.votes.noise), "discrete_gaussian", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            store.predict(Q[:3])
-    left = units(store, "person-3"), desk.slack.spent
-    assert left[0] <= before[0]
-    assert left[1] > before[1]
-    store.close()
-    with Store.open(path) as again:
-        assert (units(again, "person-3"), again._audience_states["default"].slack.spent) == left
-        assert again.quota().used == 0
-        assert again.verify()
-
-
 def test_a_fault_before_the_commit_gives_nothing_back_and_the_store_goes_on(path, monkeypatch):
     with Store.open(path) as store:
         account = store._parts.ledger.audiences["default"].account

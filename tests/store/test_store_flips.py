@@ -1,6 +1,5 @@
 """Damage is told, never served: single bits of every file of a store and its witness."""
 
-import hashlib
 import os
 import shutil
 import stat
@@ -8,7 +7,7 @@ import stat
 import pytest
 
 from benchmarks import flips
-from store_tools import PLAN, Q, R, X, Y, make
+from store_tools import PLAN, Q, R, X, Y, contents, make
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.store import Store
 
@@ -21,14 +20,6 @@ def test_no_bit_that_flips_is_silent_or_ends_in_a_traceback(tmp_path):
     assert not said
     assert sum(counts.values()) == FLIPS
     assert sum(n for (_, found), n in counts.items() if found == "noticed") > FLIPS / 2
-
-
-def contents(folder):
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,13 @@
 """A private model in a store: durable with its charges, the same after opening, in a cluster."""
 
 import dataclasses
-import shutil
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from made_up import components_for_few
+import store_tools as tools
+from made_up import Killed, components_for_few, dies_at
 from store_tools import CLASSES, PEOPLE, PLAN, Q, R, X, Y, points, units
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
@@ -44,9 +44,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def opened(folder, tmp_path):
-    shutil.copytree(folder, tmp_path / "store")
-    shutil.copy(f"{folder}.witness", tmp_path / "store.witness")
-    with Store.open(tmp_path / "store") as store:
+    with Store.open(tools.copied(folder, tmp_path)) as store:
         yield store
 
 
@@ -129,26 +127,9 @@ def compare_trainings(tmp_path):
             assert units(store, person) == twin._shard.ledger.remaining[slot]
 
 
-class Killed(BaseException):
-    """What no code catches."""
-
-
-def dies_at(step, patch):
-    """Have a training break off when the noise of a step has been drawn."""
-    count, honest = [], GradientRelease.publish
-
-    def publish(self, sums):
-        count.append(honest(self, sums))
-        if len(count) == step:
-            raise Killed
-        return count[-1]
-
-    patch.setattr(GradientRelease, "publish", publish)
-
-
 def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        dies_at(3, patch)
+        dies_at(patch, GradientRelease, "publish", 3, done=True)
         with pytest.raises(Killed):
             make(tmp_path / "store")
     assert not (tmp_path / "store").exists()
@@ -158,7 +139,7 @@ def test_a_broken_training_leaves_nothing(tmp_path, monkeypatch):
 def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened, monkeypatch):
     path, before = opened._parts.folder.path, units(opened, "person-0")
     with monkeypatch.context() as patch:
-        dies_at(40, patch)
+        dies_at(patch, GradientRelease, "publish", 40, done=True)
         with pytest.raises(Killed):
             opened.open_audience("other", **SHARE)
     opened.close()
@@ -176,10 +157,8 @@ def test_a_broken_training_of_another_audience_leaves_the_store_as_it_was(opened
 def test_a_model_is_not_written_without_its_charges(opened, monkeypatch):
     """The charges are written after the model, in one transaction: if they fail, it is gone."""
     path, ledger = opened._parts.folder.path, type(opened._parts.ledger)
-    with monkeypatch.context() as patch:
-        patch.setattr(ledger, "write_charges", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            opened.open_audience("other", **SHARE)
+    with tools.broken_off(monkeypatch, ledger, "write_charges", error=Killed):
+        opened.open_audience("other", **SHARE)
     opened.close()
     with Store.open(path) as again:
         assert not read_parts(again._parts.database, 2)
@@ -199,22 +178,10 @@ def test_the_records_in_the_metric_follow_the_store(opened):
         assert again.verify()
 
 
-def test_a_row_in_the_metric_does_not_depend_on_other_rows(opened):
-    made_of = opened._audience_states["default"].engine.shard.mapped.made_of
-    rows = opened.schema.kernel_of(None).encode(X)
-    together, rng = made_of(rows), np.random.default_rng(1)
-    for _ in range(5):
-        some = rng.permutation(len(rows))[: rng.integers(1, len(rows))]
-        assert (made_of(rows[some]) == together[some]).all()
-
-
 def test_a_broken_block_is_counted_as_it_was(opened, monkeypatch):
     state = opened._audience_states["default"]
     n_asked, usage = state.n_asked, state.proxies.used.copy()
-    monkeypatch.setattr(
-        type(opened._parts.ledger), "commit", lambda *_: (_ for _ in ()).throw(OSError("full"))
-    )
-    with pytest.raises(OSError, match="full"):
+    with tools.broken_off(monkeypatch, type(opened._parts.ledger), "commit", error=OSError):
         opened.predict(Q[30:])
     state.drop_answers()
     assert state.n_asked == n_asked
@@ -240,15 +207,6 @@ def test_a_cluster_answers_as_the_store_would(tmp_path):
         for part in (slice(0, 30), slice(30, 60)):
             assert (cluster.predict(Q[part]).votes == store.predict(Q[part]).votes).all()
         assert cluster.verify()
-
-
-def test_a_backup_has_the_model(opened, tmp_path):
-    weights = model_of(opened).model.weights
-    opened.backup(tmp_path / "backup")
-    opened.close()
-    witness = opened._parts.folder.witness
-    with Store.restore(tmp_path / "backup", tmp_path / "again", witness=witness) as again:
-        assert (model_of(again).model.weights == weights).all()
 
 
 def test_without_a_model_nothing_is_kept(tmp_path):
@@ -330,9 +288,7 @@ def fresh(tmp_path_factory):
 
 @pytest.fixture
 def refreshable(fresh, tmp_path):
-    shutil.copytree(fresh, tmp_path / "store")
-    shutil.copy(f"{fresh}.witness", tmp_path / "store.witness")
-    with Store.open(tmp_path / "store") as store:
+    with Store.open(tools.copied(fresh, tmp_path)) as store:
         yield store
 
 
@@ -386,7 +342,7 @@ def test_a_kill_inside_a_refresh_leaves_no_half(refreshable, monkeypatch):
     path = refreshable._parts.folder.path
     weights = model_of(refreshable).model.weights.copy()
     with monkeypatch.context() as patch:
-        dies_at(20, patch)
+        dies_at(patch, GradientRelease, "publish", 20, done=True)
         with pytest.raises(Killed):
             refreshable.refresh_model()
     with pytest.raises(StorageFailed):

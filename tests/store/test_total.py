@@ -50,9 +50,7 @@ def test_nobody_pays_more_to_all_audiences_than_the_total(tmp_path, seed):
     store, paid = make(tmp_path / "store", epsilon_total=E, noise_multiplier=0.5), {}
 
     def left(name):
-        book = store._parts.ledger
-        units = book.audiences[name].account.remaining
-        return {who: int(units[slot]) for who, slot in book.slot_table.slot_of.items()}
+        return tools.left_of(store, name)
 
     def charged(name, call):
         before = left(name)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import store_tools as tools
+from made_up import raising
 from store_tools import PEOPLE, PLAN, Q, make, points
 from vicinal.accounting import UNITS, gdp_delta
 from vicinal.errors import PrivacyRefused
@@ -112,11 +113,8 @@ def breaking_note(monkeypatch, store, name):  # noqa: ARG001
 
 def dropping_broken(monkeypatch, store, name):
     """Interrupt what comes after a broken block, too."""
-
-    def interrupted(_):
-        raise KeyboardInterrupt
-
     breaking_noise(monkeypatch, store, name)
+    interrupted = raising(KeyboardInterrupt)
     monkeypatch.setattr(type(store._audience_states[name]), "drop_answers", interrupted)
 
 
@@ -194,10 +192,8 @@ def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
 
     def moves(row):
         links, clock = book.database.chain.last.number, book.clock
-        with monkeypatch.context() as patch:
-            patch.setattr(NoiseSource, "add_to", raise_memory_error)
-            with pytest.raises(MemoryError):
-                store.predict(row[None])
+        with tools.broken_off(monkeypatch, NoiseSource, "add_to", error=MemoryError):
+            store.predict(row[None])
         store.predict(row[None] + 1e-3)
         return book.database.chain.last.number - links, book.clock - clock
 
@@ -211,10 +207,6 @@ def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
         before = book.audiences["default"].account.remaining.sum()
         assert moves(Q[1]) == somebody
         assert book.audiences["default"].account.remaining.sum() == before
-
-
-def raise_memory_error(*_):
-    raise MemoryError
 
 
 # ---------------------------------------------------------------- verified, restored, refused
