@@ -49,8 +49,8 @@ def figures(n: int) -> Iterator[tuple[str, float, float, str]]:
         return centers[labels] / 3 + rng.normal(size=(count, FEATURES)), labels
 
     (public, _), (queries, _) = drawn(PUBLIC), drawn(4 * BLOCK)
-    _fitted(drawn(3000), public)  # compiles
-    whole, training = Stopwatch(_fitted), Stopwatch(settled_model)
+    fitted(drawn(3000), public)  # compiles
+    whole, training = Stopwatch(fitted), Stopwatch(settled_model)
     with patch("vicinal.planning._engine_factory.settled_model", training):
         classifier = whole(drawn(n), public)
     size = f"n = {n:,}, d = {FEATURES}"
@@ -64,7 +64,7 @@ def figures(n: int) -> Iterator[tuple[str, float, float, str]]:
     yield f"an answer where it answers {1 - asked:.0%}, of processors", least, 0.08, "ms of cpu"
 
 
-def _fitted(records: tuple[Any, Any], public: Any) -> IndKNNClassifier:
+def fitted(records: tuple[Any, Any], public: Any) -> IndKNNClassifier:
     X, y = records
     return IndKNNClassifier(
         range(CLASSES), n_queries=8000, release="label", n_records=len(X), model_share="auto",

@@ -1,8 +1,9 @@
-"""A coordinator to be killed: it connects to a Ray engine, and asks request after request.
+"""A coordinator to be killed: it connects to a Ray engine, and does one act after the other.
 
-Requests are numbered, and what they ask follows from the number alone. A child goes on after the
-last answer that was seen; the one after that may have been answered and not seen, or charged and
-not answered, and is asked again with its key, as a client would.
+Acts are numbered, and what they are follows from the number alone: queries, erasures, additions,
+and an audience whose private model is trained. A child goes on after the last act that was seen to
+end; the one after that may have ended and not been seen, or begun, and is done again, with its key,
+as a client would.
 """
 
 import json
@@ -21,9 +22,33 @@ from vicinal.distributed import Coordinator, MissingShardPolicy, RayCluster
 QUERIES = np.random.default_rng(5).normal(size=(40_000, tools.D)) * 2
 
 
+TRAINED = {**tools.PLAN, "n_queries": 100_000, "noise_multiplier": 12.0, "n_records": 300,
+           "model_share": 0.3, "simulation_seed": 3}  # fmt: skip
+
+
 def request(number):
     """Return the queries of a request; no two requests share one."""
     return QUERIES[4 * number : 4 * number + 1 + number % 4]
+
+
+def act(store, number):
+    """Do what a number stands for; return what was answered, in figures that are exact."""
+    if number == 3:
+        if "trained" not in store.audiences:
+            store.open_audience("trained", **TRAINED)
+    elif number % 10 == 5:
+        store.erase([f"person-{number // 10 % 150}"])
+    elif number % 10 == 8:
+        X, y = tools.points(2, number)
+        who = [f"person-{number // 10 % 150}", f"new-{number}"]
+        store.add(X, y, who, idempotency_key=f"records {number}")
+    else:
+        audience = "trained" if number > 3 and number % 2 else "default"
+        key = f"request {number}"
+        reply = store.predict(request(number), idempotency_key=key, audience=audience)
+        figures = np.concatenate([reply.votes.ravel(), reply.probabilities.ravel()])
+        return [figure.hex() for figure in figures.tolist()]
+    return []
 
 
 class Wild:
@@ -54,8 +79,7 @@ def seen(path):
 
 
 def ask(coordinator, cluster, number, file):
-    reply = coordinator.predict(request(number), idempotency_key=f"request {number}")
-    votes = [vote.hex() for vote in reply.votes.ravel().tolist()]
+    votes = act(coordinator, number)
     pids = cluster.processes()
     note = {"number": number, "votes": votes, "shards": pids, "at": time.time()}
     os.write(file, (json.dumps(note) + "\n").encode())

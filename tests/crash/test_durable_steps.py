@@ -391,8 +391,12 @@ def test_a_shard_that_breaks_off_as_it_moves_has_one_home(workplace):
     every_step(workplace, MOVE, short=True, first=truth_of(workplace, MOVE)[2] - 2 * SETTLING + 1)
 
 
-def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch):
-    """Two parts are due: both come or none, and the next command finds none missing."""
+@pytest.mark.parametrize(
+    ("holder", "stride"),
+    [("store", 1), ("cluster", 9), pytest.param("cluster", 1, marks=pytest.mark.soak)],
+)
+def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch, holder, stride):
+    """Two parts are due: both come or none, on all shards, and the next command misses none."""
     begun = datetime.now(UTC).date() - timedelta(days=65)  # far from the next date: it is midnight
     with monkeypatch.context() as patch:
         patch.setattr("vicinal.ledger._renewal.today", lambda: begun)
@@ -400,20 +404,22 @@ def test_a_renewal_that_breaks_off_happens_once(workplace, monkeypatch):
         plan = {"renew": Renewal(30, 4, "carried"), "model_share": 0}
         with tools.make(workplace.place / "store", **plan) as store:
             store.predict(tools.Q[:15])
-    before = budgets(workplace.place / "store")["default"]
+        if holder == "cluster":
+            split(workplace.place / "store", workplace.place / holder, 2)
+    before = budgets(workplace.place / holder)["default"]
     after = {person: units + 2 / 4 for person, units in before.items()}
     workplace.keep("renewing")
     case, last, found = Case("allow", "renewing"), 0, []
     while True:
         workplace.put("renewing")
-        _, said = workplace.run(case, last := last + 1)
+        _, said = workplace.run(case, last := last + stride)
         if said.get("ended") == "done":
             break
-        found.append(budgets(workplace.place / "store")["default"])
+        found.append(budgets(workplace.place / holder)["default"])
         assert found[-1] in (before, after), last
         for _ in range(2):  # the next command, and one more
             COMMANDS["allow"](workplace.place, lambda: None, accept=False)
-            assert budgets(workplace.place / "store")["default"] == after
+            assert budgets(workplace.place / holder)["default"] == after
     assert before in found
     assert after in found
 

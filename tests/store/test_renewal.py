@@ -3,21 +3,22 @@
 import json
 import math
 import shutil
-from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date, timedelta
 
 import numpy as np
 import pytest
 
+import shard_tools
 import store_tools as tools
 from store_tools import PEOPLE, PLAN, Q, R, X, Y, make, points
 from store_tools import left_of as left
 from vicinal.accounting import UNITS, gdp_epsilon, zcdp_budget
-from vicinal.distributed import Coordinator, local_transports, split
-from vicinal.errors import InvalidInput, PrivacyRefused, StoreDamaged, StoreOutdated
+from vicinal.distributed import MissingShardPolicy, restore_cluster, split
+from vicinal.errors import InvalidInput, PrivacyRefused, ShardMissing, StoreDamaged, StoreOutdated
 from vicinal.planning import part_epsilon
-from vicinal.store import Renewal, Store
+from vicinal.store import Folder, Renewal, Store
+from vicinal.testing import no_noise, noise_from
 
 START = date(2026, 1, 31)
 LOUD = {"noise_multiplier": 0.5}
@@ -376,12 +377,80 @@ def test_what_cannot_renew_is_refused(tmp_path, calendar):
         store.predict(Q[:5])
         with pytest.raises(InvalidInput, match=r"'share' parameter must be at most 0\.25"):
             store.evaluate(Q[:5], Y[:5], ["v"] * 5, share=0.26, accept_noise=True)
-    with pytest.raises(InvalidInput, match="whose budgets renew"):
-        split(tmp_path / "s", tmp_path / "cluster", 2)
-    make(tmp_path / "plain").close()
-    split(tmp_path / "plain", tmp_path / "cluster", 2)
-    with (
-        closing(Coordinator.open(tmp_path / "cluster", local_transports)) as cluster,
-        pytest.raises(InvalidInput, match="must be None in a cluster"),
-    ):
-        cluster.open_audience("late", renew=Renewal("daily", 2), **PLAN)
+
+
+@pytest.mark.parametrize("unspent", MODES)
+def test_a_cluster_renews_as_its_store_does(tmp_path, calendar, unspent):
+    """Split between two dates, asked, erased from, returned to, and given a further audience."""
+    path, more = tmp_path / "cluster", {**PLAN, "n_records": 300, "model_share": 0.3}
+
+    def halved(store, days, act):
+        calendar(days)
+        act(store)
+        version = store.version if days < 21 else 0  # a cluster's model is a change of its own
+        return store.quota().left, store.facts()["audiences"]["default"]["renewal"], version
+
+    with renewing(tmp_path / "s", unspent, **LOUD) as one:
+        one.predict(Q[:15])
+    shutil.copytree(tmp_path / "s", tmp_path / "twin")
+    moved = Folder.read(tmp_path / "twin")
+    shutil.copy(moved.witness, tmp_path / "twin.witness")
+    replace(moved, witness=tmp_path / "twin.witness").save()
+    calendar(9)
+    split(tmp_path / "s", path, 3)
+    acts = {
+        9: lambda store: store.predict(Q[15:16]) if store.quota().left else None,
+        10: lambda store: store.predict(Q[15:25]),
+        15: lambda store: store.erase([PEOPLE[0]]),
+        20: lambda store: store.add(X[:1], Y[:1], [PEOPLE[0]]),
+        21: lambda store: store.open_audience("more", renew=Renewal(3, 4, unspent), **more),
+        25: lambda store: store.predict(Q[:10], audience="more"),
+        1000: touch,
+    }
+    for days, act in acts.items():
+        with noise_from(no_noise()), Store.open(tmp_path / "twin") as store:
+            expected, units = halved(store, days, act), left(store)
+            assert store.verify()
+            later = left(store, "more") if days > 20 else {}
+        with noise_from(no_noise()), shard_tools.local(path) as cluster:
+            assert halved(cluster, days, act) == expected, days
+            assert (found := cluster.verify()), found.faults
+        assert shard_tools.budgets(path) == units, days
+        assert not later or shard_tools.budgets(path, "more") == later, days
+
+
+def test_a_cluster_renews_when_every_shard_is_there(tmp_path, calendar):
+    """Meanwhile it answers from the old period without the missing one, or not at all."""
+    with renewing(tmp_path / "s") as store:
+        store.predict(Q[:10])
+    split(tmp_path / "s", tmp_path / "cluster", 3)
+    before = shard_tools.budgets(tmp_path / "cluster")
+    calendar(10)
+    away = tmp_path / "cluster" / "shard-1"
+    shutil.move(away, tmp_path / "away")
+    with pytest.raises(ShardMissing), shard_tools.local(tmp_path / "cluster") as cluster:
+        touch(cluster)
+    patience = MissingShardPolicy(1.0, answer_without=True)
+    with shard_tools.local(tmp_path / "cluster", patience) as cluster:
+        cluster.predict(Q[10:12])
+    shutil.move(tmp_path / "away", away)
+    spent = shard_tools.budgets(tmp_path / "cluster")
+    assert all(spent[who] <= units for who, units in before.items())
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        touch(cluster)
+    assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS // 4}
+    with shard_tools.local(tmp_path / "cluster") as cluster:
+        assert [e["what"] for e in cluster.facts()["history"]].count("renewal") == 1
+
+
+def test_a_cluster_whose_loss_was_accepted_renews_nothing(tmp_path, calendar):
+    renewing(tmp_path / "s").close()
+    split(tmp_path / "s", tmp_path / "old", 2)
+    with shard_tools.local(tmp_path / "old") as cluster:
+        cluster.backup(tmp_path / "backup")
+    restore_cluster(tmp_path / "backup", tmp_path / "cluster", accept_loss=True)
+    for days in (0, 10, 1000):
+        calendar(days)
+        with shard_tools.local(tmp_path / "cluster") as cluster:
+            cluster.add(X[:1], Y[:1], [f"new {days}"])
+        assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {0}

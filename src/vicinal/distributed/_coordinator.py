@@ -31,14 +31,13 @@ from vicinal.distributed._membership import ShardRecords
 from vicinal.distributed._splitting import ready_cluster
 from vicinal.distributed._transports import Transport, local_transports
 from vicinal.errors import (
-    InvalidInput,
     PrivacyRefused,
     ShardDamaged,
     ShardMissing,
     StorageFailed,
     VicinalError,
 )
-from vicinal.ledger import Audience, ForkSafeLock, Renewal, read_parts, twins
+from vicinal.ledger import RENEWAL, Audience, ForkSafeLock, Renewal, read_parts, twins
 from vicinal.mechanisms import NoisyTally
 from vicinal.neighbours import IntegerMatrix
 
@@ -158,7 +157,7 @@ class Coordinator(stores.BaseStore):
                 records.open()
                 parts.mark()
             coordinator = cls(parts, description, records, transports, policy, reading)
-            with coordinator._exclusive():
+            with coordinator._exclusive(looking=True):
                 pass  # a change that was broken off is finished before anything is answered
             resources.pop_all()
         return coordinator
@@ -306,9 +305,7 @@ class Coordinator(stores.BaseStore):
             new += unknown
         return len(alike | twins(new))
 
-    def _completed(self, plan: dict[str, Any], renew: Renewal | None) -> dict[str, Any]:
-        if renew is not None:
-            raise InvalidInput("The 'renew' parameter must be None in a cluster.")
+    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
         if plan.get("n_records") is None:
             first = next(iter(self._audience_states.values())).plan()
             plan = {**plan, "n_records": first["n_records"]}
@@ -419,13 +416,36 @@ class Coordinator(stores.BaseStore):
         planned = not stores.awaits_model(parts, audience)
         if planned:
             stores.pin_plan(parts, audience, self._lock)
+            stores.begin_periods(parts, audience)
         else:
             audience.write(parts.database)
-        own = {"number": audience.number, "name": name, "plan": audience.plan}
-        model = read_parts(parts.database, audience.number)
+        change = self._for_shards(audience)
         if planned:
             self._audience_states[name] = self._state(name)
+        return change
+
+    def _for_shards(self, audience: Audience) -> changes.ClusterChange:
+        own = {"number": audience.number, "name": audience.name, "plan": audience.plan}
+        model = read_parts(self._parts.database, audience.number)
         return changes.ClusterChange(changes.AUDIENCE, audience={**own, "model": model})
+
+    def _renew(self) -> bool:
+        due = self._ledger.due
+        if due:  # not decided while a shard is missing: nothing would be answered until it is back
+            try:
+                self._changes.on_all(tasks.Ping())
+            except ShardMissing:
+                if self._policy.answer_without:
+                    return False
+                raise
+        for audience, renewal in due:
+
+            def decide(audience: Audience = audience, renewal: Renewal = renewal) -> Any:
+                self._ledger.set_period(audience, renewal)
+                return self._for_shards(audience)
+
+            self._change(RENEWAL, decide)
+        return bool(due)
 
     def _compare_states(self) -> None:
         """Have every reachable shard compare where it is; the others do when they are back."""

@@ -19,7 +19,7 @@ from vicinal.distributed import _messages as tasks
 from vicinal.distributed import _vote_charging as charging
 from vicinal.distributed._folders import ShardFolder
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed, StoreOutdated, VicinalError
-from vicinal.ledger import Audience, Database, ForkSafeLock, Turn, write_parts
+from vicinal.ledger import Audience, Database, ForkSafeLock, Renewal, Turn, write_parts
 from vicinal.linear import LocalGradients
 
 _T = TypeVar("_T")
@@ -272,11 +272,18 @@ class ShardServer:
     def _set_audience(self, task: tasks.SetAudience) -> None:
         parts, name = self._parts, task.name
         with parts.ledger.change("audience"):
-            known = parts.ledger.audiences.get(name)
-            audience = known or parts.ledger.open_audience(name, task.plan)
+            known, renewal = parts.ledger.audiences.get(name), Renewal.of(task.plan)
+            audience = known or parts.ledger.open_audience(
+                name, task.plan if renewal is None else renewal.declared.within(task.plan)
+            )
             if audience.number != task.number:
                 raise PrivacyRefused("The shard has other audiences than the coordinator.")
-            audience.plan = task.plan
+            before = audience.renewal
+            audience.plan = task.plan if before is None else before.within(task.plan)
+            # The coordinator's date decides: all shards begin a period in one of its changes. None
+            # comes once the loss of charges was accepted.
+            if renewal not in (None, before) and audience.initial_budget:
+                parts.ledger.set_period(audience, renewal)
             audience.write(parts.database)
             write_parts(parts.database, task.number, task.model)
             self._write_clock(task.clock)

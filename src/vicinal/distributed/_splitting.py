@@ -19,7 +19,6 @@ from vicinal import _checks
 from vicinal import store as stores
 from vicinal._arrays import Slots
 from vicinal._checks import SubjectId
-from vicinal.accounting import UNITS
 from vicinal.distributed import _folders as layout
 from vicinal.distributed import _membership as membership
 from vicinal.distributed._messages import ShardState
@@ -100,12 +99,6 @@ def split(store: str | Path, path: str | Path, shards: int, *, place: Place | No
             raise InvalidInput(
                 "A store with a total over all audiences ('epsilon_total') cannot be split: its "
                 "shards would have to share one filter."
-            )
-
-        if any(audience.renewal for audience in ledger.audiences.values()):
-            raise InvalidInput(
-                "A store whose budgets renew ('renew') cannot be split: its shards would have to "
-                "begin each period together."
             )
 
         def shard_of(subject: SubjectId) -> int:
@@ -326,7 +319,8 @@ def _move_audience(
     """Give every subject what it has left, and count what it had spent as spent.
 
     `slots` are the earlier ones, by the new. For every subject that is on the shard, or was, a full
-    budget counts as granted once. The answers are the coordinator's to count.
+    budget, or what of it has come, counts as granted once. The answers are the coordinator's to
+    count.
     """
     units = audience.account.durable[slots]
     moved = Audience(
@@ -335,7 +329,7 @@ def _move_audience(
     )  # fmt: skip
     moved.account.assign(np.arange(len(slots), dtype=np.int32), units, len(slots))
     moved.granted = len(slots) + len(erased)
-    moved.checkpointed = moved.granted * UNITS - exact_sum(units) - sum(erased)
+    moved.checkpointed = moved.granted * moved.released - exact_sum(units) - sum(erased)
     moved.write(parts.database)
     moved.checkpoint(parts.database)
     parts.ledger.audiences[moved.name] = moved

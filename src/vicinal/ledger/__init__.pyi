@@ -50,6 +50,7 @@ from vicinal.ledger._memory import Turn as Turn
 from vicinal.ledger._postgres import PostgresDatabase as PostgresDatabase
 from vicinal.ledger._postgres import choose_server as choose_server
 from vicinal.ledger._renewal import LOST_PARTS as LOST_PARTS
+from vicinal.ledger._renewal import RENEWAL as RENEWAL
 from vicinal.ledger._renewal import Renewal as Renewal
 from vicinal.ledger._rollback_guard import RollbackGuard as RollbackGuard
 from vicinal.ledger._rollback_guard import WitnessState as WitnessState

@@ -23,7 +23,7 @@ from vicinal.ledger._database import Chain, Database, attach
 from vicinal.ledger._hashed_slots import NOBODY, HashedSlotTable
 from vicinal.ledger._id_encoding import folded_hashes, framed_all, keyed_digest, keyed_hash, twins
 from vicinal.ledger._memory import Turn
-from vicinal.ledger._renewal import Renewal
+from vicinal.ledger._renewal import RENEWAL, Renewal
 from vicinal.ledger._rollback_guard import name_digest
 from vicinal.ledger._subject_pages import WrittenPages, pages_after, put_pages, write_subjects
 from vicinal.ledger._tables import FORMAT, Tables
@@ -141,11 +141,12 @@ class Ledger:
     def change(self, kind: str) -> Iterator[None]:
         """Make the body one durable change of the data, with a new version.
 
-        Whatever goes wrong inside, memory may be ahead of the disk, so the ledger is closed.
+        Of a :data:`RENEWAL` the data keep theirs. Whatever goes wrong inside, memory may be ahead
+        of the disk, so the ledger is closed.
         """
         with self._all_or_nothing():
             yield
-            self.version += 1
+            self.version += kind != RENEWAL
             self._note(kind)
             self.database.put("version", str(self.version))
 
@@ -157,21 +158,25 @@ class Ledger:
         self.database.insert(Tables.HISTORY, [(self.clock, now, kind, self.version)])
         self.database.put("clock", str(self.clock))
 
-    def renew(self) -> bool:
-        """Release the parts of budgets that have come since, in one commit; tell whether any had.
+    @property
+    def due(self) -> list[tuple[Audience, Renewal]]:
+        """Whose next part has come, and is not released; public.
 
-        The data keep their version. A ledger whose loss was accepted gets no part any more.
+        A ledger whose loss was accepted gets no part any more.
         """
-        due = [
+        return [
             (audience, renewal)
             for audience in self.audiences.values()
             if (renewal := audience.due) is not None and renewal != audience.renewal
         ]
+
+    def renew(self) -> bool:
+        """Release in one commit the parts of budgets that have come; tell whether any had."""
+        due = self.due
         if due:
-            with self._all_or_nothing():
+            with self.change(RENEWAL):
                 for audience, renewal in due:
                     self.set_period(audience, renewal)
-                self._note("renewal")
         return bool(due)
 
     def set_period(self, audience: Audience, renewal: Renewal) -> None:

@@ -17,6 +17,8 @@ from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, StoreDamaged
 from vicinal.ledger._sealed_files import parse_json
 
+RENEWAL = "renewal"
+"""What the history calls it when parts of budgets come."""
 LOST_PARTS = "lost"
 """What becomes of parts that are not spent, where they are not carried."""
 _CARRIED = "carried"
@@ -136,6 +138,11 @@ class Renewal:
         years, month = divmod(first.month - 1 + later, 12)
         year, month = first.year + years, month + 1
         return date(year, month, min(first.day, monthrange(year, month)[1]))
+
+    @property
+    def declared(self) -> Self:
+        """The same before its first period begins: no part is held back yet."""
+        return replace(self, period=1, part=0)
 
     @property
     def loses(self) -> bool:

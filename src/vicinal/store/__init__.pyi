@@ -10,6 +10,7 @@ from vicinal.store._store_schema import StoreExtractor as StoreExtractor
 __all__: list[str]  # the names above; those below are shared inside vicinal, and may change
 
 from vicinal.store._audience_state import AudienceState as AudienceState
+from vicinal.store._audience_state import begin_periods as begin_periods
 from vicinal.store._audience_state import note_training as note_training
 from vicinal.store._audience_state import open_audience_state as open_audience_state
 from vicinal.store._audience_state import pin_plan as pin_plan

@@ -458,13 +458,21 @@ def add_audience(parts: OpenStore, lock: ForkSafeLock, name: str, plan: str) -> 
         audience = parts.ledger.open_audience(name, plan, settings.spendable)
         audience.plan = settled_plan(parts, audience, lambda *each: train_model(*each)[0])
         pin_plan(parts, audience, lock)
-        if (renewal := audience.renewal) is not None:
-            pinned = settings_of(parts, audience)
-            first = max(pinned.model_share or 0.0, 0.0 if settings.n_records else MOST_OF_SIZE)
-            parts.ledger.set_period(audience, renewal.begin(first, pinned.n_queries))
+        begin_periods(parts, audience, 0.0 if settings.n_records else MOST_OF_SIZE)
         version = parts.ledger.version + 1
     # Opened again, with everything pinned: that is what every later opening finds.
     return open_audience_state(parts, audience, version, lock)[0]
+
+
+def begin_periods(parts: OpenStore, audience: Audience, size_share: float = 0.0) -> None:
+    """Begin the first period, inside the change that plans an audience, if its budgets renew.
+
+    `size_share`: of a budget, for the estimate of the size.
+    """
+    if (renewal := audience.renewal) is not None:
+        pinned = settings_of(parts, audience)
+        first = max(pinned.model_share or 0.0, size_share)
+        parts.ledger.set_period(audience, renewal.begin(first, pinned.n_queries))
 
 
 @contextmanager

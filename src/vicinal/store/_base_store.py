@@ -97,12 +97,8 @@ class BaseStore(ABC):
     def _refresh(self, state: AudienceState) -> None:
         """Train an audience's model again, durably."""
 
-    def _completed(
-        self,
-        plan: dict[str, Any],
-        renew: Renewal | None,  # noqa: ARG002 (a cluster refuses it)
-    ) -> dict[str, Any]:
-        """Return a plan with what this kind of store adds to it, or refuse it."""
+    def _completed(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """Return a plan with what this kind of store adds to it."""
         return plan
 
     @abstractmethod
@@ -111,6 +107,10 @@ class BaseStore(ABC):
 
     def _finish_pending(self) -> None:  # noqa: B027 (not every store has to)
         """Finish what was begun before."""
+
+    def _renew(self) -> bool:
+        """Release the parts of budgets that have come since; tell whether any had."""
+        return self._parts.ledger.renew()
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -132,7 +132,7 @@ class BaseStore(ABC):
             try:
                 with self._parts.marking():
                     self._finish_pending()
-                    if not looking and self._parts.ledger.renew():
+                    if not looking and self._renew():
                         for state in self._audience_states.values():
                             state.drop_answers()  # there are none: it plans for the new period
                     yield
@@ -417,13 +417,13 @@ class BaseStore(ABC):
         name
             What it is called.
         accept_weak_plan, renew
-            As of :meth:`Store.init`; a cluster's budgets do not renew.
+            As of :meth:`Store.init`.
         **plan
             Parameters of :class:`~vicinal.predictors.IndKNNClassifier`, without those that belong
             to the store.
         """
         name = checked_name("name", name)
-        completed = self._completed(plan, renew)
+        completed = self._completed(plan)
         written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
         with self._exclusive():
             self._requested_plan(name, written)
@@ -442,7 +442,7 @@ class BaseStore(ABC):
         Without a number of records it has that of another audience.
         """
         name = checked_name("name", name)
-        completed = self._completed(plan, renew)
+        completed = self._completed(plan)
         written = new_plan(self.schema, completed, accept_weak=accept_weak_plan, renew=renew)
         with self._turn():
             requested = self._requested_plan(name, written)
