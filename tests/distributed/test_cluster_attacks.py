@@ -22,7 +22,7 @@ from vicinal.distributed import (
     split,
 )
 from vicinal.distributed._cluster_backups import accept_cluster_loss
-from vicinal.distributed._folders import COORDINATOR, ClusterDescription, ShardFolder, witness_of
+from vicinal.distributed._folders import COORDINATOR, ShardFolder, witness_of
 from vicinal.distributed._messages import Erase, KnownSubjects, Ping
 from vicinal.errors import (
     InvalidInput,
@@ -283,21 +283,6 @@ def test_what_a_cluster_consists_of_is_not_decided_by_an_editor(path, write, cha
     """Fails if a shard is left out, its people are not served, and an erasure of them succeeds."""
     write(path, **change)
     refused(path, None)
-
-
-@pytest.mark.parametrize(
-    ("name", "read"), [("cluster.json", ClusterDescription.read), ("shard.json", ShardFolder.read)]
-)
-def test_a_bit_that_flips_in_a_description_is_noticed(path, name, read):
-    """Fails if any bit of it can flip in silence, or with a traceback."""
-    folder = path if name == "cluster.json" else path / "shard-1"
-    content = (folder / name).read_bytes()
-    for place in range(8 * len(content)):
-        damaged = bytearray(content)
-        damaged[place // 8] ^= 1 << place % 8
-        (folder / name).write_bytes(damaged)
-        with pytest.raises((InvalidInput, StorageFailed)):
-            read(folder)
 
 
 # ---------------------------------------------------------------- whose store retires
