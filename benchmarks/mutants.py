@@ -65,6 +65,7 @@ NEAREST = {
         "store/test_evaluation.py",
         "store/test_store_additions.py",
         "store/test_store_erasure.py",
+        "store/test_renewal.py",
         "crash/test_durable_steps.py",
     ),
     "ledger/_total.py": ("store/test_total.py", "store/test_total_charges.py"),

@@ -13,6 +13,7 @@ from vicinal.accounting._composition import Composition, compose
 from vicinal.accounting._divergence import log_gap
 from vicinal.accounting._gaussian import SubsampledGaussian
 from vicinal.accounting._screening import Screening, ScreeningBatchPair
+from vicinal.errors import InvalidInput
 
 ORDERS = np.array([1.001, 1.5, 2.0, 7.7, 32.0, 300.0, 1e4])
 RNG = np.random.default_rng(3)
@@ -237,3 +238,22 @@ def test_every_screening_of_a_plan_is_batched():
     parts = [Composition.of(Screening(300, 210.5, 85.0, 0.25), 1000)]
     split = compose([Composition.of(Screening(300, 210, 85.0, 0.25), 1000), *parts])
     assert split.to_epsilon(1e-5, "pld") == pytest.approx(whole.to_epsilon(1e-5, "pld"), rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("release", "name", "bad"),
+    [
+        *((Screening, "k", bad) for bad in (0, 2.0, True, 10**7)),
+        *((Screening, "threshold", bad) for bad in (math.nan, math.inf)),
+        *(
+            (release, name, bad)
+            for release in (Screening, SubsampledGaussian)
+            for name, more in (("sigma", (-1, math.inf, "3", None)), ("gamma", (1.1, True)))
+            for bad in (0, math.nan, *more)
+        ),
+    ],
+)
+def test_nonsense_is_refused_by_name(release, name, bad):
+    good = {"k": 5, "threshold": 3.0} if release is Screening else {}
+    with pytest.raises(InvalidInput, match=f"'{name}'"):
+        release(**{**good, "sigma": 2.0, "gamma": 0.5, name: bad})

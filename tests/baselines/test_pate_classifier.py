@@ -6,7 +6,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from vicinal.accounting import account
 from vicinal.baselines._pate import PATEClassifier
-from vicinal.errors import InvalidInput
 
 # ---------------------------------------------------------------- the estimator
 
@@ -66,22 +65,3 @@ def test_what_does_not_pass_is_marked():
     assert all(label is None for label in none.fit(X, np.array(["a", "b", "c"])[y]).predict(Q))
     votes = confident(n_answers=5).fit(X, y).decision_function(Q)
     assert (~np.isnan(votes).any(axis=1)).sum() == 5
-
-
-BAD = [
-    ({"threshold": 3.0}, "'threshold'"),
-    ({"sigma_screen": 3.0}, "'sigma_screen'"),
-    ({"mechanism": "confident_gnmax"}, "'sigma_screen'"),
-    ({"mechanism": "confident_gnmax", "sigma_screen": 3.0}, "'threshold'"),
-    ({"n_answers": 3}, "'n_answers'"),
-    ({"epsilon": 1.0, "sigma_votes": 40.0}, "'epsilon'"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "named"), BAD)
-def test_parameters_that_do_not_go_together_are_named(wrong, named):
-    X, y = data(30)
-    estimator = classifier().set_params(**wrong)
-    with pytest.raises(InvalidInput, match=named):
-        estimator.fit(X, y)
-    assert not hasattr(estimator, "_release")

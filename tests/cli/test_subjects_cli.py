@@ -7,7 +7,6 @@ import pytest
 from pyarrow import csv
 
 import serving_tools
-import shard_tools
 from command_line import shown as run
 from store_tools import PLAN, R, points
 from vicinal.distributed import split
@@ -135,17 +134,6 @@ def test_an_erasure_of_nobody_says_so(path):
     assert told.startswith("Nobody was erased: none of these ids is in the store any more.")
     assert "0 enrolled, 1 already erased and 1 unknown" in told
     assert people(path) == set(PEOPLE) - {5}
-
-
-def test_a_cluster_says_the_same(path, tmp_path):
-    split(path, tmp_path / "cluster", 2)
-    ids = ("--subject", "5", "--subject", "nobody")
-    for counts in ("1 enrolled, 0 already", "0 enrolled, 1 already"):
-        told = run("erase", "--yes", tmp_path / "cluster", *ids)
-        assert f"{counts} erased and 1 unknown" in told
-    with shard_tools.local(tmp_path / "cluster") as cluster:
-        cluster.add(X[:2], Y[:2], ["6", "Zo\u0065\u0308"])
-    assert len(shard_tools.budgets(tmp_path / "cluster")) == len(PEOPLE) - 1
 
 
 REACHED = [*"5?%", 6, "a/b", "a b", "a%2Fb", "Zo\u0065\u0308", "\U0001f600", "..a", "a\\b", "//"]

@@ -48,8 +48,8 @@ def ended(process):
     return process.exitcode
 
 
-def finish(folder):
-    assert ended(start(folder)) == 0
+def finish(folder, **how):
+    assert ended(start(folder, **how)) == 0
     return read(folder)
 
 
@@ -82,6 +82,16 @@ def assert_goes_on(before, after):
     np.testing.assert_array_equal(later[: len(earlier)], earlier)
 
 
+def lived(kills, folder, **how):
+    """Kill a run again and again, and let it finish; each must go on from where it was."""
+    entry = None
+    for death in [*kills, lambda: finish(folder, **how)]:
+        later = death()
+        assert_goes_on(entry, later)
+        entry = later
+    return entry
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     return finish(tmp_path_factory.mktemp("whole"))
@@ -108,39 +118,20 @@ def test_killed_at_every_kind_of_point_and_resumed(tmp_path, uninterrupted):
     # folder not synced; in the first round, between the rounds, in the second.
     deaths = [("before commit", 1), ("after commit", 1), ("before fsync", 9), ("after fsync", 12)]
     deaths += [("before commit", 16), ("after commit", 11)]
-    entry = None
-    for death in deaths:
-        later = killed(tmp_path, *death)
-        assert_goes_on(entry, later)
-        entry = later
-    last = finish(tmp_path)
-    assert_goes_on(entry, last)
+    last = lived([lambda death=death: killed(tmp_path, *death) for death in deaths], tmp_path)
     assert_costs_the_same(last, uninterrupted)
 
 
 def test_killed_at_random_times_and_resumed(tmp_path, uninterrupted):
     generator = np.random.default_rng(3)
-    entry = None
-    for _ in range(3):
-        later = killed_at_random(tmp_path, generator)
-        assert_goes_on(entry, later)
-        entry = later
-    last = finish(tmp_path)
-    assert_goes_on(entry, last)
+    last = lived([lambda: killed_at_random(tmp_path, generator)] * 3, tmp_path)
     assert_costs_the_same(last, uninterrupted)
 
 
 def test_planned_labellers_are_killed_at_random_times_and_resumed(tmp_path):
     """Private-kNN: as many questions as planned, each answered once, whatever is killed."""
-    generator = np.random.default_rng(3)
-    entry = None
-    for _ in range(3):
-        later = killed_at_random(tmp_path, generator, main=transfer_child.main_planned)
-        assert_goes_on(entry, later)
-        entry = later
-    assert ended(start(tmp_path, main=transfer_child.main_planned)) == 0
-    last = read(tmp_path)
-    assert_goes_on(entry, last)
+    generator, how = np.random.default_rng(3), {"main": transfer_child.main_planned}
+    last = lived([lambda: killed_at_random(tmp_path, generator, **how)] * 3, tmp_path, **how)
     assert last.state["asked"].tolist() == [QUESTIONS, QUESTIONS]
     assert all(asked.complete for asked in last.rounds)
     for asked in last.rounds:

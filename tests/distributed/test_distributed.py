@@ -21,7 +21,7 @@ from vicinal.distributed import (
     ShardServer,
     split,
 )
-from vicinal.distributed._folders import ClusterDescription, shard_paths
+from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import (
     COUNT,
     COUNTED,
@@ -32,7 +32,6 @@ from vicinal.distributed._messages import (
     block_name,
 )
 from vicinal.distributed._ray_cluster import ShardActor, run_quietly
-from vicinal.distributed._splitting import ready_cluster
 from vicinal.errors import (
     InvalidInput,
     MissingExtra,
@@ -398,31 +397,6 @@ def test_a_store_that_was_split_answers_no_more(tmp_path):
             Store.open(tmp_path / "store", accept_loss=accept)
     with pytest.raises(PrivacyRefused, match="older than the store"):
         Store.restore(tmp_path / "backup", tmp_path / "b", witness=tmp_path / "store.witness")
-
-
-def broken_split(tmp_path, monkeypatch):
-    """Break a split off just before the store retires."""
-    tools.make(tmp_path / "store").close()
-    with tools.broken_off(monkeypatch, "vicinal.distributed._splitting._retire"):
-        split(tmp_path / "store", tmp_path / "cluster", 2)
-    assert ClusterDescription.read(tmp_path / "cluster").source == str(tmp_path / "store")
-
-
-def test_a_split_that_was_broken_off_is_finished(tmp_path, monkeypatch):
-    broken_split(tmp_path, monkeypatch)
-    assert ready_cluster(tmp_path / "cluster").source == ""
-    with pytest.raises(PrivacyRefused, match="was split"):
-        Store.open(tmp_path / "store")
-    assert set(shard_tools.budgets(tmp_path / "cluster").values()) == {UNITS}
-
-
-def test_a_broken_split_is_dropped_if_the_store_went_on(tmp_path, monkeypatch):
-    """Fails if a cluster starts from budgets that have been spent since."""
-    broken_split(tmp_path, monkeypatch)
-    with Store.open(tmp_path / "store") as store:
-        store.predict(tools.Q[:6])
-    with pytest.raises(PrivacyRefused, match="has gone on since"):
-        ready_cluster(tmp_path / "cluster")
 
 
 @pytest.mark.parametrize("bad", [{"shards": 0}, {"shards": 1.5}, {"shards": True}])

@@ -55,6 +55,15 @@ def run_literal(literal, classifier, queries, seed, counts=None):
     return answers
 
 
+def check_charges(classifier, literal, subjects, multiplier):
+    """Everybody has left what the transcription leaves them, and somebody nothing if it must."""
+    ledger = classifier._engine.shard.ledger
+    for subject in set(subjects.tolist()):
+        assert ledger.remaining[ledger.slots([subject])[0]] == literal.z[subject]
+    if multiplier < 1:
+        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+
+
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
 @pytest.mark.parametrize("multiplier", [0.3, 3.0], ids=["budgets run out", "budgets last"])
 @pytest.mark.parametrize("seed", range(3))
@@ -69,13 +78,9 @@ def test_the_paper_preset_is_algorithm_3_charge_for_charge(seed, several, multip
     votes = classifier.decision_function(queries)
     steps = classifier._engine.votes.grid.steps
     np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
-    ledger = classifier._engine.shard.ledger
-    for subject in set(subjects.tolist()):
-        slot = ledger.slots([subject])[0]
-        assert ledger.remaining[slot] == literal.z[subject]
-    assert sum(ledger.journal) == sum(sum(answer.charges.values()) for answer in answers)
-    if multiplier < 1:
-        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+    journal = classifier._engine.shard.ledger.journal
+    assert sum(journal) == sum(sum(answer.charges.values()) for answer in answers)
+    check_charges(classifier, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
@@ -92,9 +97,7 @@ def test_the_default_is_the_same_walk_with_a_public_count(several, execution, mu
     votes = classifier.decision_function(queries)
     steps = classifier._engine.votes.grid.steps
     np.testing.assert_array_equal(votes * steps, [answer.votes for answer in answers])
-    assert sum(classifier._engine.shard.ledger.journal) == sum(
-        sum(answer.charges.values()) for answer in answers
-    )
+    check_charges(classifier, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("several", [False, True], ids=["one record each", "several records"])
@@ -112,12 +115,7 @@ def test_labels_are_the_same_walk_at_the_price_of_labels(several, count, multipl
     answers = run_literal(literal, classifier, queries, 4, counts=counts)
     labels = classifier.predict(queries)
     np.testing.assert_array_equal(labels, [answer.label for answer in answers])
-    ledger = classifier._engine.shard.ledger
-    for subject in set(subjects.tolist()):
-        slot = ledger.slots([subject])[0]
-        assert ledger.remaining[slot] == literal.z[subject]
-    if multiplier < 1:
-        assert min(literal.z.values()) < 2**48 // 1000, "the case must exhaust somebody"
+    check_charges(classifier, literal, subjects, multiplier)
 
 
 @pytest.mark.parametrize("radius", ["adaptive", 0.6])

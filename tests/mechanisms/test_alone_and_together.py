@@ -170,36 +170,6 @@ def test_counts_together_are_the_sum_of_counts_alone(threads):
     np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
 
 
-@pytest.mark.parametrize("vectors", [False, True])
-def test_gradients_together_are_the_sum_of_gradients_alone(threads, vectors):
-    del threads
-    rng = np.random.default_rng(4)
-    rows = np.rint(rng.normal(size=(N, D)) * 900).astype(np.float32)
-    labels = rng.integers(0, 3, N).astype(np.int32)
-    labels = rng.integers(-(2**30), 2**30, (N, 3)).astype(np.int32) if vectors else labels
-    slots = np.concatenate([np.arange(SUBJECTS), rng.integers(0, SUBJECTS // 2, N - SUBJECTS)])
-    remaining = rng.integers(0, UNITS, SUBJECTS)
-    weights = rng.normal(size=(D, 3))
-
-    def stepped(chosen, places, units):
-        records = SubjectRows(rows[chosen], labels[chosen], places.astype(np.int32), len(units))
-        slack = DeltaSlackAccountant(1e-5, needed=True)
-        gradient = IndividualGradient(
-            records, 3, 4095.0, 0.5, 20.0, 0.7, BUDGET, randomness(1), slack
-        )
-        steps = [gradient.release(20.0).collect(weights * scale, units)[0] for scale in (1, 3)]
-        return np.stack(steps), units
-
-    together, left = stepped(np.arange(N), slots, remaining.copy())
-    alone = [
-        stepped(mine, np.zeros(len(mine)), remaining[[subject]].copy())
-        for subject in range(SUBJECTS)
-        for mine in [np.flatnonzero(slots == subject)]
-    ]
-    np.testing.assert_array_equal(left, np.concatenate([units for _, units in alone]))
-    np.testing.assert_array_equal(together, sum(sums for sums, _ in alone))
-
-
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("vectors", [False, True])
 def test_gradients_of_many_subjects_are_the_sum_of_gradients_alone(workers, vectors, monkeypatch):

@@ -51,6 +51,14 @@ def scene(seed, n, q, d, factor):
     return x, queries, offsets, similarities, floors
 
 
+def check_hits(found, inside, similarities, first=0):
+    """Compare counts, names and values of hits with those inside the radii."""
+    who, where = np.nonzero(inside)
+    expected = np.bincount(who, minlength=len(inside)), where + first, similarities[who, where]
+    for got, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
 def widened(rows):
     return np.pad(rows, ((0, 0), (0, -rows.shape[1] % 4)))
 
@@ -95,13 +103,10 @@ def test_every_engine_finds_what_the_definition_says(name, seed, n, q, d, factor
     if gathered:
         chosen = np.flatnonzero(np.random.default_rng(seed).random(n) < 0.5).astype(np.int32)
         inside[:, np.setdiff1d(np.arange(n), chosen)] = False
-        counts, names, values = worker.scan_some(block, records, chosen, HitBudget(n * q))
+        found = worker.scan_some(block, records, chosen, HitBudget(n * q))
     else:
-        counts, names, values = worker.scan(block, records, HitBudget(n * q))
-    who, where = np.nonzero(inside)
-    np.testing.assert_array_equal(counts, np.bincount(who, minlength=q))
-    np.testing.assert_array_equal(names, where + 7)
-    np.testing.assert_array_equal(values, similarities[who, where])
+        found = worker.scan(block, records, HitBudget(n * q))
+    check_hits(found, inside, similarities, 7)
 
 
 @engines
@@ -112,13 +117,9 @@ def test_engines_are_exact_across_their_own_tiles(name, n, q):
     x, queries, offsets, similarities, floors = scene(n, n, q, 64, 1)
     floors[0] = -(1 << 40)
     block = worker.prepare(queries, floors, 1)
-    counts, names, values = worker.scan(
-        block, ScanRecords(x, offsets, np.arange(n, dtype=np.int32)), HitBudget(n * q)
-    )
-    who, where = np.nonzero(similarities >= floors[:, None])
-    np.testing.assert_array_equal(counts, np.bincount(who, minlength=q))
-    np.testing.assert_array_equal(names, where)
-    np.testing.assert_array_equal(values, similarities[who, where])
+    records = ScanRecords(x, offsets, np.arange(n, dtype=np.int32))
+    found = worker.scan(block, records, HitBudget(n * q))
+    check_hits(found, similarities >= floors[:, None], similarities)
 
 
 @engines

@@ -124,3 +124,33 @@ def test_the_guarantee_is_that_of_the_plan_in_use(make):
     assert (str(fitted.guarantee()), fitted.plan()) == (stated, plan)
     with pytest.raises(PrivacyRefused, match="only labels"):
         fitted.decision_function(X[:1])
+
+
+SCREENED = {"sigma_screen": 3.0, "threshold": 2.0}
+TOGETHER = {
+    private_knn: [
+        ({"sigma_screen": 3.0}, "threshold"), ({"threshold": 3.0}, "threshold"),
+        ({"tau": 2, **SCREENED}, "tau"), ({"tau": 2, "release": "label"}, "tau"),
+        ({"n_answers": 5}, "n_answers"), ({"n_answers": 500, **SCREENED}, "n_answers"),
+        ({"n_answers": 0, "epsilon": 3.0, "sigma_votes": "auto", **SCREENED}, "n_answers"),
+        ({"epsilon": 1.0, "sigma_votes": 25.0}, "epsilon"),
+        ({"classes": [0, -1, 2], **SCREENED}, "classes"),
+    ],
+    pate: [
+        ({"threshold": 3.0}, "threshold"), ({"sigma_screen": 3.0}, "sigma_screen"),
+        ({"mechanism": "confident_gnmax"}, "sigma_screen"),
+        ({"mechanism": "confident_gnmax", "sigma_screen": 3.0}, "threshold"),
+        ({"n_answers": 3}, "n_answers"), ({"epsilon": 1.0, "sigma_votes": 40.0}, "epsilon"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong", "named"), [(make, *one) for make, all_ in TOGETHER.items() for one in all_]
+)
+def test_parameters_that_do_not_go_together_are_named(make, wrong, named):
+    estimator = make().set_params(**wrong)
+    for work in (lambda: estimator.fit(X0, Y0), estimator.guarantee):
+        with pytest.raises(InvalidInput, match=f"'{named}'"):
+            work()
+    assert not hasattr(estimator, "_release")

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from vicinal import testing
 from vicinal.accounting import account
-from vicinal.errors import InvalidInput, PrivacyRefused
+from vicinal.errors import PrivacyRefused
 from vicinal.mechanisms import (
     FINEST,
     ClippedVotes,
@@ -309,14 +309,6 @@ def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
     assert abs(passing(threshold, sigma, votes, scale) - ideal) <= 1 / (6 * scale**2)
 
 
-def test_a_bar_without_the_half_step_is_caught():
-    """Fails if the bound would let a discrete tail pass for a continuous one."""
-    reach = np.arange(-200, 201)
-    weights = np.exp(-(reach**2) / 50.0)
-    tail = weights[reach >= 0].sum() / weights.sum()
-    assert abs(tail - 0.5) > 1 / (6 * 5**2)
-
-
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
     whole, part = screening(0.1, 0.3).noise_limit(7)
@@ -504,34 +496,6 @@ def test_the_grid_comes_from_public_rows():
     assert given._release.kernel.precision.limit == 127
     zeros = classifier().fit(X, y)
     assert len(zeros.predict(np.zeros((2, 5)))) == 2
-
-
-BAD = [
-    ({"sigma_screen": 3.0}, "'threshold'"),
-    ({"threshold": 3.0}, "'threshold'"),
-    ({"tau": 2, "sigma_screen": 3.0, "threshold": 2.0}, "'tau'"),
-    ({"tau": 2, "release": "label"}, "'tau'"),
-    ({"n_answers": 5}, "'n_answers'"),
-    ({"n_answers": 500, "sigma_screen": 3.0, "threshold": 2.0}, "'n_answers'"),
-    (
-        {"n_answers": 0, "sigma_screen": 3.0, "threshold": 2.0, "epsilon": 3.0}
-        | {"sigma_votes": "auto"},
-        "'n_answers'",
-    ),
-    ({"epsilon": 1.0, "sigma_votes": 25.0}, "'epsilon'"),
-    ({"classes": [0, -1, 2], "sigma_screen": 3.0, "threshold": 2.0}, "'classes'"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "named"), BAD)
-def test_parameters_that_do_not_go_together_are_named(wrong, named):
-    X, y = data()
-    estimator = classifier().set_params(**wrong)
-    with pytest.raises(InvalidInput, match=named):
-        estimator.fit(X, y)
-    assert not hasattr(estimator, "_release")
-    with pytest.raises(InvalidInput, match=named):
-        estimator.guarantee()
 
 
 def _ask(estimator, queries, out):

@@ -69,20 +69,13 @@ class Declaring:
             self.classes = declared
 
 
-class DeclaringIndKNN(Declaring, IndKNNClassifier):
-    """Ind-KNN under test."""
-
-
-class DeclaringKNN(Declaring, PrivateKNNClassifier):
-    """Private-kNN under test."""
-
-
-class DeclaringPATE(Declaring, PATEClassifier):
-    """PATE under test."""
-
-
-class DeclaringSGD(Declaring, NoisySGDClassifier):
-    """NoisySGD under test."""
+DeclaringIndKNN, DeclaringKNN, DeclaringPATE, DeclaringSGD = (
+    type(name, (Declaring, estimator), {"__module__": __name__})
+    for name, estimator in {
+        "DeclaringIndKNN": IndKNNClassifier, "DeclaringKNN": PrivateKNNClassifier,
+        "DeclaringPATE": PATEClassifier, "DeclaringSGD": NoisySGDClassifier,
+    }.items()
+)  # fmt: skip
 
 
 class DeclaredBounds(IndKNNRegressor):

@@ -66,16 +66,13 @@ ways = pytest.mark.parametrize("screened", [False, pytest.param(True, marks=pyte
 
 @pytest.mark.slow
 @ways
-def test_a_calibrated_pate_keeps_epsilon_and_does_not_waste_it(screened):
-    options = calibrated.pate(Setting(1.0, 300), Facts(60000, 10), screened)
-    assert 0.98 < spent(PATEClassifier(range(10), **options)) <= 1.0
-
-
-@pytest.mark.slow
-@ways
-def test_a_calibrated_private_knn_keeps_epsilon_and_does_not_waste_it(screened):
-    options = calibrated.private_knn(Setting(1.0, 300), Facts(60000, 10), screened)
-    assert 0.98 < spent(PrivateKNNClassifier(range(10), **options)) <= 1.0
+@pytest.mark.parametrize(
+    ("rule", "rival"),
+    [(calibrated.pate, PATEClassifier), (calibrated.private_knn, PrivateKNNClassifier)],
+)
+def test_a_calibrated_rival_keeps_epsilon_and_does_not_waste_it(rule, rival, screened):
+    options = rule(Setting(1.0, 300), Facts(60000, 10), screened)
+    assert 0.98 < spent(rival(range(10), **options)) <= 1.0
 
 
 @pytest.mark.parametrize("start", [0.1, 50.0, 1e5])

@@ -1,4 +1,4 @@
-"""Experiments `market-attributes` and `table1-cifar`: exact counts, prices, marked features."""
+"""The experiment `market-attributes`: exact counts, prices, marked features."""
 
 import json
 
@@ -69,6 +69,3 @@ def test_the_command_prices_correctly_and_says_that_features_are_made(table, tmp
     assert "made features" in text
     assert "0.67" in text
     assert (out / "market-attributes.png").stat().st_size > 10_000
-
-
-# ---------------------------------------------------------------- table1-cifar

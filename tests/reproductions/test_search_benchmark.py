@@ -2,7 +2,6 @@
 
 import pytest
 
-from benchmarks import parts
 from benchmarks import search as speed
 from benchmarks.rivals import float32_works
 
@@ -23,20 +22,3 @@ def test_what_others_offer_finds_what_we_find():
     ours = sum(map(len, [works["float32 exact"]().rows]))
     _, theirs = works["scikit-learn radius"]()
     assert sum(map(len, theirs)) == pytest.approx(ours, rel=0.4)
-
-
-def test_the_table_has_every_method(monkeypatch):
-    monkeypatch.setattr(speed, "_LEAST_SECONDS", 0)
-    rows = [
-        row for n in (600, 1200) for row in speed.measured(speed.BenchmarkData(n, 12), (1, 5), 1)
-    ]
-    assert [(row["n"], row["block"]) for row in rows] == [(600, 1), (600, 5), (1200, 1), (1200, 5)]
-    for row in rows:
-        assert {"exact", "hashing 30"} <= set(row["ms"])
-        assert all(value > 0 for value in row["ms"].values())
-    assert set(speed.growth(rows)) == set(rows[0]["ms"])
-
-
-def test_every_part_of_a_prediction_is_timed():
-    """Fails if what is timed is the memory of the same rows, which holds no search."""
-    assert {part for part, *_ in parts.PARTS} <= parts.measure(400, 8, 0.02, 2).keys()

@@ -120,38 +120,19 @@ CHECKS = {"marginal": marginal_p, "pairs": pairs_p, "freshness": freshness_p}
 BROKEN = [("marginal", Rough), ("pairs", FixedSize), ("freshness", Stale), ("freshness", Shared)]
 
 
-@pytest.fixture(scope="module")
-def honest():
-    return who(SystemBernoulli())
-
-
-@pytest.fixture(scope="module")
-def honest_candidates():
-    """Samples of those inside a radius, of everybody here."""
-    return who(SystemBernoulli(), first=False)
-
-
-@pytest.fixture(scope="module")
-def honest_subjects():
-    """Samples of people with one, two or three records each."""
-    records = np.concatenate([np.arange(PEOPLE), np.arange(0, PEOPLE, 2), np.arange(0, PEOPLE, 4)])
-    return who(SystemBernoulli(), np.random.default_rng(0).permutation(records))
+@pytest.fixture(scope="module", params=["everybody", "candidates", "several records"])
+def samples(request):
+    """Samples of everybody, of those inside a radius, of people with one, two or three records."""
+    if request.param == "several records":
+        more = [np.arange(PEOPLE), np.arange(0, PEOPLE, 2), np.arange(0, PEOPLE, 4)]
+        return who(SystemBernoulli(), np.random.default_rng(0).permutation(np.concatenate(more)))
+    return who(SystemBernoulli(), first=None if request.param == "everybody" else False)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_everybody_is_there_by_a_coin_of_their_own(honest, check):
-    assert CHECKS[check](honest) > P_VALUE
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_candidates_are_there_by_coins_of_their_own(honest_candidates, check):
-    assert CHECKS[check](honest_candidates) > P_VALUE
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_people_with_several_records_are_too(honest_subjects, check):
-    """Fails if more records bring anybody in more often."""
-    assert CHECKS[check](honest_subjects) > P_VALUE
+def test_everybody_is_there_by_a_coin_of_their_own(samples, check):
+    """Fails, too, if more records bring anybody in more often."""
+    assert CHECKS[check](samples) > P_VALUE
 
 
 @pytest.mark.parametrize(("check", "broken"), BROKEN)

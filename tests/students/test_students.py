@@ -394,24 +394,6 @@ def test_damaged_files_are_refused(tmp_path, trained, fault):
         students.load(path)
 
 
-def test_no_flipped_byte_goes_unnoticed(tmp_path, trained):
-    """Without a digest 291 of 300 flipped bits did, and one of them stated epsilon 0."""
-    path = tmp_path / "student.pt"
-    students.save(replace(trained, guarantee=GUARANTEE), path)
-    content = path.read_bytes()
-    stated = content.index(b"0.47")
-    draws = np.random.default_rng(0).choice(len(content), 90, replace=False)
-    ends = range(len(content) - 9, len(content))
-    for at in (stated, *draws.tolist(), *ends):
-        flipped = bytearray(content)
-        flipped[at] ^= 1 << at % 8
-        path.write_bytes(flipped)
-        with pytest.raises(InvalidInput, match="digest"):
-            students.load(path)
-    path.write_bytes(content)
-    assert students.load(path).guarantee == GUARANTEE
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_onnx_says_what_the_student_says(tmp_path, name):
     runtime = pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime to run")
