@@ -71,7 +71,7 @@ def _noisy_sgd(game: Game) -> Array:
         n_records=game.n_records,
         delta=game.setting.delta,
         simulation_seed=game.seed,
-    ).fit(game.trial.records, game.trial.labels)
+    ).fit(game.trial.records, game.trial.labels, public=game.trial.reference)
     return np.log(model.predict_proba(game.trial.queries) + 1e-9)
 
 

@@ -20,7 +20,6 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from experiments.report_set.data import Matrix, Split
 from vicinal import baselines, predictors
 from vicinal.accounting import zcdp_budget
-from vicinal.features import PublicMap
 from vicinal.mechanisms import public_draws
 
 Scores = npt.NDArray[Any]
@@ -80,11 +79,8 @@ def ours(plan: Plan, *, made_up: bool = False) -> Scores:
 
 
 def noisy_sgd(plan: Plan) -> Scores:
-    """Return our own rival's probabilities; it is stronger on components than on columns."""
+    """Return our own rival's probabilities, of the features that our model has."""
     private, public, queries = plan.split.features()
-    if len(public) >= 5 * public.shape[1]:
-        components = PublicMap(min(100, public.shape[1])).fit(public)
-        private, public, queries = map(components.transform, (private, public, queries))
     model = baselines.NoisySGDClassifier(
         range(plan.split.n_classes), plan.epsilon, delta=DELTA, n_records=len(private),
         simulation_seed=plan.seed,

@@ -92,7 +92,14 @@ def test_the_others_answer_and_cost_as_before(world, name):
         classifier.fit(X, y, subjects)
     else:
         classifier = NoisySGDClassifier(
-            range(3), 1.0, n_steps=50, sampling_rate=0.1, n_records=900, simulation_seed=5
+            range(3),
+            1.0,
+            n_steps=50,
+            sampling_rate=0.1,
+            n_records=900,
+            simulation_seed=5,
+            clip=0.5,
+            learning_rate=4.0,
         ).fit(X, y, subjects)
     found = {"labels": classifier.predict(queries).tolist()}
     if name == "noisy_sgd":

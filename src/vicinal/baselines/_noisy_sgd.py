@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from vicinal._arrays import AnyArray, FloatMatrix, Floats, Floats32
 from vicinal._parameters import Integer, Real, Unless, documented, parameter, table
+from vicinal.linear import BIAS, ModelFeatures
 from vicinal.mechanisms import (
     NoisyGradient,
     NoisySize,
@@ -23,7 +24,7 @@ from vicinal.mechanisms import (
     gradient_grid,
     randomness,
 )
-from vicinal.neighbours import FLOAT32, unit_vectors
+from vicinal.neighbours import FLOAT32, Cosine
 from vicinal.planning import Plan, affordable_noise, summed
 from vicinal.predictors import (
     FitInputs,
@@ -63,11 +64,11 @@ class NoisySGDParameters(FixedPlanParameters):
     )
     clip: float = parameter(
         Real(least=1e-6, most=1e6),
-        default=0.5,
-        doc="The clipping bound on a subject's gradient; features have length 1.",
+        default=0.25,
+        doc="The clipping bound on a subject's gradient; features have length 1 at most.",
     )
     learning_rate: float = parameter(
-        Real(above=0), default=4.0, doc="Step on the clipped mean gradient, in units of `clip`."
+        Real(above=0), default=1.0, doc="Step on the clipped mean gradient, in units of `clip`."
     )
     momentum: float = parameter(
         Real(least=0, below=1),
@@ -122,10 +123,6 @@ class NoisySGDSettings(NoisySGDParameters, FixedPlanSettings):
         return NoisyTraining(gradient, size, self.learning_rate, self.momentum)
 
 
-BIAS = 0.3
-"""A feature that every record has besides its own, which are of length 1."""
-
-
 @documented
 class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameters):
     r"""Softmax regression by noisy stochastic gradients; predicting costs nothing.
@@ -135,16 +132,16 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     sum. The noise is calibrated so that all steps together keep (epsilon, delta). The trained
     weights can be published, and the classifier copied, stored and asked without limit.
 
-    Features are scaled to length 1, each record by itself. The defaults fit features of
-    :class:`vicinal.features.PublicMap`, and need no tuning; tuning on private records would cost
-    privacy that nobody accounts for.
+    With public rows it trains on the features of :class:`~vicinal.IndKNNClassifier`'s private
+    model: columns with their lengths, or components of a kernel. Without them rows are scaled to
+    length 1. Tuning on private records would cost privacy that nobody accounts for.
 
     Attributes
     ----------
     classes_ : ndarray (c,)
         Class names as declared.
     coef_, intercept_ : float64 (c, d), (c,)
-        Weights on features of length 1, averaged over the second half of the steps; public.
+        Weights on those features, averaged over the second half of the steps; public.
     noise_multiplier_ : float
         Noise over the clipping bound.
     n_records_ : float
@@ -165,7 +162,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     """
 
     _settings_type = NoisySGDSettings
-    _also_public = ("the public rows that features are standardised by", "the trained weights")
+    _also_public = ("the public rows that features follow from", "the trained weights")
 
     def fit(
         self,
@@ -186,9 +183,8 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
             Integer or string id of the subject behind each record. Without it every record is a
             subject.
         public : array (m, d), optional
-            Public, unlabelled rows; features are centred by their mean and divided by their
-            standard deviation, before they are scaled to length 1. Leave it out for features that
-            are standardised already.
+            Public, unlabelled rows, which say what the model is linear in. Without them every row
+            is taken as it is, at length 1.
 
         Raises
         ------
@@ -200,28 +196,33 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
         return self._fit(X, y, subjects, public)
 
     def _start(self, settings: NoisySGDSettings, records: FitInputs, targets: AnyArray) -> None:
-        n_features = records.features.shape[1]
-        self._center, self._spread = _standard(records.reference, n_features)
+        public, n_features = records.reference, records.features.shape[1]
+        self._center, self._spread = _standard(public, n_features)
+        self._encoder, self._features = Cosine(), None
+        if public is not None:
+            standard = (public - self._center) / self._spread
+            self._encoder = Cosine.fitting(standard)
+            encoded, lifted = self._encoder.encode(standard), self._encoder.lifts
+            self._features = ModelFeatures.planned(encoded, settings.n_records or 0, lifted=lifted)
         rows = SubjectRows(self._rows(records.features), targets, *records.slots)
         note_release(self)
         # The process remembers it; the model is free of it, and may be copied.
         del self._interaction
         self.noise_multiplier_ = settings.noise_multiplier
-        self.n_records_, weights = settings.training(rows, self._unit(n_features)).publish()
+        unit = FLOAT32.scale(rows.rows.shape[1] - 1)
+        self.n_records_, weights = settings.training(rows, unit).publish()
         self.coef_, self.intercept_ = weights[:-1].T.copy(), BIAS * weights[-1]
 
     def _draws(self) -> dict[int, float]:
         return self._planned().draws(vars(self).get("n_features_in_", ENOUGH_FEATURES))
 
     def _rows(self, features: FloatMatrix) -> Floats32:
-        """Return integer rows, float32 (n, d + 1): every row by itself."""
-        rows = unit_vectors((features - self._center) / self._spread)
-        bias = round(BIAS * self._unit(rows.shape[1]))
-        return np.hstack([rows, np.full((len(rows), 1), bias, dtype=np.float32)])
-
-    @staticmethod
-    def _unit(n_features: int) -> float:
-        return FLOAT32.scale(n_features)
+        """Return integer rows, float32 (n, D + 1): every row by itself."""
+        encoded = self._encoder.encode((features - self._center) / self._spread)
+        if self._features is not None:
+            return self._features.rows(encoded)
+        bias = round(BIAS * FLOAT32.scale(encoded.shape[1]))
+        return np.hstack([encoded, np.full((len(encoded), 1), bias, dtype=np.float32)])
 
     def decision_function(self, X: npt.ArrayLike) -> Floats:
         """Return the scores of all classes, float64 (q, c), or of two the second's lead, (q,)."""
@@ -230,7 +231,7 @@ class NoisySGDClassifier(FixedPlanEstimator[NoisySGDSettings], NoisySGDParameter
     def _scores(self, X: npt.ArrayLike) -> Floats:
         check_is_fitted(self)
         rows = self._rows(checked_features(self, X))[:, :-1].astype(np.float64)
-        return np.asarray(rows @ self.coef_.T / self._unit(rows.shape[1]) + self.intercept_)
+        return np.asarray(rows @ self.coef_.T / FLOAT32.scale(rows.shape[1]) + self.intercept_)
 
     def predict_proba(self, X: npt.ArrayLike) -> Floats:
         """Return the model's probabilities of all classes, float64 (q, c); costs nothing."""

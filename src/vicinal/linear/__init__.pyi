@@ -6,6 +6,7 @@ from vicinal.linear._kernel_map import KernelMap as KernelMap
 from vicinal.linear._losses import ClassLoss as ClassLoss
 from vicinal.linear._losses import TrainingLoss as TrainingLoss
 from vicinal.linear._losses import VectorLoss as VectorLoss
+from vicinal.linear._model_features import BIAS as BIAS
 from vicinal.linear._model_features import ModelFeatures as ModelFeatures
 from vicinal.linear._model_features import are_columns as are_columns
 from vicinal.linear._model_features import softmax as softmax
