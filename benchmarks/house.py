@@ -35,11 +35,11 @@ ROOMS = {
     "distributed": 3_639,
     "store": 5_441,
     "labelling, students": 2_907,
-    "baselines": 493,
+    "baselines": 494,
     "predictors": 1_912,
     "planning": 1_925,
     "engine": 1_087,
-    "linear": 1_122,
+    "linear": 1_123,
     "targets": 1_035,
     "features, datasets": 4_640,
     "ledger": 3_702,
@@ -68,10 +68,10 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_548,
-    "code of src": 34_423,
-    "lines of tests": 40_740,
-    "lines of experiments and benchmarks": 9_436,
+    "lines of src": 54_550,
+    "code of src": 34_430,
+    "lines of tests": 40_747,
+    "lines of experiments and benchmarks": 9_434,
     "words of pages": 45_000,
     "words of decisions": 30_000,
     "decisions": 40,
