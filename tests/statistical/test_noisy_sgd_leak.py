@@ -17,7 +17,8 @@ from scipy.stats import chisquare, norm
 from statistical.power import P_VALUE
 from statistical.small_data import ORDERS, worst_over_all_data
 from vicinal.accounting import SubsampledGaussian
-from vicinal.baselines import BIAS, NoisySGDClassifier
+from vicinal.baselines import NoisySGDClassifier
+from vicinal.linear import BIAS
 from vicinal.mechanisms import (
     NoisyGradient,
     ReleaseCounter,
