@@ -35,7 +35,7 @@ ROOMS = {
     "distributed": 3_639,
     "store": 5_441,
     "labelling, students": 2_907,
-    "baselines": 494,
+    "baselines": 493,
     "predictors": 1_912,
     "planning": 1_925,
     "engine": 1_087,
@@ -68,9 +68,9 @@ WANTED = {
 """What is still larger than it should be, and what it should be."""
 
 ALL = {
-    "lines of src": 54_550,
-    "code of src": 34_430,
-    "lines of tests": 40_747,
+    "lines of src": 54_549,
+    "code of src": 34_429,
+    "lines of tests": 40_748,
     "lines of experiments and benchmarks": 9_434,
     "words of pages": 45_000,
     "words of decisions": 30_000,
