@@ -73,7 +73,7 @@ docs: $(DOCS) ## build the site into out/docs: every tutorial runs, a warning is
 
 docs-check: docs ## run every example and command of the pages, and check every link of the site
 	@$(BIN)/python -m docs.site.check out/docs
-	@$(PYTEST) $(SPREAD) tests/docs tests/serving/test_docs.py
+	@VICINAL_SITE=out/docs $(PYTEST) $(SPREAD) tests/docs tests/serving/test_docs.py
 
 sbom: $(CORE) ## print what the pinned set holds, as CycloneDX JSON
 	@$(BIN)/python -m docs.sbom
