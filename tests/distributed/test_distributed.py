@@ -170,6 +170,21 @@ def test_a_shard_is_no_store_and_has_one_process_by_whatever_path(folder, tmp_pa
             ShardServer.open(path)
 
 
+@pytest.mark.usefixtures("server")
+def test_a_shard_has_one_process_in_whatever_network_and_mount(folder, tmp_path):
+    """As a container has them: a network of its own, and the folder under another mount."""
+    (there := tmp_path / "there").mkdir()
+    apart = ["unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c"]
+    bind = f"mount --bind {folder} {there}"
+    if shutil.which("unshare") is None or subprocess.run([*apart, bind], check=False).returncode:
+        pytest.skip("no namespaces of one's own here")
+    opening = f"from vicinal.distributed import ShardServer as S; S.open({str(there)!r})"
+    command = f'{bind} && exec {sys.executable} -c "{opening}"'
+    done = subprocess.run([*apart, command], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Another process has" in done.stderr
+
+
 def test_many_shards_of_one_process_wait_for_their_disks_side_by_side(tmp_path, monkeypatch):
     """Fails if commits follow one another, or if charges and answers are others than a store's."""
     path = shard_tools.clustered(tmp_path, 8)

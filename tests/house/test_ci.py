@@ -17,7 +17,19 @@ case "$*" in {fails}) echo "$* is broken" >&2; exit 3;; esac
 cat >/dev/null; echo "first of $*"; echo "{{}}"; echo "required: $VICINAL_REQUIRE"
 """
 PRESENT = "import sys; print('chromium nginx' if '--missing' in sys.argv else 'curl')"
-STEPS = ["programs", "install", "demo", "tools", "lint", "docs", "links", "dist", "test", "bench"]
+STEPS = [
+    "programs",
+    "install",
+    "demo",
+    "tools",
+    "lint",
+    "docs",
+    "links",
+    "rendered",
+    "dist",
+    "test",
+    "bench",
+]
 
 
 def ran(folder, fails):
@@ -74,8 +86,8 @@ def test_a_test_without_its_program_is_skipped_or_fails_where_it_may_not(monkeyp
     [
         ("*test", "test", set()),
         ("*lint", "lint", set()),
-        ("*docs", "docs", {"links"}),
-        ("*tools", "tools", {"lint", "docs", "links", "dist", "test", "bench"}),
+        ("*docs", "docs", {"links", "rendered"}),
+        ("*tools", "tools", {"lint", "docs", "links", "rendered", "dist", "test", "bench"}),
         ("*install", "install", set(STEPS) - {"install", "programs"}),
     ],
 )
