@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import shutil
+import subprocess
 import sys
 import threading
 
