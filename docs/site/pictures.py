@@ -27,7 +27,7 @@ def main() -> None:
     ground = {"axes.facecolor": "none", "legend.framealpha": 0.0, "legend.edgecolor": "none"}
     plain = {"svg.hashsalt": "vicinal", "svg.fonttype": "path", "font.size": 11}
     mpl.rcParams.update({**dict.fromkeys(inks, INK), **ground, **plain})
-    for draw in (two_worlds, neighbors, budgets, report_set, one_run):
+    for draw in (two_worlds, neighbors, budgets, report_set, one_run, erasure):
         fig = draw()
         fig.tight_layout()
         fig.savefig(FOLDER / f"{draw.__name__}.svg", metadata={"Date": None}, facecolor="none")
@@ -149,6 +149,28 @@ def one_run() -> plt.Figure:
     axes.axhline(1, color=INK, ls=":")
     axes.set(xlabel="canaries, each guessed by itself", ylabel="share of the claim", ylim=(0, 1.05))
     axes.set_title("Few canaries prove nothing; hundreds of thousands prove nearly all")
+    return fig
+
+
+ERASURE = (
+    ("gone at once", WITH, ("features and labels", "the id", "free pages and logs")),
+    ("stays, names nobody", GREY, ("keyed hash, budget left", "digests of queries")),
+    ("released before", WITHOUT, ("answers given", "model weights, students")),
+    ("yours to delete", WITHOUT, ("backups", "copies, snapshots, replicas")),
+)
+"""What an erasure reaches: docs/how-to/erasure.md says each in full."""
+
+
+def erasure() -> plt.Figure:
+    """Draw what an erasure reaches, and what it does not."""
+    fig, axes = plt.subplots(figsize=(9, 1.9))
+    for column, (title, color, things) in enumerate(ERASURE):
+        axes.text(column, 3.1, title, ha="center", weight="bold")
+        for row, thing in enumerate(things):
+            box = {"boxstyle": "round,pad=.3", "facecolor": "none", "edgecolor": color, "lw": 1.5}
+            axes.text(column, 2.2 - row, thing, ha="center", fontsize=10, bbox=box)
+    axes.set(xlim=(-0.5, 3.5), ylim=(-0.3, 3.6))
+    axes.axis("off")
     return fig
 
 
