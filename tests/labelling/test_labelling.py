@@ -4,11 +4,14 @@ import dataclasses
 import os
 import shutil
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
 
-from made_up import Cut, components_for_few, cut_after_first_block, records_and_pool
+from labelling import jobs
+from labelling.jobs import Raw, silent
+from made_up import Cut, components_for_few, cut_after_first_block
 from vicinal import labelling
 from vicinal.errors import InvalidInput, PrivacyRefused, StorageFailed
 from vicinal.features import PublicMap
@@ -29,15 +32,6 @@ from vicinal.labelling import (
 from vicinal.ledger import WitnessState
 
 C = 3
-
-
-def silent(_name, _size):
-    return lambda _done: None
-
-
-class Raw:
-    def transform(self, examples):
-        return examples
 
 
 class Centres:
@@ -74,11 +68,6 @@ class Learner:
         return Centres(np.load(path))
 
 
-@pytest.fixture(scope="module")
-def world():
-    return records_and_pool()
-
-
 def labeller(world, **options):
     return IndKNNLabeller(range(C), world[1], **{"epsilon": 2.0, **options})
 
@@ -99,12 +88,7 @@ def run(world, folder, plan=None, asker=None, learner=None):
 
 
 ONE_ROUND = LabellingPlan((Round(300, 1.0, 1.0, components=None),))
-
-
-def labelled(world, folder, asker):
-    job = LabellingTask(world[0], world[2], Raw())
-    with FileJournal(folder) as journal:
-        return labelling.label(job, asker, ONE_ROUND, journal, silent)
+labelled = partial(jobs.labelled, plan=ONE_ROUND)
 
 
 def test_two_rounds_answer_well_and_state_one_guarantee(world, tmp_path):

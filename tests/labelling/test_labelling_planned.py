@@ -3,25 +3,14 @@
 import numpy as np
 import pytest
 
-from made_up import records_and_pool
-from vicinal import labelling
+from labelling.jobs import labelled
 from vicinal.accounting import account
 from vicinal.errors import InvalidInput, PrivacyRefused
-from vicinal.labelling import FileJournal, FixedPlanLabeller, LabellingPlan, LabellingTask, Round
+from vicinal.labelling import FixedPlanLabeller, LabellingPlan, Round
 from vicinal.labelling._labellers import ABSTAINED
 from vicinal.predictors import PrivateKNNClassifier
 
 C = 3
-
-
-@pytest.fixture(scope="module")
-def world():
-    return records_and_pool()
-
-
-class Raw:
-    def transform(self, examples):
-        return examples
 
 
 def knn(part, **options):
@@ -50,18 +39,11 @@ def test_rounds_cost_what_the_account_of_all_their_releases_says(world):
     assert guarantee.epsilon > alone
 
 
-def labelled(world, labeller, settled, folder):
-    """Return what is answered, and which answers are kept."""
-    task = LabellingTask(world[0], world[2], Raw())
-    with FileJournal(folder) as journal:
-        return labelling.label(task, labeller, settled, journal, lambda *_: lambda _: None)
-
-
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_private_knn_labels_a_pool(world, tmp_path, release):
     one = LabellingPlan((Round(300, 1.0, 0.7, None),))
     labeller = FixedPlanLabeller(lambda part: knn(part, release=release), one, world[1])
-    asked, kept = labelled(world, labeller, one, tmp_path)
+    asked, kept = labelled(world, tmp_path, labeller, one)
     right = asked.labels == world[3][asked.questions]
     assert right.mean() > 0.8
     assert len(kept) == (210 if release == "votes" else 300)
@@ -74,7 +56,7 @@ def test_what_fails_the_screening_is_not_learnt_from(world, tmp_path):
         return knn(part, sigma_screen=3.0, threshold=24.0)
 
     labeller = FixedPlanLabeller(screened, one, world[1])
-    asked, kept = labelled(world, labeller, one, tmp_path)
+    asked, kept = labelled(world, tmp_path, labeller, one)
     assert 0 < (asked.labels == ABSTAINED).sum() < 300
     assert (asked.labels[kept] != ABSTAINED).all()
     assert len(kept) == (asked.labels != ABSTAINED).sum()

@@ -9,15 +9,14 @@ import numpy as np
 import pytest
 
 from command_line import printed as run
-from made_up import Cut, clouds, cut_after_first_block, records_and_pool
+from labelling import jobs
+from made_up import Cut, clouds, cut_after_first_block
 from vicinal import IndKNNClassifier, labelling
 from vicinal.errors import InvalidInput
 from vicinal.features import PublicMap
 from vicinal.labelling import (
-    FileJournal,
     IndKNNLabeller,
     LabellingPlan,
-    LabellingTask,
     ReleasedLabels,
     Round,
     load_answers,
@@ -29,20 +28,6 @@ C, POOL, ASKED = 3, 700, 300
 PLAN = LabellingPlan((Round(ASKED, 1.0, 1.0, components=None),))
 
 
-class Raw:
-    def transform(self, examples):
-        return examples
-
-
-def silent(_name, _size):
-    return lambda _done: None
-
-
-@pytest.fixture(scope="module")
-def world():
-    return records_and_pool()
-
-
 def labeller(labels, share=0.5, **options):
     return IndKNNLabeller(
         range(C), labels, **{"epsilon": 2.0, **options}, n_records=900, model_share=share,
@@ -51,9 +36,7 @@ def labeller(labels, share=0.5, **options):
 
 
 def labelled(world, folder, asker, records=None):
-    job = LabellingTask(world[0] if records is None else records, world[2], Raw())
-    with FileJournal(folder) as journal:
-        return labelling.label(job, asker, PLAN, journal, silent)[0]
+    return jobs.labelled(world, folder, asker, PLAN, records)[0]
 
 
 def mapped(world):

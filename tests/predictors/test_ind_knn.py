@@ -6,23 +6,11 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from store_tools import broken_off
+from store_tools import CLASSES, D, R, X, Y, broken_off, points
 from vicinal import IndKNNClassifier
 from vicinal.accounting import UNITS
 from vicinal.errors import InvalidInput, PrivacyRefused, PrivacyWarning
 
-D, CLASSES = 4, 3
-CENTRES = 3 * np.eye(CLASSES, D)
-
-
-def points(size, seed=0):
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, CLASSES, size)
-    return CENTRES[y] + 0.3 * rng.normal(size=(size, D)), y
-
-
-X, Y = points(300)
-R, _ = points(80, seed=1)
 Q, YQ = points(40, seed=2)
 
 

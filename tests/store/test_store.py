@@ -24,12 +24,6 @@ def ledger(request, postgres_url):
     return postgres_url if request.param == "postgres" else lambda: "sqlite"
 
 
-@pytest.fixture
-def store(tmp_path):
-    with make(tmp_path / "store") as found:
-        yield found
-
-
 def reopened(store, path):
     store.close()
     return Store.open(path)

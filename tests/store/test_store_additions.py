@@ -25,12 +25,6 @@ NEWCOMERS = [f"new-{i // 2}" for i in range(38)] + PEOPLE[:2]
 
 
 @pytest.fixture
-def store(tmp_path):
-    with tools.make(tmp_path / "store") as found:
-        yield found
-
-
-@pytest.fixture
 def between(monkeypatch):
     """Return a function that says what is done once records of an addition are staged.
 

@@ -15,12 +15,6 @@ from vicinal.store import Store, _erasure
 CANARY = "canary-2f7a91"
 
 
-@pytest.fixture
-def store(tmp_path):
-    with make(tmp_path / "store") as found:
-        yield found
-
-
 def with_canary(store):
     """Add a person whose id and features can be found in any file; return the features."""
     features = points(3, 123)[0]
