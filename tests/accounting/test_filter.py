@@ -79,9 +79,6 @@ def test_a_cost_beyond_any_budget_does_not_wrap_around():
     assert 0 <= scale_down(vector, np.arange(2), UNITS, _price(2**30, rate)) <= UNITS
 
 
-# ---------------------------------------------------------------- adaptive Gaussian steps
-
-
 def adaptive_delta(first, left, stop, epsilon):
     """Return delta of a Gaussian step of `first`, and one of `left` unless a draw passes `stop`.
 

@@ -23,9 +23,6 @@ from vicinal.mechanisms import (
 UNIT, CLASSES = 1000.0, 4
 
 
-# ---------------------------------------------------------------- gradients
-
-
 def records(n=30, d=6, seed=0, per_subject=1):
     """Return integer rows, labels, and slots of whom some have several records."""
     rng = np.random.default_rng(seed)
@@ -193,9 +190,6 @@ def test_the_size_is_released_once():
     assert size.publish(1000) == pytest.approx(1000, abs=60)
     with pytest.raises(PrivacyRefused, match="sizes"):
         size.publish(1000)
-
-
-# ---------------------------------------------------------------- the estimator
 
 
 def data(n=3000, seed=0):

@@ -7,8 +7,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from vicinal.accounting import account
 from vicinal.baselines._pate import PATEClassifier
 
-# ---------------------------------------------------------------- the estimator
-
 
 def data(n=600, seed=0):
     rng = np.random.default_rng(seed)

@@ -67,9 +67,6 @@ def assert_one_line(result, code):
     assert "Traceback" not in result.stderr
 
 
-# ---------------------------------------------------------------- the program
-
-
 def test_version():
     assert run("--version").stdout == f"vicinal {vicinal.__version__}\n"
 
@@ -106,9 +103,6 @@ def test_bad_usage_exits_with_2(arguments):
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Error" in result.stderr
-
-
-# ---------------------------------------------------------------- demo
 
 
 @pytest.mark.parametrize(
@@ -172,9 +166,6 @@ def test_demo_gives_one_json_object_and_a_quiet_terminal_when_piped(digits, tmp_
     assert low < found["accuracy"] < high or found["correct"] == QUERIES
 
 
-# ---------------------------------------------------------------- progress
-
-
 class Terminal(io.StringIO):
     def isatty(self):
         return True
@@ -197,9 +188,6 @@ def test_bars_are_shown_only_at_a_terminal(monkeypatch, stdout, stderr, silent, 
         begin("features", 2)(2)
     assert ("features" in sys.stderr.getvalue()) == shown
     assert sys.stdout.getvalue() == ""
-
-
-# ---------------------------------------------------------------- experiments
 
 
 def small(name, n_components):

@@ -190,9 +190,6 @@ def test_a_cluster_is_filled_from_a_folder_of_parts(tmp_path, cluster):
     assert "All is well" in run("verify", cluster)
 
 
-# ---------------------------------------------------------------- over HTTP
-
-
 @pytest.fixture
 def served(cluster, ray_engine):
     """A service of the cluster on Ray, in a process of its own; its address and a key."""

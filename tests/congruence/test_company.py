@@ -61,9 +61,6 @@ def expected(similarities, thresholds):
     return np.stack([numbers, rows, similarities[numbers, rows]], axis=1)
 
 
-# ---------------------------------------------------------------- similarities
-
-
 @kernels
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("d", [3, 64, 257])
@@ -109,9 +106,6 @@ def test_coming_and_going_changes_nobody_elses_similarity(kernel, tile):
         np.testing.assert_array_equal(found, expected(everyone[:, here], nearby))
 
 
-# ---------------------------------------------------------------- features
-
-
 @kernels
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 127, 128, 129, 324, 768, 9000])
 def test_a_row_is_encoded_alone_as_in_company(kernel, d):
@@ -145,9 +139,6 @@ def test_encoded_rows_are_integers_of_bounded_norm_at_any_magnitude(kernel, magn
     assert (np.square(integers.astype(np.int64)).sum(axis=1) <= 4095**2).all()
 
 
-# ---------------------------------------------------------------- charges
-
-
 @pytest.mark.parametrize("kernel", ["cosine", "rbf"])
 @pytest.mark.parametrize("execution", ["block", "sequential"])
 def test_what_a_person_pays_does_not_depend_on_company(kernel, execution):
@@ -173,8 +164,6 @@ def test_what_a_person_pays_does_not_depend_on_company(kernel, execution):
         few = left(rng.permutation(staying))
         assert few == {person: everyone[person] for person in few}
 
-
-# ---------------------------------------------------------------- why integers
 
 SHAPES = [
     (7, 16, 3), (100, 50, 10), (300, 64, 7), (1000, 128, 33), (2048, 64, 256), (2000, 324, 100),

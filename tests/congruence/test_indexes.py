@@ -185,9 +185,6 @@ def test_parts_are_the_search_in_pieces(make):
         assert len(parts) == 1 if most == 10**6 else len(parts) > 1
 
 
-# ---------------------------------------------------------------- controls that must be caught
-
-
 class PrivateHyperplanes(HyperplaneLSH):
     """Broken on purpose: the hyperplanes go through the mean of the private records."""
 

@@ -13,13 +13,7 @@ from made_up import NoNoise
 from vicinal import Store
 from vicinal.accounting import UNITS
 from vicinal.cli import app
-from vicinal.distributed import (
-    ShardMissing,
-    ShardServer,
-    TallyRequest,
-    shard_paths,
-    split,
-)
+from vicinal.distributed import ShardMissing, ShardServer, TallyRequest, shard_paths, split
 from vicinal.errors import PrivacyRefused, ShardUnreachable
 
 SHARDS = 3

@@ -21,10 +21,7 @@ from vicinal import IndKNNClassifier
 from vicinal.engine import Shard, summed
 from vicinal.neighbours import ExactIndex, HyperplaneLSH
 
-INDEXES = {
-    "exact": "exact",
-    "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5},
-}
+INDEXES = {"exact": "exact", "lsh": {"kind": "lsh", "tables": 4, "bits": 3, "seed": 5}}
 PLANS = {
     "votes": {},
     "labels": {"release": "label"},
@@ -44,9 +41,6 @@ plans = pytest.mark.parametrize("plan", PLANS)
 def queries(size, seed=3):
     rng = np.random.default_rng(seed)
     return tools.CENTRES[rng.integers(0, 3, size)] + 0.6 * rng.normal(size=(size, tools.D))
-
-
-# ---------------------------------------------------------------- the engine
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,9 +164,6 @@ def test_earlier_answers_join_the_sums_once(execution):
         return IndKNNClassifier.zhu2023(range(3), **preset).set_params(n_records=300)
 
     compared(make, 3, seed=2, blocks=[queries(20), queries(300, seed=4)])
-
-
-# ---------------------------------------------------------------- the cluster
 
 
 @pytest.fixture(params=["local", pytest.param("ray", marks=pytest.mark.soak)])

@@ -101,7 +101,6 @@ class Steps:
             raise KeyboardInterrupt
 
 
-# ---------------------------------------------------------------- commands
 # Each has a folder to work in, `note` to call once an answer has left, and whether losses are
 # accepted. What it can be asked again is asked under the same key.
 
@@ -215,9 +214,6 @@ def opened(place, accept=False):
 def ledger_in(place, name):
     """Return the URL of a database for stores in a folder; None: they lie in SQLite's files."""
     return (place / "url").read_text().format(name) if (place / "url").exists() else None
-
-
-# ---------------------------------------------------------------- orders
 
 
 def held_locks(place):

@@ -15,9 +15,6 @@ from vicinal.errors import InvalidInput
 MNIST_SHA256 = "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64"
 
 
-# -------------------------------------------------------------------- mnist
-
-
 def test_the_shipped_mnist_file_is_the_one_described():
     data = files("vicinal.datasets") / "data"
     assert hashlib.sha256((data / "mnist.npz").read_bytes()).hexdigest() == MNIST_SHA256
@@ -33,9 +30,6 @@ def test_mnist_has_its_published_sizes():
         5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949,
     ]  # fmt: skip
     assert np.bincount(test.labels)[:3].tolist() == [980, 1135, 1032]
-
-
-# ------------------------------------------------------------------ dataset
 
 
 def test_a_data_set_hands_out_chosen_records():
@@ -59,9 +53,6 @@ def test_a_representation_tells_neither_values_nor_how_many():
     data = Dataset(np.full((4321, 5), 77.0), np.full(4321, 77), test=Dataset(("secret",)))
     assert repr(data) == "Dataset(float64 records of shape (5,), labels, test)"
     assert repr(data.test) == "Dataset(texts)"
-
-
-# ---------------------------------------------------------------------- npz
 
 
 def test_npz_with_short_keys(tmp_path):
@@ -121,8 +112,6 @@ def test_damaged_npz_files_are_refused(tmp_path):
         with pytest.raises(InvalidInput, match=f"{name}.npz is not a sound npz"):
             load_table(tmp_path / f"{name}.npz")
 
-
-# ---------------------------------------------------------------------- csv
 
 TABLE = "name,age,height,diagnosis\nAnn,30, 1.5 ,0\nBob,41,1e0,1\nAnn,31,-2,1\n"
 
@@ -237,9 +226,6 @@ def test_the_call_itself_is_checked(table, tmp_path):
     (tmp_path / "table.doc").touch()
     with pytest.raises(InvalidInput, match="must end in"):
         load_table(tmp_path / "table.doc")
-
-
-# ------------------------------------------------------------------ parquet
 
 
 def _write(path, **columns):

@@ -16,13 +16,7 @@ from distributed.orders import request_of
 from distributed.orders import units_of as left
 from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
-from vicinal.distributed import (
-    MissingShardPolicy,
-    RayCluster,
-    ShardMissing,
-    ShardServer,
-    split,
-)
+from vicinal.distributed import MissingShardPolicy, RayCluster, ShardMissing, ShardServer, split
 from vicinal.distributed._folders import shard_paths
 from vicinal.distributed._messages import (
     COUNT,
@@ -34,12 +28,7 @@ from vicinal.distributed._messages import (
     block_name,
 )
 from vicinal.distributed._ray_cluster import ShardActor, run_quietly
-from vicinal.errors import (
-    InvalidInput,
-    MissingExtra,
-    PrivacyRefused,
-    StorageFailed,
-)
+from vicinal.errors import InvalidInput, MissingExtra, PrivacyRefused, StorageFailed
 from vicinal.ledger import AnswerBlock, SQLiteDatabase
 from vicinal.store import Store
 
@@ -379,7 +368,6 @@ def test_a_deadline_is_a_number_of_seconds(deadline):
 
 
 # ---------------------------------------------------------------- from a store to a cluster
-
 
 LEFT = "SELECT hash FROM departed WHERE audience > 0"
 

@@ -131,9 +131,6 @@ def no_ray():
     return {name: one for name, one in sys.modules.items() if name.partition(".")[0] != "ray"}
 
 
-# ---------------------------------------------------------------- the spare
-
-
 class Post:
     """What stands for Ray where no process is needed: calls are what comes of them."""
 

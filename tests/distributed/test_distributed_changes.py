@@ -15,12 +15,7 @@ import shard_tools
 import store_tools as tools
 from shard_tools import Dead, heard
 from vicinal.accounting import UNITS
-from vicinal.distributed import (
-    MissingShardPolicy,
-    ShardMissing,
-    ShardServer,
-    split,
-)
+from vicinal.distributed import MissingShardPolicy, ShardMissing, ShardServer, split
 from vicinal.distributed._changes import ClusterChange, ClusterChanges
 from vicinal.distributed._cluster_backups import restore_cluster
 from vicinal.distributed._folders import COORDINATOR, shard_paths

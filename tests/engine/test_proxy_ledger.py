@@ -38,9 +38,6 @@ def of_one_class(size):
     return queries[truth == 0][:size], truth[truth == 0][:size]
 
 
-# ---------------------------------------------------------------- charges
-
-
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_point_pays_what_a_record_in_its_place_pays(release, monkeypatch):
     """The records are the public points, which is refused elsewhere."""
@@ -86,9 +83,6 @@ def test_no_wear_is_told_without_public_points_or_with_private_counts():
     ).fit(X, y)  # fmt: skip
     with pytest.raises(InvalidInput, match="public"):
         classifier.budget_usage()
-
-
-# ---------------------------------------------------------------- two worlds
 
 
 def public_course(release, patch, *, seed=0, records=data, **parameters):

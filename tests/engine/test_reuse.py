@@ -13,9 +13,6 @@ from vicinal.neighbours import Cosine
 CLASSES, D, N = 3, 8, 2000
 
 
-# ---------------------------------------------------------------- answered neighbours
-
-
 def test_answered_queries_vote_with_their_kernel_weight_and_are_counted():
     kernel = Cosine()
     weights = np.arange(1 << 16, dtype=np.int64)  # a level's weight is its number

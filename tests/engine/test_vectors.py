@@ -50,9 +50,6 @@ def lists(rng, size, queries):
     return NeighbourLists(starts, np.concatenate(near), similarities)
 
 
-# ---------------------------------------------------------------- one-hot is a vote
-
-
 @pytest.mark.parametrize("kind", ["votes", "labels"])
 @pytest.mark.parametrize("subjects", [40, 12], ids=["one record each", "several records"])
 def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
@@ -76,8 +73,6 @@ def test_a_one_hot_vector_is_a_vote_bit_for_bit(kind, subjects):
     assert found[0][1] == found[1][1]
     assert (found[0][2] < UNITS // 1000).any(), "some budget must run out"
 
-
-# ---------------------------------------------------------------- brute force
 
 SMALL = [-1.0, -0.6, 0.0, 0.3, 1.0]
 vectors = hnp.arrays(
@@ -135,8 +130,6 @@ def test_a_charge_for_each_record_alone_would_be_too_little():
     alone = 2 * int(release.mechanism.weights.max()) ** 2
     assert alone * unit < int((sums.astype(object) ** 2).sum()) * unit <= spent
 
-
-# ---------------------------------------------------------------- the vectors themselves
 
 anything = st.floats(allow_nan=False, allow_infinity=False, width=64)
 

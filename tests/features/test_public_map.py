@@ -35,9 +35,6 @@ MAPS = [PublicMap(n_components=50), PublicMap(n_components=None), PublicMap(20, 
 each_map = pytest.mark.parametrize("unfitted", MAPS, ids=["half-whitened", "plain", "uncentred"])
 
 
-# ------------------------------------------------------------------ company
-
-
 @each_map
 def test_a_row_alone_is_bitwise_the_row_in_company(unfitted, public, private):
     fitted = unfitted.fit(public)
@@ -123,9 +120,6 @@ def test_the_grids_leave_room_for_every_partial_sum(width):
     assert b >= 18
 
 
-# ----------------------------------------------------------------- accuracy
-
-
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_it_agrees_with_principal_components_in_floating_point(power, public, private):
     centred = public - public.mean(axis=0)
@@ -148,9 +142,6 @@ def test_a_row_without_direction_stays_zeros(public):
     for unfitted in (PublicMap(n_components=5), PublicMap(n_components=None)):
         fitted = unfitted.fit(public)
         assert not fitted.transform(fitted.mean_[None]).any()
-
-
-# ----------------------------------------------------------------- learning
 
 
 def test_components_with_near_zero_deviation_are_dropped():
@@ -208,9 +199,6 @@ def test_scikit_learn(estimator, check, request):
         raise error.with_traceback(None) from None  # no report of files that take seconds to read
 
 
-# ------------------------------------------------------------------- errors
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -248,9 +236,6 @@ def test_rows_to_map_must_fit_the_map(public):
 def test_unusable_parameters_are_refused(parameters, public):
     with pytest.raises(InvalidInput, match=next(iter(parameters))):
         PublicMap(**parameters).fit(public)
-
-
-# -------------------------------------------------------------------- files
 
 
 @each_map

@@ -26,9 +26,6 @@ def averages(images, **settings):
     return [np.expm1(order) * floor for order, floor in zip(orders, FLOORS, strict=True)]
 
 
-# ----------------------------------------------------------------- wavelets
-
-
 def test_a_spectrum_is_that_of_the_wavelet_in_space():
     """The published definition, pixel by pixel, periodic and without this code's spectra."""
     scale, turn, slant, width = 1, math.pi / 8, 0.5, 1.6
@@ -42,9 +39,6 @@ def test_a_spectrum_is_that_of_the_wavelet_in_space():
     periodic = np.roll(wavelet.reshape(6, 32, 6, 32).sum(axis=(0, 2)), 0)
     expected = np.fft.fft2(periodic)
     assert_allclose(_scattering.wavelets(SHAPE, scale, 8)[1], expected, atol=1e-6)
-
-
-# ----------------------------------------------------------------- features
 
 
 def test_averages_are_those_of_full_size_convolutions(images):
@@ -71,9 +65,6 @@ def test_colours_are_scattered_one_by_one():
     features = ScatteringFeatures(white=1.0)
     apart = [features.transform(colour[..., channel]) for channel in range(3)]
     assert_array_equal(features.transform(colour), np.concatenate(apart, axis=1))
-
-
-# ------------------------------------------------------------------ company
 
 
 @pytest.mark.parametrize("place", [1, 5, 15])

@@ -32,7 +32,6 @@ NUMBER = 48151623.42
 ROWS = 12
 CLASSES = ["a", "b"]
 
-# ------------------------------------------------------------------ tables
 
 NAMES = st.sampled_from(
     ["age", "Größe", "gro\u0308ße", "größe", "a b", "=cmd", "", " ", "\u202e", "1", "x" * 300, "λ"]
@@ -108,9 +107,6 @@ def words_of(call, *arguments, **options):
 def assert_private(said):
     assert PRIVATE not in said
     assert "48151623" not in said
-
-
-# ------------------------------------------------------------------ features
 
 
 def read_back(table, schema):
@@ -205,8 +201,6 @@ test_generated_tables_are_read_or_refused_in_a_sentence = SHORT(given(st.data())
 test_two_thousand_generated_tables = soak_of(through_features)
 
 
-# ------------------------------------------------------------------ stores
-
 SOUND = ("text", "number", "whole", "date", "yes")
 
 
@@ -258,9 +252,6 @@ test_generated_tables_through_a_store = settings(SHORT, max_examples=12)(
     given(st.data())(through_a_store)
 )
 test_two_thousand_generated_tables_through_a_store = soak_of(through_a_store)
-
-
-# ------------------------------------------------------------------ commands
 
 
 def run(*arguments, code, stdin=None):

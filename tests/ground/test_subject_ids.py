@@ -277,7 +277,6 @@ def test_lists_without_ids_or_in_another_coding_are_refused(tmp_path, content):
 
 # ---------------------------------------------------------------- two worlds
 
-
 X, Y = points(30, 12)
 
 

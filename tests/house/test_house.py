@@ -25,11 +25,7 @@ CONTRACTS = {contract["id"]: contract for contract in LINTER["contracts"]}
 BROKEN_IMPORTS = [
     ("layers", "smoothed/_mechanism.py", "from vicinal.accounting import _budget"),
     ("cycles", "reports/_text.py", "from vicinal.reports import _demo"),
-    (
-        "experiments",
-        "../experiments/smoothed/tables.py",
-        "from experiments.accuracy import grid",
-    ),
+    ("experiments", "../experiments/smoothed/tables.py", "from experiments.accuracy import grid"),
     ("noise", "predictors/_ind_knn.py", "from vicinal.noise import _bernoulli"),
     ("accounting", "accounting/_gaussian.py", "import os"),
     ("product", "errors.py", "import experiments.spread"),

@@ -96,9 +96,6 @@ def test_a_round_that_goes_on_after_a_kill_has_the_soft_labels_of_one_that_did_n
         np.testing.assert_array_equal(soft[rows], both[1].soft_labels[rows])
 
 
-# ---------------------------------------------------------------------------------- what they cost
-
-
 def test_they_are_paid_for_with_the_training_and_never_again(world, both):
     """The ledger is that of the same answers without anybody looking at the model."""
     asker, asked = both
@@ -171,8 +168,6 @@ def test_soft_labels_that_look_at_records_are_caught(world, tmp_path, monkeypatc
     first, second = in_two_worlds(world, tmp_path, monkeypatch)
     assert not np.array_equal(first, second)
 
-
-# ---------------------------------------------------------------------------------------- in files
 
 KEPT = ReleasedLabels(
     np.array([1, 0]), np.array(["a", "b"]), None, np.ones(2, bool), ("a", "b"), {},

@@ -125,9 +125,6 @@ def test_what_was_charged_for_a_block_that_broke_off_stays_charged():
     assert stored.charges().spent == 21
 
 
-# ---------------------------------------------------------------- the book
-
-
 def opened(path):
     return Ledger.create(SQLiteDatabase(path, create=True), KEY)
 

@@ -131,12 +131,7 @@ def test_the_guarantee_says_what_the_model_keeps():
 
 
 @pytest.mark.parametrize(
-    "parameters",
-    [
-        {"kernel": "rbf"},
-        {"min_similarity": 0.5},
-        {"neighbor_count": "private"},
-    ],
+    "parameters", [{"kernel": "rbf"}, {"min_similarity": 0.5}, {"neighbor_count": "private"}]
 )
 def test_what_does_not_go_together_is_refused_and_auto_leaves_the_model_out(parameters):
     with pytest.raises(InvalidInput, match="'model_share' parameter must be 0 unless"):

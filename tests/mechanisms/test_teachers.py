@@ -21,8 +21,6 @@ from vicinal.mechanisms._teachers import (
 )
 from vicinal.noise import fresh_key
 
-# ---------------------------------------------------------------- who teaches whom
-
 
 def test_parts_are_disjoint_by_subject():
     """Fails if records of one subject reach two teachers."""
@@ -64,9 +62,6 @@ def test_sizes_are_balanced_and_keys_fresh():
     assert chisquare(sizes).pvalue > 1e-9
     first, second = (teachers_of(range(1000), fresh_key(), 40) for _ in range(2))
     assert (first == second).mean() < 0.15
-
-
-# ---------------------------------------------------------------- teachers always vote
 
 
 class Odd(ClassifierMixin, BaseEstimator):

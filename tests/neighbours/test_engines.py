@@ -190,9 +190,6 @@ def test_indexes_answer_alike_on_every_engine(kind, block):
             np.testing.assert_array_equal(got, expected)
 
 
-# ---------------------------------------------------------------- the choice
-
-
 class Altered(ScanEngine):
     """The float32 engine, with something done to its hits."""
 

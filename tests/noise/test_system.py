@@ -17,9 +17,6 @@ from vicinal.noise._source import BATCH, MOST_AHEAD, RESERVE, SCALES_READY, Pres
 LARGE = 1 << 40
 
 
-# ---------------------------------------------------------------- the pool
-
-
 class Numbered:
     """Hands out 1, 2, 3, ... and remembers how many were asked for at a time."""
 
@@ -99,9 +96,6 @@ def test_draws_are_zeroed_once_they_are_handed_out():
     assert pool.take(100).all()
     assert not base.any()
     assert not any(draws.any() for draws in made)
-
-
-# ---------------------------------------------------------------- no draw twice
 
 
 def distinct(*draws):
@@ -196,9 +190,6 @@ def test_scales_are_kept_apart():
         small, large = (source.discrete_gaussian(scale, 200) for scale in (1, LARGE))
         assert np.abs(small).max() < 20
         assert np.abs(large).max() > LARGE
-
-
-# ---------------------------------------------------------------- arguments
 
 
 @pytest.mark.parametrize("source", [SystemNoise(), SimulatedNoise(1)], ids=["system", "simulated"])

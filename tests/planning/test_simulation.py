@@ -36,9 +36,6 @@ def stage():
     return SimulationSetup.of(KERNEL, POINTS, CLASSES, PUBLIC_LABELS)
 
 
-# ---------------------------------------------------------------- choice
-
-
 @pytest.mark.parametrize("n_neighbors", ["auto", 120])
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_choice_is_what_the_classifier_chooses(release, n_neighbors):
@@ -78,9 +75,6 @@ def test_without_points_the_noise_is_the_most_that_weights_can_ask_for():
 def test_a_bad_parameter_of_a_plan_is_refused_by_name(field, value, name):
     with pytest.raises(InvalidInput, match=f"'{name}'"):
         WISH.replanned(**{field: value})
-
-
-# ---------------------------------------------------------------- simulation
 
 
 def test_without_noise_every_answer_is_unchanged(stage):
@@ -144,9 +138,6 @@ def test_more_answers_than_points_wear_as_much_as_they_would(stage):
 def test_bad_points_and_labels_are_refused(points, labels, match):
     with pytest.raises(InvalidInput, match=match):
         SimulationSetup.of(KERNEL, points, CLASSES, labels)
-
-
-# ---------------------------------------------------------------- the command
 
 
 @pytest.fixture(scope="module")

@@ -136,9 +136,6 @@ def test_scikit_learn_check(name, checked, check):
         check(checked)
 
 
-# ------------------------------------------------------------------ tools around an estimator
-
-
 def trial(**more):
     """Return a classifier of two classes, records far apart, and a reference."""
     rng = np.random.default_rng(1)

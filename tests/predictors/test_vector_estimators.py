@@ -106,9 +106,6 @@ def test_who_comes_and_goes_changes_nobody_elses_charge(name):
     assert found[0] == found[1]
 
 
-# ---------------------------------------------------------------- answers
-
-
 @pytest.fixture(scope="module")
 def large():
     """Return records whose numbers and labels follow from where they are."""
@@ -162,9 +159,6 @@ def test_labels_and_shares(large):
         assert ((shares >= 0) & (shares <= 1)).all()
 
 
-# ---------------------------------------------------------------- what is refused
-
-
 @pytest.mark.parametrize(
     ("name", "y"),
     [
@@ -190,9 +184,6 @@ def test_a_second_interaction_is_refused_and_the_guarantee_names_what_is_public(
     model.predict(X[:1])
     with pytest.raises(PrivacyRefused):
         IndKNNRegressor((-1, 3), n_records=N).fit(X, y, public=public)
-
-
-# ---------------------------------------------------------------- encodings and averages
 
 
 TYPICAL = {"bounds": (500, 300_000), "scale": "log", "typical_range": (5_000, 80_000)}

@@ -20,8 +20,6 @@ from vicinal.reports._outcomes import Outcome, outcome_by_class, outcome_of_sure
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
-# ---------------------------------------------------------------- accuracy
-
 
 @pytest.mark.parametrize(
     ("correct", "total", "low", "high"),
@@ -60,9 +58,6 @@ def test_the_surest_answers_are_those_with_most_confidence():
     assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
 
 
-# ---------------------------------------------------------------- words
-
-
 def test_the_limit_on_guessing_is_that_of_randomised_response():
     # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
     assert words.guess_limit(math.log(3), 0) == pytest.approx(0.75)
@@ -85,9 +80,6 @@ def test_bounds_in_words_are_rounded_up():
     assert words.percent_up(0.5) == "50.0 %"
 
 
-# ---------------------------------------------------------------- plots
-
-
 def test_plots_are_well_formed_svg_and_the_same_every_time():
     shown = {"a": Outcome(8, 10), "b": Outcome(9, 10), "c": Outcome(0, 0)}
     first, second = (_plots.accuracy_by_class(shown) for _ in range(2))
@@ -100,8 +92,6 @@ def strip_ids(svg):
     """Remove the names that matplotlib draws for clipping paths and glyphs."""
     return re.sub(rb"[mp][0-9a-f]{10}", b"", svg)
 
-
-# ---------------------------------------------------------------- page
 
 NASTY = "<script>alert('&\"')</script>"
 
@@ -165,9 +155,6 @@ def test_the_page_says_it_all(tree):
 
 def test_every_picture_on_the_page_has_words(tree):
     assert all(image.attrib["alt"] for image in tree.iter("img"))
-
-
-# ---------------------------------------------------------------- experiments
 
 
 def test_a_split_is_public_repeatable_and_disjoint():

@@ -52,9 +52,6 @@ def unpriced(monkeypatch):
         rule.cache_clear()
 
 
-# ---------------------------------------------------------------- calibrated rivals
-
-
 def spent(classifier):
     plan = Plan.from_dict(classifier.plan())
     return min(plan.composition().to_epsilon(plan.delta, method) for method in ("rdp", "pld"))
@@ -84,9 +81,6 @@ def test_noise_is_found_from_anywhere_on_the_safe_side(start, power):
     assert 0.98 < cost(calibrated._noise(cost, 1.0, start)) <= 1.0
 
 
-# ---------------------------------------------------------------- contenders
-
-
 @pytest.mark.usefixtures("unpriced")
 @pytest.mark.parametrize("name", list(CONTENDERS))
 def test_every_contender_answers_every_query(name, trial):
@@ -100,9 +94,6 @@ def test_every_contender_answers_every_query(name, trial):
     assert np.array_equal(reply.labels, again.labels)
 
 
-# ---------------------------------------------------------------- cells
-
-
 def test_cells_come_back_from_the_disk(tmp_path):
     path = tmp_path / "x.cells.jsonl"
     cells = Cells.at(path, resume=False)
@@ -114,9 +105,6 @@ def test_cells_come_back_from_the_disk(tmp_path):
     assert PLACE in again
     assert PLACE._replace(run=2) not in again
     assert again.runs() == {PLACE._replace(run=-1): [SCORE, SCORE]}
-
-
-# ---------------------------------------------------------------- the table
 
 
 def test_a_table_is_filled_once(benchmark_data, tmp_path):
@@ -135,9 +123,6 @@ def test_a_table_is_filled_once(benchmark_data, tmp_path):
     assert text.count("200-NN, not private") == 2
     assert text.count("±") == 2 * (2 + 2 + 2)
     assert len(crossings(found)) == 2
-
-
-# ---------------------------------------------------------------- commands
 
 
 @pytest.fixture
@@ -163,9 +148,6 @@ def test_the_accuracy_command_goes_on_where_it_stopped(tmp_path):
     assert found["simulation"]
     assert [row["method"] for row in found["rows"]] == ["default", "not-private", "labels"]
     assert (tmp_path / "accuracy.txt").exists()
-
-
-# ---------------------------------------------------------------- losses
 
 
 def test_losses_are_against_the_best_rival_of_a_cell():

@@ -32,9 +32,6 @@ def table(tmp_path):
     return path
 
 
-# ---------------------------------------------------------------- market-attributes
-
-
 def test_attributes_are_read_exactly_and_identities_are_not_kept(table):
     people = wing.Attributes.load(table)
     assert people.names == ("gender", "age1", "age2", "age3", "age4", "hat")

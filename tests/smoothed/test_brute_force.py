@@ -136,8 +136,6 @@ def test_custom_mechanisms_with_fractions():
     assert found.log_upper == pytest.approx(other.log_upper, abs=1e-12)
 
 
-# ---------------------------------------------------------------- worlds
-
 WORLDS = [
     (2, 6, [(Fraction(1, 4), Fraction(3, 4)), (Fraction(2, 5), Fraction(3, 5))]),
     (3, 4, [(2 * QUARTER, QUARTER, QUARTER), tuple(Fraction(k, 10) for k in (1, 6, 3))]),

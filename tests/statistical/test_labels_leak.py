@@ -118,9 +118,6 @@ def test_the_honest_version_passes_what_the_broken_one_fails():
     assert measured(4 * LASTS, BROKEN_RUNS).mu <= claim()
 
 
-# ---------------------------------------------------------------- labels by scores of two classes
-
-
 def make_scored():
     neighbors = 4
     return IndKNNClassifier(

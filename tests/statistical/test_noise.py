@@ -84,9 +84,6 @@ def zero_twice_as_likely(rng, scale, size):
     return np.where(zeros, 0, draws)
 
 
-# ---------------------------------------------------------------- the law
-
-
 @SCALES
 def test_noise_follows_the_exact_law(scale):
     """Fails if probabilities, spread, tails or lowest bits are not those of the law."""
@@ -123,9 +120,6 @@ def test_simulated_noise_passes_at_the_scales_in_use():
     assert law_p(SimulatedNoise(1), FINE, SPREAD_DRAWS) > P_VALUE
 
 
-# ---------------------------------------------------------------- the oracle
-
-
 def against_opendp(source, scale):
     theirs = LAW_DRAWS if scale == 1 else ORACLE_DRAWS
     draws, others = (
@@ -155,9 +149,6 @@ def test_a_law_that_is_not_opendps_is_caught(draw, scale):
 def test_the_oracle_follows_the_exact_law(scale):
     """Fails if the oracle itself is wrong, or used wrongly."""
     assert law_p(OpenDP(), scale, LAW_DRAWS) > P_VALUE
-
-
-# ---------------------------------------------------------------- independence
 
 
 def each_twice(rng, scale, size):

@@ -69,9 +69,6 @@ def law_p(values, expected):
     return float(chisquare(found, expected * len(values)).pvalue)
 
 
-# ---------------------------------------------------------------- (1) what leaves has the law
-
-
 def gradients_of(labels, slots=None):
     """Return what each of :data:`STEPS` steps releases along the direction, at weights 0."""
     slots = np.arange(len(labels)) if slots is None else np.array(slots)
@@ -165,9 +162,6 @@ BROKEN = {
 def test_a_broken_mechanism_is_caught(monkeypatch, broken):
     BROKEN[broken](monkeypatch)
     assert law_p(gradients_of((0, 0, 1)), cells((0, 0, 1))) < P_VALUE
-
-
-# ---------------------------------------------------------------- (2) the law keeps the claim
 
 
 GRID = np.linspace(-40.0, 40.0, 80_001)

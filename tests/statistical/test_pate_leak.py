@@ -61,9 +61,6 @@ def law(labels, teachers):
     return total / teachers ** len(labels)
 
 
-# ---------------------------------------------------------------- (1) what leaves has the law
-
-
 def ask(labels, teachers, ids=None):
     """Return how often each number of labels 0 came of `ANSWERS` queries, over many fits."""
     found = np.zeros(ANSWERS + 1)
@@ -156,9 +153,6 @@ def test_teachers_by_record_are_caught(monkeypatch):
 
     monkeypatch.setattr("vicinal.mechanisms._teachers.teachers_of", by_record)
     assert law_p(ask(MANY[0], 3, MANY[1]), law_of_a_person_of_four()) < P_VALUE
-
-
-# ---------------------------------------------------------------- (2) the law keeps the claim
 
 
 def claimed(sensitivity=1.0):

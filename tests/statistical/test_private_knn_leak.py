@@ -78,9 +78,6 @@ class Setting:
 SETTING = Setting()
 
 
-# ---------------------------------------------------------------- (1) what leaves has the law
-
-
 def ask(labels, ids=None, setting=SETTING):
     """Return how often each of :data:`OUTCOMES` came of one query asked again and again."""
     places = np.arange(1, len(labels) + 1)[:, None] * np.array([[1.0, 0.0]])
@@ -178,9 +175,6 @@ def test_voting_on_the_screened_sample_is_caught(monkeypatch):
     found = ask(labels)
     assert law_p(found, SETTING.outcome(labels)) < P_VALUE
     assert law_p(found, SETTING.on_one_sample(labels)) > P_VALUE
-
-
-# ---------------------------------------------------------------- (2) the law keeps the claim
 
 
 def claimed(setting, gamma=None, sensitivity=1.0):

@@ -19,8 +19,6 @@ from vicinal.noise import bernoulli
 
 pytestmark = pytest.mark.statistical
 
-# ---------------------------------------------------------------- coins
-
 
 def frequency_p(toss, probability, size):
     """Return the p-value of the number of true coins."""
@@ -100,8 +98,6 @@ def test_coins_refuse_what_is_no_probability(probability):
     with pytest.raises(InvalidInput, match="probability"):
         bernoulli(probability, 3)
 
-
-# ---------------------------------------------------------------- the slack of the grid
 
 SMALL_SCALES = (1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
 EPSILONS = np.linspace(-12, 12, 4801)

@@ -19,9 +19,6 @@ pytestmark = pytest.mark.statistical
 PEOPLE, DRAWS, GAMMA = 40, 20_000, 0.15
 
 
-# ---------------------------------------------------------------- samplers
-
-
 class FixedSize(BernoulliSource):
     """A sample of fixed size, as in the published code."""
 
@@ -89,9 +86,6 @@ def who(coins, subjects_of=None, draws=2, first=None):
     return inside
 
 
-# ---------------------------------------------------------------- checks
-
-
 def marginal_p(inside):
     """Return the smallest p-value of anybody's share, and of everybody's together."""
     counts = inside[0].sum(axis=0)
@@ -138,9 +132,6 @@ def test_everybody_is_there_by_a_coin_of_their_own(samples, check):
 @pytest.mark.parametrize(("check", "broken"), BROKEN)
 def test_a_broken_sampler_is_caught(check, broken):
     assert CHECKS[check](who(broken())) < P_VALUE
-
-
-# ---------------------------------------------------------------- the walk that stops early
 
 
 def law_of_chosen(n, k, gamma):

@@ -36,9 +36,6 @@ LASTS = 2.5
 """Queries that a victim's budget lasts for: two whole contributions and a partial one."""
 
 
-# ---------------------------------------------------------------- cases
-
-
 @dataclass(frozen=True)
 class Case:
     """An estimator, two worlds, and how the attacker goes about it."""
@@ -136,8 +133,6 @@ def paper_count():
     return Case(parameters, world, attack=CountAttack(multiplier))
 
 
-# ---------------------------------------------------------------- the honest versions
-
 HONEST = [one_record, several_records, erased_and_back, rbf_kernel, paper_votes]
 
 
@@ -172,9 +167,6 @@ def test_the_noise_scale_leaks_no_more_of_the_count_than_claimed():
     Somebody must tell K from noise, which loses a tenth of mu; hence a third, not half.
     """
     check_leak(paper_count(), COUNT_RUNS, 3)
-
-
-# ---------------------------------------------------------------- deliberately broken versions
 
 
 def halve_the_noise(patch):
@@ -266,9 +258,6 @@ def test_the_honest_version_passes_what_the_broken_one_fails(case):
     measured = case.measured(BROKEN_RUNS)
     assert measured.mu <= claim_beside(measured, case)
     assert measured.epsilon <= EPSILON
-
-
-# ---------------------------------------------------------------- corners of the arithmetic
 
 
 def tiny_epsilon():

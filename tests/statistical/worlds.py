@@ -41,8 +41,6 @@ def universes(victim, others, *, rounds=1, count=UNIVERSES):
     return replace(made, queries=np.tile(made.queries, (rounds, 1)))
 
 
-# ---------------------------------------------------------------- interactions
-
 Interaction = Callable[[IndKNNClassifier, Universes, bool], np.ndarray]
 
 
@@ -70,9 +68,6 @@ def votes_by_round(classifier, world):
         warnings.simplefilter("ignore", PrivacyWarning)
         votes = classifier.query(world.queries).votes
     return votes.reshape(-1, world.count, votes.shape[1])
-
-
-# ---------------------------------------------------------------- attacks
 
 
 @contextmanager
@@ -104,9 +99,6 @@ class VoteAttack:
     def __call__(self, votes):
         gain = ((votes - self.baseline) * self.shift).sum(axis=(0, 2))
         return gain / np.square(self.shift).sum(axis=(0, 2))
-
-
-# ---------------------------------------------------------------- measuring
 
 
 @dataclass(frozen=True)

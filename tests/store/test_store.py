@@ -387,7 +387,6 @@ def test_many_threads_on_nearly_spent_budgets_charge_what_the_journal_says(tmp_p
 
 # ---------------------------------------------------------------- inputs
 
-
 BAD = {
     "empty": lambda s: s.predict(np.zeros((0, 4))), "flat": lambda s: s.predict(np.zeros(4)),
     "narrow": lambda s: s.predict(np.zeros((1, 3))),

@@ -27,9 +27,6 @@ def encoded(store, features):
     return [row.tobytes() for row in kernel.encode(features)]
 
 
-# ---------------------------------------------------------------- erasure
-
-
 def test_no_byte_of_the_erased_is_in_any_file(tmp_path, store):
     features = with_canary(store)
     store.add(*points(40, 5), [f"later-{i}" for i in range(40)])  # so that they stand in the middle
@@ -100,9 +97,6 @@ def test_an_erasure_that_leaves_an_id_behind_is_no_success(store, monkeypatch):
     with pytest.raises(StorageFailed, match="not here any more"):
         store.erase(["person-3"])
     assert not store.is_consistent
-
-
-# ---------------------------------------------------------------- what verification finds
 
 
 def damage(sql, *values):
@@ -185,9 +179,6 @@ def test_a_damaged_database_is_noticed(tmp_path):
     path.write_bytes(b"no database at all" + path.read_bytes()[18:])
     with pytest.raises(StorageFailed):
         Store.open(tmp_path / "store")
-
-
-# ---------------------------------------------------------------- backups
 
 
 @pytest.mark.parametrize("target", [None, *tools.TARGETS])

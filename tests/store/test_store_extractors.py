@@ -166,9 +166,6 @@ def test_bad_usage_leaves_nothing(tmp_path, network):
     assert not (tmp_path / "store").exists()
 
 
-# ---------------------------------------------------------------- folders
-
-
 def test_folders_are_labels_and_people(tmp_path):
     from vicinal.datasets import load_images
 

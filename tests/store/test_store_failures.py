@@ -160,8 +160,6 @@ def failing(function, times):
     return wrapper
 
 
-# ---------------------------------------------------------------- the real thing, in a child
-
 CHILD = """
 import sys
 sys.path.insert(0, {tests!r})

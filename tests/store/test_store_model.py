@@ -273,7 +273,6 @@ def test_declared_shares_and_a_model_go_together_in_a_store(tmp_path):
 
 # ---------------------------------------------------------------- trained again
 
-
 REFRESHED = {**SHARE, "n_queries": 40, "model_refreshes": 2}
 
 

@@ -173,9 +173,6 @@ def test_a_key_is_added_through_no_link(store, mine):
         KeyFile(store).add("anna", "analyst", "default")
 
 
-# ---------------------------------------------------------------- what only reads
-
-
 def killed_between_commit_and_witness(store):
     before = store.with_name("store.witness").read_bytes()
     with Store.open(store) as opened:
@@ -240,9 +237,6 @@ def test_a_store_is_opened_by_its_own_path(store):
     store.with_name("link").symlink_to(store)
     with pytest.raises(InvalidInput, match="is a link"):
         Store.open(store.with_name("link"), accept_loss=True)
-
-
-# ---------------------------------------------------------------- where others may write
 
 
 def copying(made, folder):

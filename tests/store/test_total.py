@@ -169,8 +169,6 @@ def test_the_total_is_stated_beside_every_audience(tmp_path):
         assert "epsilon 4.5 at delta 1e-05, whatever audiences" in str(store.guarantee())
 
 
-# ---------------------------------------------------------------- two worlds, adaptive data
-
 CANARIES, SPARE, ASKED, BOBS, STORES = 150, 8, 10, 60, 6
 ASKING = ("ward", "lab", "trial", "insurer")
 EPSILON = 8.0

@@ -71,9 +71,6 @@ def test_people_with_records_pay_the_total_for_their_evaluation(tmp_path):
         assert_total_paid(store)
 
 
-# ---------------------------------------------------------------- broken off
-
-
 def breaking_noise(monkeypatch, store, name):
     """Let the noise of an audience's votes fail, after its people were charged."""
     noise = store._audience_states[name].engine.votes.noise
@@ -207,9 +204,6 @@ def test_an_answer_that_was_broken_off_moves_the_clock_whoever_was_charged(
         before = book.audiences["default"].account.remaining.sum()
         assert moves(Q[1]) == somebody
         assert book.audiences["default"].account.remaining.sum() == before
-
-
-# ---------------------------------------------------------------- verified, restored, refused
 
 
 @pytest.mark.parametrize(("name", "told"), [("", "more left than"), ("default", "lacks what")])

@@ -50,9 +50,6 @@ def fitted(**parameters):
     return classifier.fit(X, Y, public=R)
 
 
-# ------------------------------------------------------------------ probabilities
-
-
 def test_expected_votes_are_the_posterior_mean_of_a_gamma_under_gaussian_noise():
     """By brute force: sum over a grid of true votes."""
     noise, total = 3.0, 40.0
@@ -119,9 +116,6 @@ def test_beside_a_model_its_probabilities_are_what_votes_are_weighed_against():
     assert 0 < answers.asked.mean() < 1
     with pytest.raises(InvalidInput, match="release='votes'"):
         fitted(model_share=0.5, class_prior=RARE, release="label")
-
-
-# ------------------------------------------------------------------ labels alone
 
 
 @pytest.mark.parametrize("shares", [(0.5, 0.5), (0.99, 0.01), (1 - 1e-9, 1e-9)])
@@ -193,9 +187,6 @@ def test_labels_alone_follow_the_rule_and_give_no_probabilities():
     assert classifier.predict(Q)[T == 1].mean() > 0.6
     with pytest.raises(PrivacyRefused, match=r"^Probabilities cannot be given"):
         classifier.predict_proba(Q[:1])
-
-
-# ------------------------------------------------------------------ bad input, stores, commands
 
 
 @pytest.mark.parametrize(
