@@ -10,23 +10,9 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 from typer.testing import CliRunner
 
-from vicinal import Store
+from vicinal import Store, audit
 from vicinal.accounting import LabelBudget
 from vicinal.accounting import zcdp_budget as budget
-from vicinal.audit import (
-    AuditResult,
-    AuditTrial,
-    IndKNNAudit,
-    RateBounds,
-    all_trials,
-    carry_out,
-    not_audited,
-    one_run,
-    plan_trials,
-    rate_bounds,
-    store_trials,
-    try_control,
-)
 from vicinal.audit._catalogue import vector_trials
 from vicinal.audit._claims import (
     GaussianClaim,
@@ -65,7 +51,9 @@ def share_above_claim(spread=1.0, audits=150, mu=1.0):
     """Return how many small audits of a Gaussian shift put their bound above it, wrongly."""
     rng = np.random.default_rng(5)
     absent, present = rng.normal(scale=spread, size=(2, audits, 100))
-    found = [rate_bounds(a + mu, b, 0.9, by_mu).mu for a, b in zip(present, absent, strict=True)]
+    found = [
+        audit.rate_bounds(a + mu, b, 0.9, by_mu).mu for a, b in zip(present, absent, strict=True)
+    ]
     return np.mean(np.array(found) > mu)
 
 
@@ -88,27 +76,31 @@ def test_equal_coins_have_the_heaviest_tail(chances):
 
 def test_equal_errors_are_bounded_by_their_sum():
     rng = np.random.default_rng(1)
-    rates = rate_bounds(rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu)
+    rates = audit.rate_bounds(
+        rng.normal(size=50_000) + 0.3, rng.normal(size=50_000), 1 - 1e-6, by_mu
+    )
     assert rates.even
     assert 0.24 < rates.mu <= 0.3
 
 
 def test_many_scores_prove_nearly_all_of_a_shift():
     rng = np.random.default_rng(0)
-    rates = rate_bounds(rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu)
+    rates = audit.rate_bounds(
+        rng.normal(size=200_000) + 1, rng.normal(size=200_000), 1 - 1e-6, by_mu
+    )
     assert 0.93 < rates.mu <= 1
 
 
 def test_epsilon_of_rates_is_the_better_direction():
-    rates = RateBounds(power=0.5, false_alarms=0.1)
+    rates = audit.RateBounds(power=0.5, false_alarms=0.1)
     assert rates.epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
-    assert RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
+    assert audit.RateBounds(0.9, 0.5).epsilon(0.1) == pytest.approx(math.log(0.4 / 0.1))
 
 
 @pytest.mark.parametrize("scores", [np.zeros(3), np.array([np.nan] * 30)])
 def test_scores_that_prove_nothing_are_refused(scores):
     with pytest.raises(InvalidInput):
-        rate_bounds(scores, scores, 0.9, by_mu)
+        audit.rate_bounds(scores, scores, 0.9, by_mu)
 
 
 # ---------------------------------------------------------------- claims
@@ -144,7 +136,7 @@ def test_the_advantage_of_a_plan_is_its_total_variation():
 @pytest.mark.parametrize("ahead", [-1.0, 0.0, 1.0, 2.5])
 def test_a_label_keeps_the_claim_of_the_votes_behind_it(classes, ahead):
     """One label that costs a whole budget, by the exact law of who wins; and nearly met by two."""
-    settings = IndKNNAudit(classes)._settings("label")
+    settings = audit.IndKNNAudit(classes)._settings("label")
     votes = np.zeros((2, classes))
     votes[:, 1:], votes[1, 0] = ahead, _affordable_shift(settings, 1)
     absent, present = chances_of_first(votes).tolist()
@@ -197,17 +189,17 @@ def test_canaries_lie_apart():
 @pytest.mark.parametrize("kind", [{}, {"release": "label"}, {"target": {"bounds": (-1, 3)}}])
 def test_canaries_are_local_and_one_that_is_not_is_seen(kind):
     """Fails if what stands beside one canary may depend on another's coin."""
-    found = one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
+    found = audit.one_run(audit.IndKNNAudit(2), canaries=300, controls=False, **kind)
     assert found.local
     assert found.kept
     with charges_broken(MEMORY_FAULT):
-        found = one_run(IndKNNAudit(2), canaries=300, controls=False, **kind)
+        found = audit.one_run(audit.IndKNNAudit(2), canaries=300, controls=False, **kind)
     assert not found.kept
     assert found.lower == 0
 
 
 def test_one_run_catches_what_shows_in_few_canaries():
-    found = one_run(IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
+    found = audit.one_run(audit.IndKNNAudit(2, epsilon=8.0), canaries=2500, confidence=0.999)
     assert [control.name for control in found.controls if not control.caught] == []
     assert found.kept
 
@@ -222,7 +214,7 @@ BROKEN_CHARGES = [*CHARGE_FAULTS, MEMORY_FAULT]
                                   "model-vectors", "labels-alone", "count", "shards",
                                   "service"])  # fmt: skip
 def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
-    trial = all_trials(IndKNNAudit(3))[name]()
+    trial = audit.all_trials(audit.IndKNNAudit(3))[name]()
     most = trial.claim.most_moved
     assert most * (1 - 1e-8) < trial.moved <= most
     assert trial._worlds.alike
@@ -233,9 +225,9 @@ def test_charges_are_met_to_the_last_digit_and_every_broken_one_is_seen(name):
 
 def test_a_model_that_neither_charges_nor_stops_is_contradicted():
     """What an audit that attacked noise alone let pass twice: .208 of .224 claimed."""
-    control = IndKNNAudit(3).model(share=0.7, refreshes=0).controls()
+    control = audit.IndKNNAudit(3).model(share=0.7, refreshes=0).controls()
     broken = control["training neither charged nor stopped"]
-    found = carry_out(broken, 0.0, controls=False)
+    found = audit.carry_out(broken, 0.0, controls=False)
     assert not found.kept
     assert found.moved > found.most_moved
 
@@ -249,8 +241,8 @@ def test_what_leaves_beside_the_noisy_sums_is_seen(monkeypatch):
         return replace(found, noise=found.noise + len(engine.shard.ledger.remaining))
 
     monkeypatch.setattr(QueryEngine, "answer", telling)
-    for make in (IndKNNAudit(3).votes, IndKNNAudit(3).vectors):
-        found = carry_out(make(), 0.0, controls=False)
+    for make in (audit.IndKNNAudit(3).votes, audit.IndKNNAudit(3).vectors):
+        found = audit.carry_out(make(), 0.0, controls=False)
         assert not found.kept
         assert found.lower > found.claim
 
@@ -262,9 +254,9 @@ def test_what_a_service_says_beside_its_answers_is_seen(monkeypatch):
         known = len(remaining_budgets(store))
         return [replace(reply, charged=known) for reply in honest(store, queries)]
 
-    assert carry_out(IndKNNAudit(3).through_door("service"), 0.0, controls=False).kept
+    assert audit.carry_out(audit.IndKNNAudit(3).through_door("service"), 0.0, controls=False).kept
     monkeypatch.setattr(Store, "predict_many", telling)
-    found = carry_out(IndKNNAudit(3).through_door("service"), 0.0, controls=False)
+    found = audit.carry_out(audit.IndKNNAudit(3).through_door("service"), 0.0, controls=False)
     assert not found.kept
 
 
@@ -284,15 +276,15 @@ def test_a_course_that_follows_from_private_things_is_seen(monkeypatch):
         return charged(shard, release, queries, thresholds)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", seen)
-    trial = IndKNNAudit(3).votes()
+    trial = audit.IndKNNAudit(3).votes()
     assert trial._worlds.alike
     monkeypatch.setattr(NoisyVotes, "release", following)
-    assert not IndKNNAudit(3).votes()._worlds.alike
+    assert not audit.IndKNNAudit(3).votes()._worlds.alike
 
 
 def test_what_has_no_trial_is_named():
     facts = facts_of(model_share=0.3, neighbor_count="private")
-    listed = not_audited(facts, {"default": {"votes", "model"}})
+    listed = audit.not_audited(facts, {"default": {"votes", "model"}})
     assert "count (default)" in listed
     assert not {"votes (default)", "model (default)"} & set(listed)
 
@@ -306,10 +298,10 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
         return 2 * found if type(task).__name__ == "VoteRequest" else found
 
     monkeypatch.setattr(ShardServer, "do", doubled)
-    found = store_trials({**facts_of(), "shards": {0: 2}})
+    found = audit.store_trials({**facts_of(), "shards": {0: 2}})
     assert "service" not in found
-    assert not carry_out(found["restart"](), 0.0, controls=False).kept
-    assert carry_out(store_trials(facts_of())["restart"](), 0.0, controls=False).kept
+    assert not audit.carry_out(found["restart"](), 0.0, controls=False).kept
+    assert audit.carry_out(audit.store_trials(facts_of())["restart"](), 0.0, controls=False).kept
 
 
 # ---------------------------------------------------------------- what can be audited
@@ -318,7 +310,7 @@ def test_a_cluster_is_attacked_through_its_shards(monkeypatch):
 def test_a_plan_without_worlds_is_refused():
     plan = {"delta": 1e-5, "releases": [{"kind": "multilabel", "tau": 2.0, "sigma": 20.0}]}
     with pytest.raises(InvalidInput, match="no worlds for multilabel"):
-        plan_trials(plan)
+        audit.plan_trials(plan)
 
 
 def test_trials_of_a_plan_are_those_of_its_releases():
@@ -328,11 +320,11 @@ def test_trials_of_a_plan_are_those_of_its_releases():
         {"kind": "ind_knn", "epsilon": 1.0, "release": "label"},
     ]}  # fmt: skip
     modelled = {"kind": "ind_knn", "epsilon": 1.0, "model_share": 0.3}
-    assert "model" in plan_trials({"delta": 1e-5, "releases": [modelled]})
-    assert set(plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
+    assert "model" in audit.plan_trials({"delta": 1e-5, "releases": [modelled]})
+    assert set(audit.plan_trials(plan)) == {"screening", "private-knn", "labels", "labels-alone"}
 
 
-class Shift(AuditTrial):
+class Shift(audit.AuditTrial):
     """A Gaussian shift; what is claimed of it may be too little."""
 
     mechanism, world = "shift", "anywhere"
@@ -367,9 +359,9 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     with Store.init(tmp_path / "s", X, np.arange(60) % 2, accounting="rdp", **given) as store:
         facts = store.facts()
     assert facts["audiences"]["default"]["plan"]["accounting"] == "rdp"
-    claim = store_trials(facts)["votes"]().claim
+    claim = audit.store_trials(facts)["votes"]().claim
     assert claim.shift == pytest.approx(math.sqrt(2 * budget(1.0, 1e-5, "rdp")))
-    assert claim.shift < store_trials(facts_of())["votes"]().claim.shift
+    assert claim.shift < audit.store_trials(facts_of())["votes"]().claim.shift
 
 
 @pytest.mark.parametrize(
@@ -381,22 +373,22 @@ def test_a_store_is_attacked_under_its_own_accounting(tmp_path):
     ],
 )
 def test_a_store_is_attacked_where_its_plan_spends(plan, further):
-    found = store_trials(facts_of(**plan))
+    found = audit.store_trials(facts_of(**plan))
     assert (
         set(found) == {"votes", "votes-two-labels", "votes-return", "restart", "service"} | further
     )
     for name in further:
         trial = found[name]()
-        assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+        assert audit.carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
 
 
 @pytest.mark.parametrize("release", ["votes", "label"])
 def test_a_model_of_a_store_is_attacked_in_its_own_release(release):
-    trial = store_trials(facts_of(model_share=0.3, release=release))["model"]()
-    assert carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
+    trial = audit.store_trials(facts_of(model_share=0.3, release=release))["model"]()
+    assert audit.carry_out(trial, 0.0, 1 - 1e-10, controls=False).kept
     trial._damages = {"noise a quarter": trial._damages["noise a quarter"]}
     (control,) = trial.controls().values()
-    assert try_control("noise", control, 60.0, 0.999).caught
+    assert audit.try_control("noise", control, 60.0, 0.999).caught
 
 
 TARGETS = {
@@ -411,29 +403,29 @@ SURE = 1 - 1e-10
 def test_a_store_of_vectors_is_attacked_in_worlds_of_its_own_targets(target):
     """Fails if vectors leak more than claimed, or a broken version would pass."""
     facts = {**facts_of(), "classes": [], "target": TARGETS[target]}
-    found = store_trials(facts)
+    found = audit.store_trials(facts)
     assert list(found) == ["vectors", "vectors-opposite", "vectors-return", "restart", "service"]
     carried = {name: value for name, value in TARGETS[target].items() if name != "kind"}
-    for make in vector_trials(IndKNNAudit(2), carried).values():
+    for make in vector_trials(audit.IndKNNAudit(2), carried).values():
         trial = make()
-        assert carry_out(trial, 0.0, SURE, controls=False).kept
+        assert audit.carry_out(trial, 0.0, SURE, controls=False).kept
         for name, control in trial.controls().items():
-            seen = control.overspends or try_control(name, control, 60.0, 0.999).caught
+            seen = control.overspends or audit.try_control(name, control, 60.0, 0.999).caught
             assert seen, name
 
 
 def test_a_student_gives_away_no_more_than_its_labels():
     """Fails if students leak more than claimed, or one of labels with less noise would pass."""
     pytest.importorskip("torch")
-    trial = IndKNNAudit(2).students()
-    assert carry_out(trial, 0.0, SURE, controls=False).kept
+    trial = audit.IndKNNAudit(2).students()
+    assert audit.carry_out(trial, 0.0, SURE, controls=False).kept
     (control,) = trial.controls().values()
-    assert try_control("noise a third", control, 60.0, 0.999).caught
+    assert audit.try_control("noise a third", control, 60.0, 0.999).caught
 
 
 def test_every_mechanism_has_a_row_and_every_world_of_the_list():
     """Who leaves and returns, budgets nearly spent, many records, two labels, students."""
-    found = all_trials(IndKNNAudit(2))
+    found = audit.all_trials(audit.IndKNNAudit(2))
     assert {"votes", "votes-two-labels", "votes-return", "vectors-return", "labels-alone"} < set(
         found
     )
@@ -446,7 +438,7 @@ def test_every_mechanism_has_a_row_and_every_world_of_the_list():
 def test_broken_versions_stop_when_they_are_caught():
     trial = Shift(1.0, 1.0)
     trial.broken = {"far": Shift(4.0, 1.0), "near": Shift(1.0, 1.0)}
-    found = carry_out(trial, math.inf, runs=3200)
+    found = audit.carry_out(trial, math.inf, runs=3200)
     assert found.kept
     assert [(c.name, c.caught, c.runs) for c in found.controls] == [
         ("far", True, 100), ("near", False, 3200),
@@ -534,11 +526,11 @@ def test_a_folder_that_is_no_store_is_one_clear_line(tmp_path):
 def test_too_few_runs_are_not_a_contradiction(monkeypatch, tmp_path):
     plan = tmp_path / "plan.json"
     plan.write_text('{"delta": 1e-5, "releases": [{"kind": "gnmax", "sigma": 40, "count": 9}]}')
-    monkeypatch.setattr(AuditResult, "conclusive", False)
+    monkeypatch.setattr(audit.AuditResult, "conclusive", False)
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 4
     assert "too few runs to find a fault" in found.stdout
-    monkeypatch.setattr(AuditResult, "kept", False)
+    monkeypatch.setattr(audit.AuditResult, "kept", False)
     found = run(plan, "--minutes", 1e-3)
     assert found.exit_code == 1
     assert "CONTRADICTED: 1 of 1" in found.stdout

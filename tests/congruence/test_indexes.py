@@ -10,16 +10,7 @@ import numpy as np
 import pytest
 
 from index_tools import lived
-from vicinal.neighbours import (
-    RBF,
-    AdaptiveRadius,
-    Cosine,
-    ExactIndex,
-    HyperplaneLSH,
-    Reference,
-    fill_holes,
-    int8_precision,
-)
+from vicinal import neighbours
 
 pytestmark = pytest.mark.quick
 
@@ -34,21 +25,21 @@ def points(size, seed):
 
 
 PUBLIC = points(400, 1)
-PRECISE = {"int8": int8_precision(PUBLIC), "float32": Cosine().precision}
+PRECISE = {"int8": neighbours.int8_precision(PUBLIC), "float32": neighbours.Cosine().precision}
 KERNELS = {
-    "cosine-int8": Cosine(PRECISE["int8"]),
-    "cosine-float32": Cosine(),
-    "rbf-int8": RBF(3.0, 8.0, int8_precision(PUBLIC, 8.0)),
-    "rbf-float32": RBF(3.0, 8.0),
+    "cosine-int8": neighbours.Cosine(PRECISE["int8"]),
+    "cosine-float32": neighbours.Cosine(),
+    "rbf-int8": neighbours.RBF(3.0, 8.0, neighbours.int8_precision(PUBLIC, 8.0)),
+    "rbf-float32": neighbours.RBF(3.0, 8.0),
 }
 
 
 def exact(kernel):
-    return ExactIndex(kernel, D)
+    return neighbours.ExactIndex(kernel, D)
 
 
 def hashing(kernel):
-    return HyperplaneLSH(kernel, D, tables=5, bits=4, seed=3)
+    return neighbours.HyperplaneLSH(kernel, D, tables=5, bits=4, seed=3)
 
 
 INDEXES = {"exact": exact, "hashing": hashing}
@@ -59,8 +50,8 @@ indexes = pytest.mark.parametrize("make", INDEXES.values(), ids=INDEXES)
 
 def thresholds_of(kernel, queries, share=0.2):
     """Return radii that hold `share` of the public points."""
-    reference = Reference(kernel, kernel.encode(PUBLIC))
-    return AdaptiveRadius(reference, round(share * N), N).thresholds(queries)
+    reference = neighbours.Reference(kernel, kernel.encode(PUBLIC))
+    return neighbours.AdaptiveRadius(reference, round(share * N), N).thresholds(queries)
 
 
 def found(index, names, queries, thresholds):
@@ -158,7 +149,7 @@ def test_nothing_of_an_erased_record_stays_in_memory(make, kernel):
     index = make(kernel)
     index.add(records)
     going = np.flatnonzero(rng.random(N) < 0.4)
-    index.remove(going, fill_holes(going, N))
+    index.remove(going, neighbours.fill_holes(going, N))
     left = np.concatenate([block.reshape(-1, index.stride)[:, :D] for block in memory_of(index)])
     left = {row.tobytes() for row in left}
     staying = {row.tobytes() for row in np.delete(records, going, axis=0)}
@@ -185,12 +176,12 @@ def test_parts_are_the_search_in_pieces(make):
         assert len(parts) == 1 if most == 10**6 else len(parts) > 1
 
 
-class PrivateHyperplanes(HyperplaneLSH):
+class PrivateHyperplanes(neighbours.HyperplaneLSH):
     """Broken on purpose: the hyperplanes go through the mean of the private records."""
 
     def _scan(self, queries, block, allowed):
         shift = np.rint(self.features.mean(axis=0)).astype(queries.dtype)
-        moved = HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
+        moved = neighbours.HyperplaneLSH(self.kernel, D, tables=5, bits=4, seed=3)
         moved.add(self.features - shift)
         self._codes = moved._codes
         codes, self.codes = self.codes, lambda rows: moved.codes(rows - shift)
@@ -200,7 +191,7 @@ class PrivateHyperplanes(HyperplaneLSH):
             self.codes = codes
 
 
-class TheNearest(ExactIndex):
+class TheNearest(neighbours.ExactIndex):
     """Broken on purpose: a query has no more than its 40 nearest records."""
 
     def search(self, queries, thresholds):

@@ -27,17 +27,9 @@ from typer.testing import CliRunner
 import shard_tools
 import store_tools as tools
 import vicinal
+from vicinal import labelling
 from vicinal.cli import app
 from vicinal.features import PublicMap
-from vicinal.labelling import (
-    AskedRound,
-    FileJournal,
-    IndKNNLabeller,
-    JournalEntry,
-    ReleasedLabels,
-    Round,
-    save_answers,
-)
 from vicinal.serving import KeyFile
 from vicinal.store import SigningKey, erasure_receipt
 from vicinal.students import about
@@ -178,17 +170,17 @@ def a_student():
 
 def write_labels(folder):
     """Write a journal whose state has a private model, the answers, and the key of an API."""
-    labeller = IndKNNLabeller(
+    labeller = labelling.IndKNNLabeller(
         range(3), tools.Y, tools.PEOPLE, epsilon=4.0, n_records=300, model_share=0.2
     )
-    labeller.embed(tools.X, tools.R, Round(60, 1.0))
+    labeller.embed(tools.X, tools.R, labelling.Round(60, 1.0))
     labeller.label(tools.Q[:4])
     soft = np.full((2, 2), 0.5, dtype=np.float32)
-    asked = AskedRound(np.arange(2), np.arange(2), np.zeros(2), soft)
-    FileJournal(folder).commit(JournalEntry("run", (asked,), labeller.state()))
+    asked = labelling.AskedRound(np.arange(2), np.arange(2), np.zeros(2), soft)
+    labelling.FileJournal(folder).commit(labelling.JournalEntry("run", (asked,), labeller.state()))
     given = np.arange(2), np.arange(2), np.zeros(2), np.ones(2, bool), (0, 1), {}, soft
-    kept = ReleasedLabels(*given)
-    save_answers(kept, folder / "answers.npz")
+    kept = labelling.ReleasedLabels(*given)
+    labelling.save_answers(kept, folder / "answers.npz")
     KeyFile(folder / "store").add("somebody", "analyst", "default")
     PublicMap(n_components=2).fit(tools.R).save(folder / "map.npz")
 

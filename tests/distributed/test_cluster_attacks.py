@@ -12,6 +12,7 @@ import pytest
 
 import shard_tools
 import store_tools as tools
+from vicinal import errors
 from vicinal.distributed import (
     Coordinator,
     MissingShardPolicy,
@@ -24,19 +25,11 @@ from vicinal.distributed import (
 from vicinal.distributed._cluster_backups import accept_cluster_loss
 from vicinal.distributed._folders import COORDINATOR, ShardFolder, witness_of
 from vicinal.distributed._messages import Erase, KnownSubjects, Ping
-from vicinal.errors import (
-    InvalidInput,
-    PrivacyRefused,
-    ShardDamaged,
-    StorageFailed,
-    StoreOutdated,
-    VicinalError,
-)
 from vicinal.ledger import Tables
 from vicinal.store import Store, open_folder
 from vicinal.testing import remaining_budgets
 
-REFUSED = (PrivacyRefused, StorageFailed)
+REFUSED = (errors.PrivacyRefused, errors.StorageFailed)
 SOON = MissingShardPolicy(deadline=0.2)
 
 
@@ -137,7 +130,7 @@ def test_a_shard_that_is_old_by_its_own_guard_is_refused_and_not_missing(path, t
         cluster.predict(tools.Q[10:20])
     shutil.rmtree(path / "shard-1")
     shutil.copytree(tmp_path / "old", path / "shard-1")
-    with pytest.raises(StoreOutdated, match="old copy"):
+    with pytest.raises(errors.StoreOutdated, match="old copy"):
         shard_tools.local(path)
 
 
@@ -176,7 +169,7 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
         cluster.predict(tools.Q[10:14])
         original, link = cluster._clients[0].transport, local_transports([copy])[0]
         cluster._clients[0].transport = link
-        with pytest.raises(PrivacyRefused, match="Shard 0"):
+        with pytest.raises(errors.PrivacyRefused, match="Shard 0"):
             cluster.predict(tools.Q[14:18])
         link.close()
         cluster._clients[0].transport = original
@@ -228,9 +221,9 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
         assert message.clock < server._journal.clock
         server.handle(message)
         older = dataclasses.replace(message, epochs=(*message.epochs, b"another one's"))
-        with pytest.raises(StoreOutdated, match="coordinator"):
+        with pytest.raises(errors.StoreOutdated, match="coordinator"):
             server.handle(older)
-        with pytest.raises(StoreOutdated, match="coordinator"):
+        with pytest.raises(errors.StoreOutdated, match="coordinator"):
             server.handle(dataclasses.replace(message, reading=True))
 
 
@@ -245,7 +238,7 @@ def test_what_another_coordinator_orders_is_not_done(path, wrong):
         server = client.transport.shard._server
         before = server._parts.ledger.last_commit
         order = client.message(Erase(10**6, tools.PEOPLE))
-        with pytest.raises(StoreOutdated):
+        with pytest.raises(errors.StoreOutdated):
             server.handle(dataclasses.replace(order, **wrong))
         assert server._parts.ledger.last_commit == before
         assert cluster.presence(tools.PEOPLE).erased == 0
@@ -261,9 +254,9 @@ def test_a_cluster_is_copied_to_no_place_that_others_planted(path, tmp_path, mon
         else:
             (tmp_path / "place").mkdir()
             monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-        with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
+        with pytest.raises(errors.InvalidInput, match="belongs to you and is not a link"):
             cluster.backup(tmp_path / "place")
-    with pytest.raises(InvalidInput, match="belongs to you and is not a link"):
+    with pytest.raises(errors.InvalidInput, match="belongs to you and is not a link"):
         restore_cluster(tmp_path / "backup", tmp_path / "place", accept_loss=True)
     assert not list((tmp_path / "place").iterdir())
 
@@ -308,14 +301,14 @@ def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
     yours = tmp_path / "yours"
     tools.make(yours).close()
     shard_tools.resealed(broken, source=str(yours))
-    with pytest.raises(PrivacyRefused, match="was not made of"):
+    with pytest.raises(errors.PrivacyRefused, match="was not made of"):
         shard_tools.local(broken)
     unharmed(yours)
     # The right store, which has the same key, but has written something since, if no charge.
     with Store.open(tmp_path / "store") as here:
         here.allow("anna", 5)
     shard_tools.resealed(broken, source=str(tmp_path / "store"))
-    with pytest.raises(PrivacyRefused, match="has gone on since"):
+    with pytest.raises(errors.PrivacyRefused, match="has gone on since"):
         shard_tools.local(broken)
     unharmed(tmp_path / "store")
 
@@ -333,11 +326,11 @@ def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answe
     if first == "store":
         with Store.open(tmp_path / "store") as here:
             here.predict(tools.Q[:3])
-        with pytest.raises(PrivacyRefused, match="has gone on since"):
+        with pytest.raises(errors.PrivacyRefused, match="has gone on since"):
             shard_tools.local(broken)
     else:
         shard_tools.local(broken).close()
-        with pytest.raises(PrivacyRefused, match="was split"):
+        with pytest.raises(errors.PrivacyRefused, match="was split"):
             Store.open(tmp_path / "store")
 
 
@@ -348,9 +341,9 @@ def test_a_store_that_retired_and_lost_its_witness_keeps_no_cluster_shut(
     with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
         shard_tools.local(broken)
     (tmp_path / "store.witness").unlink()
-    with pytest.raises(PrivacyRefused, match="was split"):
+    with pytest.raises(errors.PrivacyRefused, match="was split"):
         Store.open(tmp_path / "store", accept_loss=True)
-    with pytest.raises(PrivacyRefused, match="accept the loss"):
+    with pytest.raises(errors.PrivacyRefused, match="accept the loss"):
         shard_tools.local(broken)
     Coordinator.open(broken, local_transports, SOON, accept_loss=True).close()
     assert set(shard_tools.budgets(broken).values()) == {0}
@@ -408,7 +401,7 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
     if broken in (None, votes_left):
         reading(path)
     else:
-        with pytest.raises(PrivacyRefused, match="only read cannot finish it"):
+        with pytest.raises(errors.PrivacyRefused, match="only read cannot finish it"):
             reading(path)
     assert tools.contents(path.parent) == before
     if broken is not erasing_shards:  # which no coordinator ordered
@@ -466,7 +459,7 @@ def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, ho
         ).save()
     before = tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))
     only_reads = "only read" if only_read and "source" in how else STRANGE[how]
-    with pytest.raises(VicinalError, match=only_reads):
+    with pytest.raises(errors.VicinalError, match=only_reads):
         Coordinator.open(gift, local_transports, SOON, reading=only_read)
     assert (tools.contents(path), tools.contents(path.with_name("cluster.witnesses"))) == before
 
@@ -505,9 +498,9 @@ def absent(path):
 
 
 DAMAGE = [
-    (doubled, StoreOutdated, "Shard 1 is another shard"),
-    (damaged, ShardDamaged, "Shard 1: The file labels"),
-    (absent, ShardDamaged, "Shard 1: There is no shard"),
+    (doubled, errors.StoreOutdated, "Shard 1 is another shard"),
+    (damaged, errors.ShardDamaged, "Shard 1: The file labels"),
+    (absent, errors.ShardDamaged, "Shard 1: There is no shard"),
 ]
 
 
@@ -544,7 +537,7 @@ def test_a_damaged_shard_is_done_without_if_the_policy_says_so(path, unwaiting, 
     policy = dataclasses.replace(unwaiting, answer_without=True)
     with shard_tools.local(path, policy) as cluster:
         assert cluster.predict(tools.Q[10:14]).missing == (1,)
-        with pytest.raises(ShardDamaged):
+        with pytest.raises(errors.ShardDamaged):
             cluster.erase(["person-3"])
 
 
@@ -631,7 +624,7 @@ def test_no_loss_makes_a_shard_of_another_one(path, tmp_path):
     other = shard_tools.clustered(tmp_path / "other", 2)
     (path / "shard-1").rename(tmp_path / "away")
     shutil.copytree(other / "shard-1", path / "shard-1")
-    with pytest.raises(PrivacyRefused, match="another shard"):
+    with pytest.raises(errors.PrivacyRefused, match="another shard"):
         accept_cluster_loss(path)
     with shard_tools.local(other) as cluster:
         assert cluster.verify()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import shard_tools
+from vicinal import errors
 from vicinal.distributed import RayCluster, ShardServer
 from vicinal.distributed._fan_out import MissingShardPolicy, ShardClient, gather
 from vicinal.distributed._folders import shard_paths
@@ -25,15 +26,6 @@ from vicinal.distributed._ray_cluster import (
     resources_of,
     run_quietly,
     split_message,
-)
-from vicinal.errors import (
-    DamagedWitness,
-    InvalidInput,
-    ShardMissing,
-    ShardUnreachable,
-    StorageFailed,
-    StoreDamaged,
-    StoreOutdated,
 )
 
 RAY_INLINES = 100 << 10
@@ -96,7 +88,7 @@ def test_a_missing_token_is_told_before_ray_looks_for_it(monkeypatch, tmp_path):
         monkeypatch.delenv(f"RAY_AUTH_{name}", raising=False)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("HOME", str(tmp_path))
-    with pytest.raises(StorageFailed, match="get-auth-token"):
+    with pytest.raises(errors.StorageFailed, match="get-auth-token"):
         RayCluster("192.0.2.1:6379")
 
 
@@ -109,7 +101,7 @@ def test_an_engine_that_is_not_there_is_told_at_once_with_the_cause(monkeypatch,
     """Fails if Ray is left to look for it: that takes over a minute."""
     pytest.importorskip("ray", reason="Ray is not installed (extra `ray`)")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises((StorageFailed, InvalidInput), match=cause) as caught:
+    with pytest.raises((errors.StorageFailed, errors.InvalidInput), match=cause) as caught:
         RayCluster(address)
     assert "secret" not in str(caught.value)
 
@@ -163,7 +155,7 @@ GONE, SLOW = Post.exceptions.RayError("record 7"), Post.exceptions.GetTimeoutErr
 def asked(link):
     try:
         return link.send(message_of(Ping()))(1.0)
-    except ShardUnreachable as silence:
+    except errors.ShardUnreachable as silence:
         return str(silence)
 
 
@@ -208,7 +200,7 @@ def test_news_of_an_actor_that_was_replaced_changes_nothing():
     first.answer = GONE
     late = [link.send(message_of(Ping())) for _ in range(2)]
     for one in late:
-        with pytest.raises(ShardUnreachable):
+        with pytest.raises(errors.ShardUnreachable):
             one(1.0)
     assert asked(link) == 2
 
@@ -219,7 +211,9 @@ def test_a_shard_runs_where_its_name_is_offered():
     assert resources_of("shard-1", offered) == {}
 
 
-@pytest.mark.parametrize("error", [StoreDamaged, DamagedWitness, StoreOutdated, InvalidInput])
+@pytest.mark.parametrize(
+    "error", [errors.StoreDamaged, errors.DamagedWitness, errors.StoreOutdated, errors.InvalidInput]
+)
 def test_what_does_not_get_better_arrives_as_what_it_is(error):
     """Fails if a refusal inside an actor becomes silence, for which the coordinator would wait."""
 
@@ -249,7 +243,7 @@ def test_a_stopped_shard_is_waited_for_and_nobody_takes_its_place(tmp_path, ray_
     first, spare, (pid,) = link.actor, link._spare, ray_engine.processes()
     os.kill(pid, signal.SIGSTOP)
     try:
-        with pytest.raises(ShardMissing, match="No answer in time"):
+        with pytest.raises(errors.ShardMissing, match="No answer in time"):
             gather({0: client}, Ping(), MissingShardPolicy(0.5))
         kind, words = ray_engine._ray.get(spare.handle.remote(client.message(Ping())), timeout=240)
     finally:

@@ -13,7 +13,7 @@ import pytest
 
 from made_up import clouds, components_for_few
 from statistical.conftest import one_blas_thread  # noqa: F401 (a fixture)
-from vicinal import IndKNNClassifier, IndKNNRegressor
+from vicinal import IndKNNClassifier, IndKNNRegressor, mechanisms
 from vicinal.accounting import UNITS
 from vicinal.engine import LocalShardBase
 from vicinal.linear import _descent, _losses, _private_model
@@ -22,15 +22,6 @@ from vicinal.linear._kernel_map import KernelMap
 from vicinal.linear._losses import ClassLoss
 from vicinal.linear._model_features import ModelFeatures
 from vicinal.linear._private_model import LinearModel, ModelGate, PrivateModel
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    GradientRelease,
-    IndividualGradient,
-    SubjectRows,
-    VoteRelease,
-    charge_rows,
-    randomness,
-)
 from vicinal.neighbours import Cosine, int8_precision
 
 pytestmark = pytest.mark.statistical
@@ -58,7 +49,7 @@ def classifier(*, numbers=False, **parameters):
 
 @dataclass
 class Step:
-    release: GradientRelease
+    release: mechanisms.GradientRelease
     weights: np.ndarray
     sums: np.ndarray
     before: np.ndarray
@@ -66,7 +57,7 @@ class Step:
 
 def trained(subjects, monkeypatch, **parameters):
     """Return a fitted classifier, and the steps of its training."""
-    steps, honest = [], GradientRelease.collect
+    steps, honest = [], mechanisms.GradientRelease.collect
 
     def watched(self, weights, remaining):
         before = remaining.copy()
@@ -75,7 +66,7 @@ def trained(subjects, monkeypatch, **parameters):
         return sums, spent
 
     with monkeypatch.context() as patch:
-        patch.setattr(GradientRelease, "collect", watched)
+        patch.setattr(mechanisms.GradientRelease, "collect", watched)
         made = classifier(**parameters)
         fitted = made.fit(X, SIDES if parameters.get("numbers") else Y, subjects, public=R)
     return fitted, steps
@@ -95,12 +86,12 @@ def without(subjects, victim, step, model, targets, encoder):
     made = step.release.mechanism
     slots = np.unique(subjects[stay], return_inverse=True)[1].astype(np.int32)
     rows = model.features.rows(encoder.encode(X[stay]).astype(np.float32))
-    people = SubjectRows(rows, targets[stay], slots, slots.max() + 1)
-    twin = IndividualGradient(
+    people = mechanisms.SubjectRows(rows, targets[stay], slots, slots.max() + 1)
+    twin = mechanisms.IndividualGradient(
         people, CLASSES, made.unit, made.clip, step.release.noise, SHARE, made._budget,
-        randomness(0), DeltaSlackAccountant(1e-5, needed=False),
+        mechanisms.randomness(0), mechanisms.DeltaSlackAccountant(1e-5, needed=False),
     )  # fmt: skip
-    release = GradientRelease(twin, step.release.scale, step.release.rate)
+    release = mechanisms.GradientRelease(twin, step.release.scale, step.release.rate)
     assert twin.steps == made.steps
     return release.collect(step.weights, step.before[np.unique(subjects[stay])])[0]
 
@@ -169,7 +160,7 @@ def test_landmarks_are_public_rows(control, monkeypatch):
 
 
 def uncharged(patch):
-    honest = charge_rows
+    honest = mechanisms.charge_rows
 
     def broken(scores, derivatives, squares, labels, slots, remaining, *numbers):
         return honest(scores, derivatives, squares, labels, slots, remaining.copy(), *numbers)
@@ -179,7 +170,7 @@ def uncharged(patch):
 
 def unclipped(patch):
     """Charge clipped gradients and sum whole ones."""
-    honest = charge_rows
+    honest = mechanisms.charge_rows
 
     def broken(scores, sums, squares, labels, slots, remaining, step, kind, factor, bound, *rest):
         facts = squares, labels, slots
@@ -388,7 +379,7 @@ def test_what_joins_the_votes_moves_no_charge(monkeypatch):
 def what_descends(world, monkeypatch, **parameters):
     """Return all that a descent is given in a world, and what its steps and the metric get."""
     facts, steps, published, metrics = [], [], [], []
-    begin, step, publish = Descent.__init__, Descent.step, GradientRelease.publish
+    begin, step, publish = Descent.__init__, Descent.step, mechanisms.GradientRelease.publish
 
     def begun(self, *args):
         facts.append((*args[:3], repr(args[3]), *args[4:]))
@@ -406,7 +397,7 @@ def what_descends(world, monkeypatch, **parameters):
     with monkeypatch.context() as patch:
         patch.setattr(Descent, "__init__", begun)
         patch.setattr(Descent, "step", stepped)
-        patch.setattr(GradientRelease, "publish", told)
+        patch.setattr(mechanisms.GradientRelease, "publish", told)
         patch.setattr(
             "vicinal.planning._engine_factory.metric_kernel",
             lambda rows: metrics.append(rows.copy()) or _private_model.metric_kernel(rows),
@@ -441,12 +432,12 @@ def test_what_joins_the_sums_is_public_and_on_their_grid(monkeypatch):
         sums.append(honest(self, release, block, thresholds))
         return sums[-1].copy()
 
-    def publish(release, total, honest=VoteRelease.publish):
+    def publish(release, total, honest=mechanisms.VoteRelease.publish):
         joined.append((release, total.copy()))
         return honest(release, total)
 
     monkeypatch.setattr(LocalShardBase, "charge_and_sum", summed)
-    monkeypatch.setattr(VoteRelease, "publish", publish)
+    monkeypatch.setattr(mechanisms.VoteRelease, "publish", publish)
     fitted = classifier().fit(X, Y, public=R)
     answers = fitted.query(Q)
     integers = fitted._encoded(Q[answers.asked])

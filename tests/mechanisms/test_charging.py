@@ -5,16 +5,8 @@ import time
 import numpy as np
 import pytest
 
-from vicinal import testing
+from vicinal import mechanisms, testing
 from vicinal.accounting import charge_table, label_budget
-from vicinal.mechanisms import (
-    DeltaSlackAccountant,
-    NoisyLabels,
-    NoisyVotes,
-    SubjectTable,
-    VoteGrid,
-    randomness,
-)
 from vicinal.mechanisms import _charging as charging
 from vicinal.mechanisms._charging import ALL_SUBJECTS, hits_by_subject, sort_ascending
 from vicinal.mechanisms._subject_table import RecordVectors
@@ -43,7 +35,7 @@ def crowd(rng, kind):
         targets = RecordVectors.of_rows(rng.normal(size=(N, CLASSES)) / 6)
     remaining = rng.integers(0, 1 << 40, 150)
     records = np.bincount(slots, minlength=150).astype(np.int32)
-    return SubjectTable(targets, slots, records, remaining)
+    return mechanisms.SubjectTable(targets, slots, records, remaining)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +46,12 @@ def table():
 @pytest.fixture(params=["votes", "labels", "vectors"])
 def release(request, table):
     """Return a kind of release, and one of it."""
-    grid, kernel, noise = VoteGrid(1 << 22), Cosine(), randomness(1)
+    grid, kernel, noise = mechanisms.VoteGrid(1 << 22), Cosine(), mechanisms.randomness(1)
     if request.param == "labels":
-        mechanism = NoisyLabels(kernel, 8, CLASSES, table, grid, noise)
+        mechanism = mechanisms.NoisyLabels(kernel, 8, CLASSES, table, grid, noise)
     else:
-        slack = DeltaSlackAccountant(1e-5, needed=True)
-        mechanism = NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
+        slack = mechanisms.DeltaSlackAccountant(1e-5, needed=True)
+        mechanism = mechanisms.NoisyVotes(kernel, 8, CLASSES, BUDGET, grid, noise, slack)
     return request.param, mechanism.release(np.full(QUERIES, 30.0))
 
 

@@ -11,22 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from vicinal import testing
+from vicinal import mechanisms, testing
 from vicinal.accounting import account
 from vicinal.errors import PrivacyRefused
-from vicinal.mechanisms import (
-    FINEST,
-    ClippedVotes,
-    NearestOfSample,
-    NoisyMax,
-    NoisyThreshold,
-    OneHotVotes,
-    ReleaseCounter,
-    SimulatedBernoulli,
-    SystemBernoulli,
-    bernoulli_source,
-    randomness,
-)
 from vicinal.neighbours import FLOAT32, NO_RECORD, RBF, PoissonKNN, Precision
 from vicinal.predictors._private_knn import PrivateKNNClassifier
 from vicinal.reports import shown
@@ -98,8 +85,10 @@ def test_either_way_chooses_the_same_of_the_same_sample():
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 3, 0.05)
         walk.sample_first = first
         near = None if first else walk.all_records(queries)
-        coins = SimulatedBernoulli(3)
-        found.append(np.sort(NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1))
+        coins = mechanisms.SimulatedBernoulli(3)
+        found.append(
+            np.sort(mechanisms.NearestOfSample(walk, 0.05, coins).draw(queries, near), axis=1)
+        )
     np.testing.assert_array_equal(*found)
 
 
@@ -112,8 +101,10 @@ def test_queries_side_by_side_have_neighbours_of_their_own(count):
     """
     integers, slots, subjects = people(120)
     queries, _, _ = people(20, seed=1)
-    sample = NearestOfSample(
-        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0), 1.0, SystemBernoulli()
+    sample = mechanisms.NearestOfSample(
+        PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 7, 1.0),
+        1.0,
+        mechanisms.SystemBernoulli(),
     )
     with testing.threads(count):
         chosen = sample.draw(queries, sample.candidates(queries))
@@ -129,7 +120,7 @@ def test_queries_side_by_side_have_coins_of_their_own():
     """
     integers, slots, subjects = people(64)
     walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 64, 0.5)
-    sample = NearestOfSample(walk, 0.5, SystemBernoulli())
+    sample = mechanisms.NearestOfSample(walk, 0.5, mechanisms.SystemBernoulli())
     same = np.repeat(integers[:1], 2, axis=0)
     alike = 0
     for _ in range(200):
@@ -150,7 +141,7 @@ def test_a_subject_goes_by_one_coin():
     np.testing.assert_array_equal(walk.first(near, np.flatnonzero(~others)), [[0, NO_RECORD]])
 
 
-class Recorded(SimulatedBernoulli):
+class Recorded(mechanisms.SimulatedBernoulli):
     """Coins that can be read afterwards."""
 
     def __init__(self, seed):
@@ -173,7 +164,7 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
     went_on = 0
     for seed in range(30):
         coins = Recorded(seed)
-        chosen = NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
+        chosen = mechanisms.NearestOfSample(walk, 0.4, coins).draw(query, narrow)[0]
         heads = np.zeros(subjects, dtype=bool)
         if len(coins.calls) > 1:
             went_on += 1
@@ -205,7 +196,7 @@ def test_nobody_and_few_can_be_asked():
     for size in (0, 1, 3):
         integers, slots, subjects = people(size)
         walk = PoissonKNN(RBF(1.0, 1.0), integers, slots, subjects, 5, 1.0)
-        sample = NearestOfSample(walk, 1.0, SystemBernoulli())
+        sample = mechanisms.NearestOfSample(walk, 1.0, mechanisms.SystemBernoulli())
         queries = np.zeros((2, 3), np.float32)
         chosen = sample.draw(queries, sample.candidates(queries))
         assert ((chosen != NO_RECORD).sum(axis=1) == size).all()
@@ -236,7 +227,7 @@ def test_leaving_one_subject_out_moves_one_in_and_one_out():
 
 
 def test_label_votes():
-    ballots = OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
+    ballots = mechanisms.OneHotVotes(np.array([0, 2, 2, 1], np.int32), 3)
     chosen = np.array([[0, 1, 2], [3, NO_RECORD, NO_RECORD]], np.int32)
     np.testing.assert_array_equal(ballots.count(chosen, 8), [[8, 0, 16], [0, 8, 0]])
 
@@ -247,7 +238,7 @@ def label_vectors(c):
 
 def clipped(vectors, tau, steps):
     """Return the integer votes of single records."""
-    ballots = ClippedVotes(np.array(vectors), tau)
+    ballots = mechanisms.ClippedVotes(np.array(vectors), tau)
     return ballots.count(np.arange(len(vectors), dtype=np.int32)[:, None], steps)
 
 
@@ -270,7 +261,9 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
     class Untouchable:
         exact = True
 
-    voting = NoisyMax(5.0, 10, ReleaseCounter(1, "answers"), Untouchable(), label_only=False)
+    voting = mechanisms.NoisyMax(
+        5.0, 10, mechanisms.ReleaseCounter(1, "answers"), Untouchable(), label_only=False
+    )
     with pytest.raises(PrivacyRefused, match="1 are left; 2 more"):
         voting.publish(np.zeros((2, 3), dtype=np.int64))
     with pytest.raises(AttributeError):
@@ -283,8 +276,10 @@ def test_votes_are_taken_from_the_quota_before_noise_is_drawn():
 
 def screening(threshold, sigma, *scale):
     """Return a screening of two queries."""
-    quota = ReleaseCounter(2, "screenings")
-    return NoisyThreshold(threshold, sigma, quota, randomness(), SystemBernoulli(), *scale)
+    quota = mechanisms.ReleaseCounter(2, "screenings")
+    return mechanisms.NoisyThreshold(
+        threshold, sigma, quota, mechanisms.randomness(), mechanisms.SystemBernoulli(), *scale
+    )
 
 
 def passing(threshold, sigma, votes, scale):
@@ -312,7 +307,7 @@ def test_what_passes_has_the_stated_law(threshold, sigma, votes, scale):
 def test_the_bar_is_exact():
     """Fails if the bar is worked out in floating point: T = .1 and sigma = .3 are no fractions."""
     whole, part = screening(0.1, 0.3).noise_limit(7)
-    exact = (Fraction(0.1) - 7) / Fraction(0.3) * FINEST + Fraction(1, 2)
+    exact = (Fraction(0.1) - 7) / Fraction(0.3) * mechanisms.FINEST + Fraction(1, 2)
     assert abs(whole + Fraction(part) - exact) < Fraction(1, 2**50)
 
 
@@ -328,8 +323,8 @@ def test_a_tie_is_decided_by_a_coin():
         def discrete_gaussian(self, scale, size):  # noqa: ARG002 (the interface of a source)
             return np.full(size, limit)
 
-    quota, coins = ReleaseCounter(4000, "screenings"), SimulatedBernoulli(0)
-    tied = NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
+    quota, coins = mechanisms.ReleaseCounter(4000, "screenings"), mechanisms.SimulatedBernoulli(0)
+    tied = mechanisms.NoisyThreshold(10.0, 3.0, quota, OnTheBar(), coins, scale=7)
     limit, part = tied.noise_limit(8)
     assert 0.1 < part < 0.9
     assert tied.publish(np.full(4000, 8)).mean() == pytest.approx(1 - part, abs=0.05)
@@ -520,6 +515,6 @@ def test_a_fork_gets_no_turn():
 
 
 def test_coins_come_from_the_system_unless_simulated():
-    assert bernoulli_source().exact
-    assert not bernoulli_source(0).exact
-    assert (SystemBernoulli().bernoulli(1.0, 50)).all()
+    assert mechanisms.bernoulli_source().exact
+    assert not mechanisms.bernoulli_source(0).exact
+    assert (mechanisms.SystemBernoulli().bernoulli(1.0, 50)).all()

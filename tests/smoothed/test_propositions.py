@@ -8,22 +8,7 @@ import numpy as np
 import pytest
 
 from smoothed import brute
-from vicinal.smoothed import (
-    Average,
-    FixedSize,
-    Heterogeneous,
-    Histogram,
-    Hull,
-    NamedMechanism,
-    Poisson,
-    RadiusVotes,
-    Vertices,
-    WithReplacement,
-    compose,
-    database_delta,
-    smoothed_delta,
-    worst_case_delta,
-)  # fmt: skip
+from vicinal import smoothed
 from vicinal.smoothed._mechanism import law_excess
 
 SEEDS = range(12)
@@ -45,37 +30,41 @@ def logs(law):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 7])
-@pytest.mark.parametrize("sampler", [FixedSize(1), Poisson(0.4), WithReplacement(3)])
+@pytest.mark.parametrize(
+    "sampler", [smoothed.FixedSize(1), smoothed.Poisson(0.4), smoothed.WithReplacement(3)]
+)
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 20.0])
 def test_theorem_1_the_worst_database_is_the_worst_case(n, sampler, epsilon):
-    mechanism = Histogram(sampler)
+    mechanism = smoothed.Histogram(sampler)
     worst = max(
-        database_delta(mechanism, (a, b, n - a - b), epsilon).upper
+        smoothed.database_delta(mechanism, (a, b, n - a - b), epsilon).upper
         for a in range(n + 1)
         for b in range(n + 1 - a)
     )
-    assert worst == pytest.approx(worst_case_delta(mechanism, n, epsilon).value, rel=1e-11)
+    assert worst == pytest.approx(smoothed.worst_case_delta(mechanism, n, epsilon).value, rel=1e-11)
 
 
-@pytest.mark.parametrize("mechanism", [Average(range(3), 3), RadiusVotes(0.3, 2)])
+@pytest.mark.parametrize("mechanism", [smoothed.Average(range(3), 3), smoothed.RadiusVotes(0.3, 2)])
 def test_no_database_is_above_the_worst_case(mechanism):
-    worst = worst_case_delta(mechanism, 5, 0.2).upper
+    worst = smoothed.worst_case_delta(mechanism, 5, 0.2).upper
     for a, b in itertools.product(range(4), range(2)):
-        assert database_delta(mechanism, (a, b, 5 - a - b), 0.2).lower <= worst
+        assert smoothed.database_delta(mechanism, (a, b, 5 - a - b), 0.2).lower <= worst
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_proposition_5_composition_of_independent_releases(seed):
     rng = np.random.default_rng(seed)
-    population = Vertices(random_rows(rng, 2, 2))
+    population = smoothed.Vertices(random_rows(rng, 2, 2))
     sizes, epsilons = rng.integers(1, 6, 2), rng.uniform(0, 1, 2)
-    releases = [Histogram(FixedSize(int(size))) for size in sizes]
-    joint = compose([NamedMechanism(release, place) for place, release in enumerate(releases)])
+    releases = [smoothed.Histogram(smoothed.FixedSize(int(size))) for size in sizes]
+    joint = smoothed.compose(
+        [smoothed.NamedMechanism(release, place) for place, release in enumerate(releases)]
+    )
     parts = [
-        smoothed_delta(release, population, 5, epsilon).upper
+        smoothed.smoothed_delta(release, population, 5, epsilon).upper
         for release, epsilon in zip(releases, epsilons, strict=True)
     ]
-    assert smoothed_delta(joint, population, 5, float(sum(epsilons))).lower <= sum(parts)
+    assert smoothed.smoothed_delta(joint, population, 5, float(sum(epsilons))).lower <= sum(parts)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -83,13 +72,13 @@ def test_proposition_7_only_vertices_matter(seed):
     rng = np.random.default_rng(seed)
     rows = np.array(random_rows(rng, 3, 3), dtype=np.float64)
     inside = rng.dirichlet(np.ones(3), size=4) @ rows
-    mechanism = Histogram(FixedSize(3))
-    largest = smoothed_delta(mechanism, Hull([*rows, *inside]), 4, 0.4)
+    mechanism = smoothed.Histogram(smoothed.FixedSize(3))
+    largest = smoothed.smoothed_delta(mechanism, smoothed.Hull([*rows, *inside]), 4, 0.4)
     assert largest.upper == pytest.approx(
-        smoothed_delta(mechanism, Vertices(rows), 4, 0.4).upper, rel=1e-9
+        smoothed.smoothed_delta(mechanism, smoothed.Vertices(rows), 4, 0.4).upper, rel=1e-9
     )
-    mixed = Heterogeneous([(1, row) for row in inside])
-    assert smoothed_delta(mechanism, mixed, 4, 0.4).lower <= largest.upper
+    mixed = smoothed.Heterogeneous([(1, row) for row in inside])
+    assert smoothed.smoothed_delta(mechanism, mixed, 4, 0.4).lower <= largest.upper
 
 
 @pytest.mark.parametrize("seed", range(200))
