@@ -82,7 +82,6 @@ def one(gradient, subject, weights):
 @pytest.mark.parametrize("per_subject", [1, 3])
 @pytest.mark.parametrize("clip", [0.02, 0.3, 50.0])
 def test_contributions_are_the_clipped_gradients(independent, per_subject, clip):
-    """Fails if a subject's contribution is not its own gradient, clipped to the bound."""
     rows, labels, slots = records(per_subject=per_subject)
     gradient = gradient_of(rows, labels, slots, clip)
     weights = weights_on_grid(6)
@@ -222,7 +221,6 @@ def test_it_learns_and_predicts_for_nothing():
 
 
 def test_a_trained_classifier_holds_no_record():
-    """Fails if anything but released numbers stays behind after training."""
     X, y = data()
     fitted = classifier().fit(X, y)
     sizes = [np.size(value) for name, value in vars(fitted).items() if name != "classes"]
@@ -246,7 +244,6 @@ def test_public_rows_standardise():
 @pytest.mark.parametrize("more", [{}, {"n_records": 3000}, {"sampling_rate": 1.0, "n_steps": 20}])
 @pytest.mark.parametrize("epsilon", [0.5, 4.0])
 def test_the_guarantee_is_what_vicinal_account_says(more, epsilon):
-    """Fails if training costs more than asked for, or is priced by anything else."""
     estimator = NoisySGDClassifier(range(10), epsilon, n_steps=more.pop("n_steps", 100), **more)
     stated = estimator.guarantee()
     assert stated.epsilon == account(estimator.plan())["epsilon"]

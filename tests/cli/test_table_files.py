@@ -370,7 +370,6 @@ CELLS = ["alive", " dead ", "", "NA", None, "gone", "TRUE", "07", "5.0", "a\tb",
 @pytest.mark.parametrize("column", ["dead", "case"])
 @pytest.mark.parametrize("cell", CELLS)
 def test_the_check_and_init_agree_on_every_label_and_id(suffix, column, cell, tmp_path):
-    """Fails if one refuses what the other takes."""
     rows = [{"age": i, "dead": ["alive", "dead"][i % 2], "case": f"p{i}"} for i in range(30)]
     rows[7][column] = cell
     data, schema = tmp_path / f"data{suffix}", tmp_path / "schema.json"

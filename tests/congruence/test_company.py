@@ -109,7 +109,6 @@ def test_coming_and_going_changes_nobody_elses_similarity(kernel, tile):
 @kernels
 @pytest.mark.parametrize("d", [1, 2, 7, 8, 9, 127, 128, 129, 324, 768, 9000])
 def test_a_row_is_encoded_alone_as_in_company(kernel, d):
-    """Fails if rounding a record to integers depends on who is in the same matrix."""
     X = points(33, d, d)
     together = kernel.encode(X)
     alone = np.concatenate([kernel.encode(X[i : i + 1]) for i in range(len(X))])

@@ -122,7 +122,6 @@ def test_no_record_is_listed_twice_for_a_query(make, kernel):
 @kernels
 @indexes
 def test_an_index_that_lived_is_one_that_was_built_anew(make, kernel):
-    """Fails if adding and erasing mix up rows, or if a mover keeps an old number."""
     rng = np.random.default_rng(6)
     pool, queries = kernel.encode(points(N, 7)), kernel.encode(points(40, 9))
     thresholds = thresholds_of(kernel, queries, 0.5)

@@ -156,7 +156,6 @@ def test_the_papers_algorithm_over_shards_is_the_papers_algorithm(execution, sha
 
 @pytest.mark.parametrize("execution", ["block", "sequential"])
 def test_earlier_answers_join_the_sums_once(execution):
-    """Fails if the votes of earlier answers are counted on every shard, or on none."""
     plan = {"simulation_seed": 7, "n_queries": 320, "execution": execution}
 
     def make():

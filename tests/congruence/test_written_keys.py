@@ -217,7 +217,6 @@ def written(tmp_path_factory):
 
 
 def test_every_key_is_the_one_that_it_was(written):
-    """Fails if a field, a column, a key or an array is called anything else where it is written."""
     if os.environ.get("WRITE_GOLDEN"):
         GOLDEN.write_text(json.dumps(written, indent=1) + "\n")
     known = json.loads(GOLDEN.read_text())
@@ -239,7 +238,6 @@ def packages_with(pattern):
 
 
 def test_no_package_writes_keys_unseen(written):
-    """Fails if a package begins to write what this file does not look at."""
     seen = written.keys() | NOT_KEPT.keys() | {"cli"}  # prints what others made
     assert packages_with(WRITES) <= seen
     assert packages_with(FIELDS) - {"_lazy.py", "testing.py"} <= BY_FIELDS.keys() | NOT_KEPT.keys()

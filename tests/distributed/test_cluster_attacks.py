@@ -176,7 +176,6 @@ def test_a_copied_shard_that_comes_into_a_session_is_refused(path, tmp_path):
 
 
 def test_two_copies_that_both_went_on_are_told_apart(path, tmp_path):
-    """Fails if a shard that another coordinator has charged is taken for this one's."""
     copy = shard_tools.transplanted(path, tmp_path / "copy")
     for one, queries in ((path, tools.Q[10:14]), (copy, tools.Q[14:18])):
         with shard_tools.local(one) as cluster:
@@ -231,7 +230,6 @@ def test_a_message_that_an_answer_overtakes_is_no_old_coordinator_s(path, task):
     {"cluster": "another"}, {"shard": "another"}, {"epochs": (b"another one's",)},
 ])  # fmt: skip
 def test_what_another_coordinator_orders_is_not_done(path, wrong):
-    """Fails if a shard looks at who sent a message when its task is done."""
     with shard_tools.local(path) as cluster:
         cluster.predict(tools.Q[10:14])
         client = cluster._clients[0]
@@ -317,7 +315,6 @@ def test_a_stranger_s_cluster_retires_no_store(broken, tmp_path):
 def test_an_older_copy_of_a_store_that_retires_and_its_cluster_do_not_both_answer(
     broken, tmp_path, monkeypatch, first
 ):
-    """Fails if a store put back while its witness had not heard of the split answers beside it."""
     shutil.copytree(tmp_path / "store", tmp_path / "kept")
     with tools.broken_off(monkeypatch, "vicinal.store.OpenStore.mark_change"):
         shard_tools.local(broken)
@@ -410,7 +407,6 @@ def test_what_only_reads_a_cluster_writes_no_byte_of_any_part(path, broken):
 
 
 def test_a_shard_that_was_read_is_opened_again_to_write(path):
-    """Fails if a shard goes on without writing once its coordinator does more than read."""
     with Coordinator.open(path, local_transports, SOON, reading=True) as cluster:
         shard, message = cluster._clients[0].transport.shard, cluster._clients[0].message(Ping())
         server = shard._server
@@ -429,7 +425,6 @@ STRANGE = {
 @pytest.mark.parametrize("how", STRANGE)
 @pytest.mark.parametrize("only_read", [True, False])
 def test_a_stranger_s_cluster_finishes_nothing_of_another_one(path, tmp_path, how, only_read):
-    """Fails if a shard is opened to write before it is known to be of this cluster."""
     erasing_shards(path)
     gift = tmp_path / "gifts" / "cluster"
     gift.parent.mkdir()
@@ -532,7 +527,6 @@ def test_a_shard_that_cannot_open_again_is_refused_until_it_is_mended(
 
 @pytest.mark.parametrize("damage", [damaged, absent])
 def test_a_damaged_shard_is_done_without_if_the_policy_says_so(path, unwaiting, damage):
-    """Fails if the policy for missing shards does not hold for damaged ones."""
     damage(path)
     policy = dataclasses.replace(unwaiting, answer_without=True)
     with shard_tools.local(path, policy) as cluster:
@@ -611,7 +605,6 @@ def test_a_lost_witness_or_coordinator_can_be_accepted(path, tmp_path):
 
 
 def test_nothing_is_spent_where_nothing_was_lost(path):
-    """Fails if accepting a loss that there is none of costs a budget."""
     before = shard_tools.budgets(path)
     with Coordinator.open(path, local_transports, SOON, accept_loss=True) as cluster:
         assert cluster.verify()

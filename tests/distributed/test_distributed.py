@@ -66,7 +66,6 @@ def test_a_repeated_block_returns_the_same_votes_and_charges_once(server, folder
 
 @pytest.mark.parametrize("what", ["thresholds", "scales", "queries", "clock"])
 def test_a_name_belongs_to_one_block(server, what):
-    """Fails if an order with other content gets, or pays for, the votes of the first."""
     request = request_of(server)
     server.do(request)
     before = left(server)
@@ -207,7 +206,6 @@ def test_ray_reports_to_nobody_and_may_be_absent(monkeypatch):
 
 
 def test_no_votes_leave_before_their_charge_is_durable(server, folder, monkeypatch):
-    """Fails if a shard answers although its commit did not happen."""
     request = request_of(server)
     with shard_tools.full_disk(server, monkeypatch):
         server.do(request)
@@ -393,7 +391,6 @@ def test_a_split_moves_budgets_answers_and_those_who_left(tmp_path):
 
 
 def test_a_store_that_was_split_answers_no_more(tmp_path):
-    """Fails if budgets can be spent in two places."""
     with tools.make(tmp_path / "store") as store:
         store.backup(tmp_path / "backup")
     split(tmp_path / "store", tmp_path / "cluster", 2)

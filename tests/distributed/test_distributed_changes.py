@@ -360,7 +360,6 @@ def test_a_coordinator_that_is_killed_half_way_finishes_at_the_next_opening(kill
 
 
 def test_an_actor_that_is_killed_makes_a_change_once(path, ray_engine):
-    """Fails if Ray's own retries add records twice, or lose them."""
     with shard_tools.on_ray(ray_engine)(path) as cluster:
         cluster.predict(tools.Q[:5])
         for round in range(3):

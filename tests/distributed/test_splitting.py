@@ -262,7 +262,6 @@ def test_only_the_shard_itself_moves_and_into_an_empty_place(tmp_path):
 
 
 def test_an_earlier_state_of_a_shard_does_not_move(tmp_path):
-    """Fails if a folder that was put back with its witness becomes the shard by a move."""
     path = shard_tools.clustered(tmp_path, 2)
     with shard_tools.local(path) as cluster:
         shutil.copytree(path / "shard-1", tmp_path / "copy")

@@ -328,7 +328,6 @@ def test_records_that_are_added_are_claimed():
 @counts
 @every_estimator
 def test_declared_interactions_share_the_guarantee(made):
-    """Fails if a declared number is exceeded, or the guarantee does not state it."""
     several = [fitted(made(interactions=2)) for _ in range(2)]
     for each in several:
         each.predict(Q[:1])

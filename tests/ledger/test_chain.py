@@ -487,7 +487,6 @@ def test_rows_that_changed_tables_are_told(book):
 
 
 def test_digests_belong_to_one_key(book):
-    """Fails if rows can be digested without the store's key."""
     with pytest.raises(StorageFailed, match="its rows differ"):
         reopened(book, bytes([1]) * 32)
 

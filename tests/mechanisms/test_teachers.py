@@ -23,7 +23,6 @@ from vicinal.noise import fresh_key
 
 
 def test_parts_are_disjoint_by_subject():
-    """Fails if records of one subject reach two teachers."""
     rng = np.random.default_rng(0)
     ids = rng.integers(0, 200, 3000).tolist()
     part = teachers_of(ids, fresh_key(), 20)
@@ -32,7 +31,6 @@ def test_parts_are_disjoint_by_subject():
 
 
 def test_one_subject_less_leaves_everybody_elses_teacher():
-    """Fails if parts are balanced by moving other people."""
     key, ids = fresh_key(), [f"p{i}" for i in range(500)]
     whole = teachers_of(ids, key, 10)
     for gone in range(0, 500, 50):

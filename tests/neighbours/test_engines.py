@@ -217,7 +217,6 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 def test_an_engine_that_is_not_exact_is_passed_over(fault, monkeypatch):
-    """Fails if the self-check lets an engine pass that returns anything else."""
     assert not _choice.is_exact(Altered(fault))
     assert _choice.is_exact(Altered(lambda *hits: hits))
     monkeypatch.setitem(ENGINES, "vnni", lambda: Altered(fault))
@@ -259,7 +258,6 @@ for before in (2, 1):
 
 
 def test_torch_keeps_the_users_number_of_threads():
-    """Fails if a search changes torch's threads for the caller or for threads to come."""
     engine("torch")
     run = subprocess.run(
         [sys.executable, "-c", TORCH_THREADS], env={**os.environ, "OMP_NUM_THREADS": "2"},
@@ -269,7 +267,6 @@ def test_torch_keeps_the_users_number_of_threads():
 
 
 def test_torch_is_not_imported_where_it_is_not_needed():
-    """Fails if importing or searching loads torch although a faster engine is there."""
     if proven_engines()[0] == "torch":
         pytest.skip("torch is the fastest engine here")
     code = TORCH_THREADS.split("import threading", maxsplit=1)[0].replace("torch, ", "") + (

@@ -21,7 +21,6 @@ def test_the_short_cut_is_exact(kernel, rank):
 
 
 def test_a_guess_that_fails_is_made_good(monkeypatch):
-    """Fails if a guess that lets too few points in changes the radius."""
     kernel = KERNELS[1]
     rng = np.random.default_rng(0)
     reference = Reference(kernel, kernel.encode(rng.normal(size=(1500, 9))))
@@ -34,7 +33,6 @@ def test_a_guess_that_fails_is_made_good(monkeypatch):
 
 
 def test_the_guess_lets_enough_points_in_as_a_rule():
-    """Fails if the short cut is taken for nothing: most queries would be looked at twice."""
     kernel = KERNELS[1]
     rng = np.random.default_rng(1)
     reference = Reference(kernel, kernel.encode(rng.normal(size=(4000, 20))))

@@ -35,7 +35,6 @@ def draws(buffer, sampler, scale, size):
 
 
 def test_bits_come_in_order_and_once():
-    """Fails if a bit is skipped, repeated or taken from the wrong end, across words too."""
     number = int.from_bytes(Stream()(40), "little")
     words, place = readable(number, 320)
     at = 0
@@ -50,7 +49,6 @@ def test_bits_come_in_order_and_once():
 
 
 def test_every_offset_and_count():
-    """Fails if a piece that lies in two words loses a bit."""
     number = int.from_bytes(Stream()(16), "little") | 1 << 64
     words, place = readable(number, 128)
     for offset in range(64):
@@ -61,7 +59,6 @@ def test_every_offset_and_count():
 
 @pytest.mark.parametrize("read", [lambda *p: next_bits(*p, 5), next_bit])
 def test_the_end_is_never_passed(read):
-    """Fails if memory beyond the readable bits is taken for randomness."""
     words, place = readable((1 << 64) - 1, 4)
     place[NEXT] = 4
     with pytest.raises(OutOfBits):
@@ -107,7 +104,6 @@ def test_giving_up_is_caught():
 
 
 def test_used_bits_are_zeroed():
-    """Fails if the bits of draws that were handed out can still be read from memory."""
     buffer = BitBuffer(Stream(), 4096)
     draws(buffer, fill_gaussian, 1 << 22, 20)
     used, end = int(buffer.place[MARK]) >> 6, int(buffer.place[END]) >> 6

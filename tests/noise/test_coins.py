@@ -56,7 +56,6 @@ def test_every_coin_compares_its_own_bits_with_the_probability(numerator):
 
 
 def test_bits_become_bytes():
-    """Fails if a coin lands in another place, or as another byte than 0 or 1."""
     for bits in range(256):
         row = np.array([_eight_bytes(np.uint64(bits))], dtype="<u8").view(np.uint8)
         np.testing.assert_array_equal(row, np.unpackbits(np.uint8(bits), bitorder="little"))
@@ -76,7 +75,6 @@ def test_where_blocks_end_changes_no_coin(size):
 
 @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 200_000])
 def test_size_and_type(size):
-    """Fails if there are more or fewer coins than records."""
     for probability in (0.0, 0.3, 1.0):
         found = bernoulli(probability, size)
         assert found.shape == (size,)
@@ -98,14 +96,12 @@ def test_the_probability_tossed_with_is_never_above_what_was_asked(probability):
 
 @pytest.mark.parametrize("size", [-1, 2.5, True, "3", None])
 def test_sizes_that_are_none(size):
-    """Fails if a size that is none is taken for one."""
     with pytest.raises(InvalidInput, match="size"):
         bernoulli(0.5, size)
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True])
 def test_probabilities_that_are_none(probability):
-    """Fails if a bad probability becomes a threshold that wraps around."""
     for function in (bernoulli_probability, lambda p: bernoulli(p, 3)):
         with pytest.raises(InvalidInput, match="probability"):
             function(probability)

@@ -99,7 +99,6 @@ def round_of(digits, step):
 
 @pytest.mark.parametrize(("scale", "depth"), [(1, 15), (2, 16), (3, 17), (4, 17)])
 def test_a_round_has_the_exact_law(scale, depth):
-    """Fails if any integer has another probability, by more than the strings left open."""
     assert brackets(round_of(3, 1), scale, law=law(scale), depth=depth, gap=0.01)
 
 
@@ -141,7 +140,6 @@ def filled(seed, size):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_compiled_draws_are_the_exact_ones(scale):
-    """Fails if the compiled round is another function of the bits."""
     slow = exactly(filled(3, 1 << 14), scale, 400)
     out = np.zeros(400, dtype=np.int64)
     filled(3, 64).fill(fast.fill_gaussian, out, scale, gaussian_round)

@@ -92,7 +92,6 @@ def test_positions_are_some_of_all(probability, size):
 
 
 def test_room_that_is_too_small_loses_nobody(monkeypatch):
-    """Fails if the sample ends where the first array is full."""
     monkeypatch.setattr(module.math, "sqrt", lambda _: -100.0)
     found = poisson_sample(0.5, 4000)
     assert abs(len(found) - 2000) < 7 * 32

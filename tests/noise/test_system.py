@@ -35,7 +35,6 @@ class Numbered:
 
 @pytest.mark.parametrize("sizes", [[10] * 400, [2560] * 5, [1, 0, 700, 3, 64, 5000, 2], [7] * 99])
 def test_every_draw_is_handed_out_once_and_in_order(sizes):
-    """Fails if a draw is handed out twice, or skipped."""
     pool = PresampledNoise(Numbered())
     taken = np.concatenate([pool.take(size) for size in sizes])
     np.testing.assert_array_equal(taken, np.arange(1, sum(sizes) + 1))
@@ -53,7 +52,6 @@ def test_noise_is_drawn_before_it_is_asked_for(size):
 
 
 def test_batches_depend_on_public_sizes_alone():
-    """Fails if how much is drawn, and so the time of a call, depends on the draws."""
     source, other = Numbered(), Numbered()
     pool, second = PresampledNoise(source), PresampledNoise(lambda size: -5 * other(size))
     for size in [10] * 300:
@@ -73,7 +71,6 @@ def test_a_law_that_does_not_return_costs_no_reserve():
 
 
 def test_a_very_large_call_keeps_nothing_like_it_ready():
-    """Fails if one large call makes a pool hold as much for ever."""
     source = Numbered()
     pool = PresampledNoise(source)
     pool.take(10), pool.take(MOST_AHEAD + 1)
@@ -81,7 +78,6 @@ def test_a_very_large_call_keeps_nothing_like_it_ready():
 
 
 def test_draws_are_zeroed_once_they_are_handed_out():
-    """Fails if noise that was added can still be read from the pool."""
     made = []
 
     def keep(size):
@@ -105,7 +101,6 @@ def distinct(*draws):
 
 
 def test_copies_share_no_draws():
-    """Fails if a copied or pickled source carries bits or draws along."""
     source = SystemNoise()
     source.discrete_gaussian(LARGE, 10), source.discrete_gaussian(LARGE, 10)
     copies = copy.copy(source), copy.deepcopy(source), pickle.loads(pickle.dumps(source))
@@ -113,7 +108,6 @@ def test_copies_share_no_draws():
 
 
 def test_threads_share_no_draws():
-    """Fails if two threads are handed the same draw, or one that was already zeroed."""
     source = SystemNoise()
     with ThreadPoolExecutor(8) as threads:
         draws = list(threads.map(lambda _: source.discrete_gaussian(LARGE, 25), range(400)))
@@ -175,7 +169,6 @@ def test_forked_children_draw_their_own_noise(distinct_after_forks, mode, expect
 
 
 def test_only_so_many_scales_are_kept_ready():
-    """Fails if every noise scale ever used keeps memory."""
     source = SystemNoise()
     for scale in range(1, 3 * SCALES_READY):
         source.discrete_gaussian(scale, 1)
@@ -184,7 +177,6 @@ def test_only_so_many_scales_are_kept_ready():
 
 
 def test_scales_are_kept_apart():
-    """Fails if one scale is served from the draws of another."""
     source = SystemNoise()
     for _ in range(3):
         small, large = (source.discrete_gaussian(scale, 200) for scale in (1, LARGE))
@@ -204,12 +196,10 @@ class TestArguments:
 
     @pytest.mark.parametrize("size", [-1, 2.5, float("inf"), True, "3", None])
     def test_size(self, source, size):
-        """Fails if a size that is none is taken for one."""
         with pytest.raises(InvalidInput, match="size"):
             source.discrete_gaussian(5, size)
 
     def test_nothing_is_a_size(self, source):
-        """Fails if an empty block of queries cannot be noised."""
         draws = source.discrete_gaussian(5, 0)
         assert draws.shape == (0,)
         assert draws.dtype == np.int64

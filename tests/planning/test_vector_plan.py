@@ -34,7 +34,6 @@ def test_more_budget_is_expected_to_give_smaller_errors(target):
 
 
 def test_the_expected_error_is_what_noise_does():
-    """Fails if a plan states another error than sums of that weight and noise have."""
     wish = request(1.0, {"bounds": (0, 110)})
     choice = PlanChoice.of(wish)
     (stated,) = choice.expected_errors()

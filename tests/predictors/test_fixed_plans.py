@@ -44,7 +44,6 @@ def test_it_answers_rightly(make):
 
 @BOTH
 def test_no_more_than_planned(make):
-    """Fails if a query beyond the plan is answered, or a refusal spends anything."""
     X, y = data()
     asking = make(n_queries=10).fit(X, y)
     with pytest.raises(PrivacyRefused, match="10 queries"):
@@ -75,7 +74,6 @@ def test_simulation_carries_no_guarantee(make):
 
 @BOTH
 def test_a_fitted_classifier_cannot_be_copied(make):
-    """Fails if a plan can be carried out twice."""
     fitted = make().fit(*data())
     for make_copy in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(PrivacyRefused, match="planned answers again"):

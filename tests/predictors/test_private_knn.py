@@ -43,7 +43,6 @@ def by_definition(integers, slots, query, coins_of, k):
 @pytest.mark.parametrize("per_subject", [1, 3])
 @pytest.mark.parametrize("k", [1, 4, 200])
 def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
-    """Fails if distance, ties, or one vote a subject differ from the definition."""
     rng = np.random.default_rng(k)
     integers, slots, subjects = people(120, per_subject=per_subject)
     queries, _, _ = people(20, seed=1)
@@ -60,7 +59,6 @@ def test_the_walk_finds_the_nearest_of_the_sample(per_subject, k):
 @pytest.mark.parametrize("precision", [FLOAT32, Precision(120, 127)])
 @pytest.mark.parametrize("k", [1, 4, 200])
 def test_a_sample_drawn_first_has_the_nearest_of_the_definition(precision, k):
-    """Fails if a sample meets another query's distances, or the order is another."""
     kernel = RBF(1.0, 1.0, precision)
     rng = np.random.default_rng(k)
     integers, queries = (kernel.encode(rng.normal(size=(m, 5)) / 4) for m in (300, 20))
@@ -132,7 +130,6 @@ def test_queries_side_by_side_have_coins_of_their_own():
 
 
 def test_a_subject_goes_by_one_coin():
-    """Fails if any but the coin of its first hit decides for a subject."""
     integers = np.arange(6, dtype=np.float32)[:, None]
     walk = PoissonKNN(RBF(1.0, 1.0), integers, np.zeros(6, np.int32), 1, 2, 0.5)
     near = walk.all_records(np.zeros((1, 1), np.float32))
@@ -177,7 +174,6 @@ def test_a_short_walk_goes_on_with_the_same_coins(per_subject):
 
 
 def test_candidates_are_all_inside_a_radius():
-    """Fails if somebody nearer than a candidate is none; fails, too, if everybody is one."""
     rng = np.random.default_rng(0)
     integers = rng.integers(-50, 50, size=(5000, 4)).astype(np.float32)
     queries = integers[:50]
@@ -203,7 +199,6 @@ def test_nobody_and_few_can_be_asked():
 
 
 def test_leaving_one_subject_out_moves_one_in_and_one_out():
-    """Fails if a subject's presence changes more than one other voter."""
     integers, slots, subjects = people(40, per_subject=2)
     queries, _, _ = people(15, seed=3)
     rng = np.random.default_rng(0)
@@ -411,7 +406,6 @@ def test_the_grid_is_added_to_delta_where_it_matters():
 
 
 def test_what_does_not_pass_is_marked():
-    """Fails if a query that fails the screening gets a label, or the wrong mark."""
     X, y = data()
     Q, _ = data(40, seed=1)
     never = {"sigma_screen": 1.0, "threshold": 1000.0}
@@ -454,7 +448,6 @@ def test_many_blocks_are_one_batch(monkeypatch):
 
 
 def test_a_subject_has_one_vote():
-    """Fails if many records of one person outvote three others."""
     X = np.zeros((13, 2))
     y = np.array([1] * 10 + [0] * 3)
     ids = ["one"] * 10 + ["a", "b", "c"]
@@ -477,7 +470,6 @@ def test_attributes():
 
 
 def test_the_grid_comes_from_public_rows():
-    """Fails if the grid of features depends on the records rather than on reference or queries."""
     X, y = data()
     Q, _ = data(40, seed=1)
     by_queries = classifier().fit(1e6 * X, y)
@@ -503,7 +495,6 @@ def _ask(estimator, queries, out):
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="needs fork")
 def test_a_fork_gets_no_turn():
-    """Fails if a forked process can carry out the plan once more."""
     X, y = data()
     estimator = classifier().fit(X, y)
     context = multiprocessing.get_context("fork")

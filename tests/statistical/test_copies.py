@@ -58,7 +58,6 @@ COPIERS = [
 
 @pytest.mark.parametrize("make_copy", COPIERS)
 def test_a_fitted_classifier_cannot_be_copied(make_copy):
-    """Fails if budgets can be copied, and so be spent twice."""
     with pytest.raises(PrivacyRefused, match="spend the same budgets"):
         make_copy(fitted())
 
@@ -95,7 +94,6 @@ def crowd(monkeypatch):
 
 
 def test_threads_take_turns(crowd):
-    """Fails if two threads can charge the same units."""
     classifier = fitted()
     with ThreadPoolExecutor(4) as pool:
         others = [k * np.eye(3) for k in (1.0, 2.0, 3.0, 4.0)]  # the very same are paid for once
@@ -154,7 +152,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 def test_a_forked_process_cannot_spend_a_copy():
-    """Fails if every worker of a forking server has the whole budget."""
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK], check=False, timeout=480)
     assert run.returncode == 3
 

@@ -108,7 +108,6 @@ def cut_the_noise(patch):
     ],
 )
 def test_a_broken_version_is_caught(break_it, rounds, monkeypatch):
-    """Fails if the audit would let this fault pass."""
     break_it(monkeypatch)
     assert measured(rounds, BROKEN_RUNS).mu > claim()
 

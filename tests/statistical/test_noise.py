@@ -86,7 +86,6 @@ def zero_twice_as_likely(rng, scale, size):
 
 @SCALES
 def test_noise_follows_the_exact_law(scale):
-    """Fails if probabilities, spread, tails or lowest bits are not those of the law."""
     assert law_p(SystemNoise(), scale, LAW_DRAWS) > P_VALUE
 
 
@@ -111,7 +110,6 @@ def test_the_scale_is_right_to_2_percent(scale):
     ],
 )
 def test_a_wrong_law_is_caught(draw, scale, size):
-    """Fails if the checks above are too weak to notice these."""
     assert law_p(Wrong(draw), scale, size) < P_VALUE
 
 
@@ -131,7 +129,6 @@ def against_opendp(source, scale):
 
 @SCALES
 def test_noise_has_the_law_of_opendp(scale):
-    """Fails if two independent implementations of the papers disagree."""
     assert against_opendp(SystemNoise(), scale) > P_VALUE
 
 
@@ -141,13 +138,11 @@ def test_noise_has_the_law_of_opendp(scale):
     ids=["rounded normal", "Laplace for Gaussian"],
 )
 def test_a_law_that_is_not_opendps_is_caught(draw, scale):
-    """Fails if the comparison of two samples is too weak."""
     assert against_opendp(Wrong(draw), scale) < P_VALUE
 
 
 @pytest.mark.parametrize("scale", [1, 7, MAX_SCALE])
 def test_the_oracle_follows_the_exact_law(scale):
-    """Fails if the oracle itself is wrong, or used wrongly."""
     assert law_p(OpenDP(), scale, LAW_DRAWS) > P_VALUE
 
 
@@ -199,18 +194,15 @@ def test_draws_of_many_small_calls_are_those_of_a_large_one():
 
 @pytest.mark.parametrize("draw", [each_twice, anew_every_call, shared_spread])
 def test_dependent_draws_are_caught(draw):
-    """Fails if the correlations are too weak a check."""
     assert dependence_p(Wrong(draw), LAW_DRAWS) < P_VALUE
 
 
 @pytest.mark.parametrize("draw", [each_twice, in_stretches, anew_every_call])
 def test_repeated_draws_are_caught(draw):
-    """Fails if noise that comes again, at whatever distance, would pass."""
     assert coincidence_p(Wrong(draw), LAW_DRAWS) < P_VALUE
 
 
 def test_simulated_noise_repeats_and_is_marked():
-    """Fails if a seed does not fix the noise, or if such noise passed for the real one."""
     first, again, other = (SimulatedNoise(s).discrete_gaussian(FINE, 50) for s in (4, 4, 5))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)

@@ -90,7 +90,6 @@ def test_released_gradients_have_the_exact_law(labels):
 
 
 def test_a_person_with_many_records_counts_once():
-    """Fails if records are clipped one by one, or have coins of their own."""
     values = gradients_of((0, 0, 0, 1), (0, 0, 0, 1))
     assert law_p(values, cells((0, 1))) > P_VALUE
     assert law_p(values, cells((0, 0, 0, 1))) < P_VALUE

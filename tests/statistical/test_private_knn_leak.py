@@ -95,7 +95,6 @@ def test_answers_have_the_exact_law(labels):
 
 
 def test_a_person_with_many_records_has_the_law_of_one():
-    """Fails if more records of one subject bring more coins or more votes."""
     found = ask((0, 0, 0, 1, 0, 1), ["one", "one", "one", "b", "one", "c"])
     assert law_p(found, SETTING.outcome((0, 1, 1))) > P_VALUE
     assert law_p(found, SETTING.outcome((0, 0, 0, 1, 0, 1))) < P_VALUE
@@ -160,7 +159,6 @@ def test_a_broken_mechanism_is_caught(monkeypatch, broken):
 
 
 def test_voting_on_the_screened_sample_is_caught(monkeypatch):
-    """Fails if the law would not tell one sample for both steps from two."""
     labels = (1, 1, 0, 0, 1)
 
     def one_sample(self, queries):

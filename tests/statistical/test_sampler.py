@@ -57,7 +57,6 @@ def wrong_coins(kind):
 
 @pytest.mark.parametrize("probability", [1e-9, 1e-6, 0.001, 0.03, 0.5, 0.9, 1 - 1e-6])
 def test_coins_have_their_probability(probability):
-    """Fails if amplification by sampling is claimed for another probability than is tossed."""
     assert frequency_p(bernoulli, probability, COINS) > P_VALUE
 
 
@@ -71,7 +70,6 @@ def test_certain_coins():
 
 
 def test_coins_are_independent():
-    """Fails if coins depend on their neighbours, on the last call, or on a fixed total."""
     for probability in (0.03, 0.5):
         assert coin_dependence_p(bernoulli, probability, COINS) > P_VALUE
         assert dispersion_p(bernoulli, probability, 1000) > P_VALUE
@@ -88,13 +86,11 @@ def test_coins_are_independent():
     ids=["5 % too many", "each twice", "same stream in every call", "fixed size"],
 )
 def test_wrong_coins_are_caught(check, kind):
-    """Fails if the checks of coins are too weak."""
     assert check(wrong_coins(kind), 0.03) < P_VALUE
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan"), "0.5", True])
 def test_coins_refuse_what_is_no_probability(probability):
-    """Fails if a bad probability becomes a threshold that wraps around."""
     with pytest.raises(InvalidInput, match="probability"):
         bernoulli(probability, 3)
 

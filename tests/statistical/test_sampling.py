@@ -172,7 +172,6 @@ def test_stopping_early_changes_no_law(radius):
 
 
 def test_a_walk_that_never_goes_on_is_caught(monkeypatch):
-    """Fails if the check would let a walk pass that stops at its candidates."""
     monkeypatch.setattr(
         NearestOfSample,
         "_of_all",

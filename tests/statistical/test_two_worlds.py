@@ -243,7 +243,6 @@ BROKEN = [
 
 @pytest.mark.parametrize(("break_it", "case"), BROKEN)
 def test_a_broken_version_is_caught(break_it, case, monkeypatch):
-    """Fails if the audit would let this fault pass."""
     case = case()
     break_it(monkeypatch)
     runs = 2 * BROKEN_RUNS if case.attack else BROKEN_RUNS

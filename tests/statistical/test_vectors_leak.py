@@ -92,7 +92,6 @@ def charge_only_the_weight(patch):
     ],
 )
 def test_a_broken_version_is_caught(break_it, case, monkeypatch):
-    """Fails if the audit would let this fault pass."""
     case = case()
     break_it(monkeypatch)
     measured = case.measured(BROKEN_RUNS)

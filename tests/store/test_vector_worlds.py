@@ -75,7 +75,6 @@ def test_a_person_moves_all_answers_by_no_more_than_its_budget(tmp_path, target)
 
 @targets
 def test_a_store_that_forgets_who_left_is_caught(tmp_path, target):
-    """Broken control."""
     assert moved(tmp_path, target, forget_who_left) > 1.5
 
 
