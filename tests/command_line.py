@@ -1,5 +1,7 @@
 """Commands as their users call them, in this process."""
 
+import click
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from vicinal.cli import app
@@ -21,3 +23,14 @@ def printed(*arguments, code=0, program=app):
 def shown(*arguments, code=0, program=app):
     """Return all that a command shows: what it prints, and what it says beside that."""
     return invoked(*arguments, code=code, program=program).output
+
+
+def commands(program, path="vicinal"):
+    """Yield all commands of a program, or below a group of them, with their full names."""
+    group = program if isinstance(program, click.Group) else get_command(program)
+    for name in group.list_commands(context := click.Context(group)):
+        command = group.get_command(context, name)
+        if hasattr(command, "list_commands"):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command

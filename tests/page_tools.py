@@ -11,6 +11,7 @@ import re
 import runpy
 import shlex
 import shutil
+import subprocess
 import sys
 import warnings
 from contextlib import redirect_stdout
@@ -24,6 +25,14 @@ from typer.testing import CliRunner
 from vicinal.cli import app
 
 ROOT = Path(__file__).parents[1]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
+    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
+]
+"""Written by hand; those that are made while the site builds are checked by Sphinx."""
+
 CODES = (0,)
 
 
@@ -46,6 +55,20 @@ def run(script):
 def run_python(code):
     """Run Python as a script of its own and return what it prints."""
     return _captured(exec, compile(code, "<page>", "exec"), {"__name__": "__main__"})
+
+
+def shell(folder, script, **env):
+    """Run commands of a page with this interpreter, and return what they print.
+
+    Their noise is seeded: answers are judged, which true noise could turn.
+    """
+    here = f'vicinal() {{ "{sys.executable}" "{ROOT}/tests/seeded.py" -m vicinal "$@"; }}\n'
+    done = subprocess.run(
+        ["bash", "-euc", here + script], cwd=folder, capture_output=True, text=True,
+        env={**os.environ, **env}, timeout=1800, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def answers(folder):

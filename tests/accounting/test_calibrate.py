@@ -47,12 +47,9 @@ def test_what_is_looked_for_may_be_left_out_or_far_off():
         assert calibrate(plan, 2.0, "sigma", 1).value == pytest.approx(given, rel=1e-3)
 
 
-def test_a_target_that_the_rest_exceeds_is_refused():
+def test_a_target_that_the_rest_exceeds_is_refused_and_a_limit_that_keeps_it_is_returned():
     with pytest.raises(PrivacyRefused, match="'sigma'"):
         calibrate(PLAN, 0.3, "sigma", 1)
-
-
-def test_a_limit_that_keeps_the_target_is_returned():
     free = {"delta": 1e-5, "releases": [{**MAXIMUM, "sigma": 1e5, "count": 1}]}
     assert calibrate(free, 5.0, "gamma").value == 1.0
 

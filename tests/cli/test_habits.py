@@ -4,12 +4,11 @@ import json
 import time
 from collections import Counter
 
-import click
 import numpy as np
 import pytest
-from typer.main import get_command
 from typer.testing import CliRunner
 
+from command_line import commands
 from vicinal import IndKNNClassifier
 from vicinal.accounting import Guarantee
 from vicinal.cli import _output as _progress
@@ -90,26 +89,15 @@ def test_a_service_says_nothing_of_the_kind(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
-def commands(group, path="vicinal"):
-    """Return all commands below a group, with their full names."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if hasattr(command, "list_commands"):
-            yield from commands(command, f"{path} {name}")
-        else:
-            yield f"{path} {name}", command
-
-
 def test_no_two_options_of_a_command_have_one_flag():
     twice = [
         (name, flag)
-        for name, command in commands(get_command(app))
+        for name, command in commands(app)
         for flag, times in Counter(f for each in command.params for f in each.opts).items()
         if times > 1
     ]
     assert twice == []
-    assert "vicinal init" in dict(commands(get_command(app)))
+    assert "vicinal init" in dict(commands(app))
 
 
 def with_an_argument_too_many(name, command):
@@ -135,7 +123,7 @@ def optional_values(command):
 
 def test_an_argument_too_many_is_answered_with_the_options_that_it_may_belong_to():
     """The natural mistake is `erase STORE 5`; no other command leaves anybody alone, either."""
-    for name, command in commands(get_command(app)):
+    for name, command in commands(app):
         if any(each.nargs == -1 for each in command.params):
             continue
         result = CliRunner().invoke(app, with_an_argument_too_many(name, command))

@@ -65,15 +65,12 @@ def test_npz_with_short_keys(tmp_path):
     assert data.test is None
 
 
-def test_npz_with_truth_values_for_labels(tmp_path):
+def test_npz_with_truth_values_for_labels_and_with_a_test_part(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.array([True, False]))
     assert load_table(tmp_path / "a.npz").labels.tolist() == [True, False]
     np.savez(tmp_path / "b.npz", x=np.eye(2), subjects=np.array([True, False]))
     with pytest.raises(InvalidInput, match="subjects"):
         load_table(tmp_path / "b.npz")
-
-
-def test_npz_with_a_test_part(tmp_path):
     path = tmp_path / "long.npz"
     np.savez(path, x_train=np.eye(3), y_train=np.arange(3), x_test=np.ones((1, 3)))
     train, test = load_table(str(path)).split()

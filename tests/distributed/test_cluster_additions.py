@@ -4,6 +4,7 @@ What comes in between is done when all shards have prepared their part and nothi
 """
 
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -158,16 +159,8 @@ def test_other_changes_meanwhile_are_kept(tmp_path, between):
 
 
 def test_records_without_ids_are_new_people(tmp_path, between):
-    make = lambda folder, **plan: tools.Store.init(  # noqa: E731
-        folder,
-        tools.X,
-        tools.Y,
-        classes=range(3),
-        public=tools.R,
-        n_records=300,
-        **tools.PLAN,
-        **plan,
-    )
+    settings = {"classes": range(3), "public": tools.R, "n_records": 300, **tools.PLAN}
+    make = partial(tools.Store.init, X=tools.X, y=tools.Y, **settings)
     path = shard_tools.clustered(tmp_path / "cluster", 2, make=make)
     with shard_tools.local(path) as cluster:
         for _ in range(2):

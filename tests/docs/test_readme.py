@@ -4,19 +4,12 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from page_tools import PAGES, ROOT
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
-]
-"""Written by hand; those that are made while the site builds are checked by Sphinx."""
 
 
 def blocks(language):

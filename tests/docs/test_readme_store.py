@@ -1,7 +1,6 @@
 """What the README shows of tables is run as it stands."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,25 +8,11 @@ import pytest
 
 import programs
 import serving_tools as tools
-from page_tools import ROOT, answers, blocks, run
+from page_tools import ROOT, answers, blocks, run, shell
 
 README = ROOT / "README.md"
 
 pytestmark = pytest.mark.slow
-
-
-def shell(folder, script, **env):
-    """Run commands of a page with this interpreter, and return what they print.
-
-    Their noise is seeded: answers are judged, which true noise could turn.
-    """
-    here = f'vicinal() {{ "{sys.executable}" "{ROOT}/tests/seeded.py" -m vicinal "$@"; }}\n'
-    done = subprocess.run(
-        ["bash", "-euc", here + script], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, **env}, timeout=1800, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_the_readmes_table_and_its_service(tmp_path, monkeypatch):

@@ -9,17 +9,11 @@ import pytest
 import typer
 
 from experiments.__main__ import app as experiments
+from page_tools import PAGES, ROOT
 from vicinal.cli import app as vicinal
 
-ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src"
 NOTES = sorted(SOURCES.rglob("*.md"))
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
-]
 MODULES = sorted((SOURCES / "vicinal").rglob("*.py"))
 PROGRAMS = {"vicinal": vicinal, "python -m experiments": experiments}
 

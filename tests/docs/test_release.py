@@ -69,15 +69,11 @@ def test_without_the_digits_it_is_said_what_to_install(monkeypatch, tmp_path):
         load_mnist()
 
 
-def test_the_version_is_one():
+def test_version_and_python_are_the_same_everywhere():
     project = tomllib.loads(text("pyproject.toml"))["project"]
     assert project["version"] == __version__
     assert f"\nversion: {__version__}\n" in text("CITATION.cff")
     assert f"\n## [{__version__}] - 20" in text("CHANGELOG.md")
-
-
-def test_python_is_the_same_everywhere():
-    project = tomllib.loads(text("pyproject.toml"))["project"]
     versions = [c.rpartition(" ")[2] for c in project["classifiers"] if ":: Python :: 3." in c]
     assert versions == ["3.11", "3.12", "3.13"]
     for page in ("README.md", "SECURITY.md"):

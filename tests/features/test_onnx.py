@@ -51,16 +51,13 @@ def test_anything_else_is_refused(features, rows):
     assert "canary" not in str(caught.value)
 
 
-def test_files_that_are_no_such_network(tmp_path):
+def test_files_that_are_no_such_network_and_numbers_that_are_not_finite(tmp_path):
     damaged = tmp_path / "damaged.onnx"
     damaged.write_bytes(b"canary")
     two = save_network(tmp_path / "two.onnx", (6,), inputs=2)
     for file, words in ((damaged, "not an ONNX"), (tmp_path / "none", "no"), (two, "one input")):
         with pytest.raises(InvalidInput, match=words):
             OnnxFeatures(str(file)).transform(np.zeros((1, 6)))
-
-
-def test_a_network_that_makes_no_finite_numbers(tmp_path):
     features = OnnxFeatures(str(save_network(tmp_path / "log.onnx", (2,), last="Log")))
     with pytest.raises(InvalidInput, match="finite"):
         features.transform([[0.0, 0.0]])

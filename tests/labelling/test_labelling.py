@@ -147,16 +147,12 @@ def test_labels_alone_keep_all_answers(world, tmp_path):
     assert [len(kept) for kept in outcome.selected] == [300, 300]
 
 
-def test_kept_answers_are_those_with_the_largest_margins():
+def test_kept_answers_are_those_with_the_largest_margins_of_all_or_of_each_class():
     margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.zeros(6, dtype=np.int64)
     assert Round(6, 1.0, keep=0.5).selected(margins, labels).tolist() == [1, 3, 4]
     assert Round(6, 1.0, keep=0.01).selected(margins, labels).tolist() == [1]
     assert Round(6, 1.0, keep=1.0).selected(margins, labels).tolist() == list(range(6))
-
-
-def test_kept_by_class_no_class_is_left_out():
-    margins = np.array([0.5, 3.0, -1.0, 2.0, 3.0, 0.1])
     labels = np.array([0, 1, 0, 1, 1, 2])
     part = Round(6, 1.0, keep=0.5, by_class=True)
     assert part.selected(margins, labels).tolist() == [0, 1, 4, 5]
@@ -469,14 +465,11 @@ def test_after_a_kill_the_same_model_goes_on_and_is_not_paid_for_twice(
     assert (asked.labels == world[3][asked.questions]).mean() > 0.9
 
 
-def test_rounds_with_other_features_have_no_model(world, tmp_path):
+def test_rounds_with_other_features_have_no_model_and_say_why(world, tmp_path):
     asker = labeller(world, model_share=0.5, n_records=900)
     run(world, tmp_path, asker=asker)
     assert "model_share" not in asker.state()
     assert "model" not in str(asker.guarantee())
-
-
-def test_rounds_say_why_they_have_no_model(world, tmp_path):
     asker = labeller(world, n_records=900)
-    run(world, tmp_path, asker=asker)
+    run(world, tmp_path / "other", asker=asker)
     assert "no private model was trained, as features change" in str(asker.guarantee())

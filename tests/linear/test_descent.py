@@ -89,11 +89,8 @@ def test_where_there_is_nothing_but_noise_nothing_moves(noise):
     assert (scores - scores.mean(axis=0)).std() < 0.25 * SPREAD
 
 
-def test_weights_stay_where_gradients_vanish():
+def test_weights_stay_where_gradients_vanish_and_noise_of_all_steps_fits_the_share():
     assert not descended(np.zeros_like, 100, 0.1).any()
-
-
-def test_noise_of_all_steps_together_fits_the_share():
     assert STEPS / (2 * step_noise(0.3) ** 2) == pytest.approx(0.3)
 
 

@@ -44,13 +44,10 @@ def alone_or_together(components):
     return all((components(unit[part]) == whole[part]).all() for part in parts)
 
 
-def test_a_record_does_not_depend_on_others(monkeypatch):
+def test_a_record_does_not_depend_on_others_and_private_means_are_caught(monkeypatch):
     assert alone_or_together(MAP.components)
     monkeypatch.setattr(_kernel_map, "_CHUNK", 64)
     assert (MAP.components(unit_vectors(X)) == ROWS).all()
-
-
-def test_private_means_are_caught():
     assert not alone_or_together(lambda unit: MAP.components(unit) - MAP.components(unit).mean(0))
 
 

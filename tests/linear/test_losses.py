@@ -17,19 +17,16 @@ def weight():
     return EXPECTED * ((NOISE / EXPECTED) ** 2 + _UNLIKE**2) / (_ASTRAY**2 + DOUBT**2)
 
 
-def test_a_record_s_weight_is_not_learnt():
+def test_a_record_s_weight_is_not_learnt_and_predictions_are_as_short_as_records():
     vectors = RecordVectors.of_rows([[0.6, 0.25, -0.5], [0.6, 0.0, 0.125]])
     np.testing.assert_array_equal(LOSS.targets(vectors) / 2**30, [[0.25, -0.5], [0.0, 0.125]])
+    np.testing.assert_array_equal(LOSS.predicted(np.array([[1.5, -7.0]])), [[1.0, -1.0]])
 
 
 def test_its_votes_are_vectors_of_as_many_records_as_it_is_worth():
     votes = LOSS.votes(PREDICTED, np.full(2, NOISE), np.full(2, EXPECTED), DOUBT)
     np.testing.assert_allclose(votes[:, 0], 0.6 * weight())
     np.testing.assert_allclose(votes[:, 1:], PREDICTED * weight())
-
-
-def test_what_is_predicted_is_no_longer_than_a_record_can_be():
-    np.testing.assert_array_equal(LOSS.predicted(np.array([[1.5, -7.0]])), [[1.0, -1.0]])
 
 
 def test_joined_sums_are_of_as_many_as_were_expected_and_averages_stay():

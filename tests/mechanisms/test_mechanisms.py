@@ -37,21 +37,15 @@ def mechanism(budget=0.5, noise=2.0, n_classes=3, meter=None):
     return NoisyVotes(Cosine(), 2, n_classes, budget, grid, NoNoise(), meter)
 
 
-def test_grids_have_at_least_the_promised_steps():
+def test_a_plan_gets_the_coarsest_grid_of_the_promised_steps_or_is_refused():
     for noise in (0.05, 1.0, 3.7, 500.0):
         grid = VoteGrid.fitting(noise, 1000, 10, 1e-5)
         assert grid.scale(noise) >= FINE
         assert grid.steps & (grid.steps - 1) == 0
-
-
-def test_a_long_plan_gets_the_coarsest_grid_on_which_two_hundred_such_plans_fit():
     steps = VoteGrid.fitting(2.0, 3000, 10, 1e-9).steps
     assert 2 * steps > 8 * FINE
     used = [3000 * 10 * grid_slack(scale) for scale in (2 * steps, steps)]
     assert used[0] < 0.01 * 1e-9 / 200 < used[1]
-
-
-def test_a_grid_too_fine_for_exact_arithmetic_is_refused():
     with pytest.raises(InvalidInput, match="noise"):
         VoteGrid.fitting(1e-4, 1000, 10, 1e-5)
 

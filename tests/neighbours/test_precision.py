@@ -71,11 +71,8 @@ def test_impossible_precisions_are_refused(norm, limit, name):
         Precision(norm, limit)
 
 
-def test_a_length_cannot_be_learnt_from_nothing():
+def test_lengths_of_nothing_and_norms_of_too_many_features_are_refused():
     with pytest.raises(InvalidInput, match="'public'"):
         int8_precision(np.zeros((0, 4)))
-
-
-def test_too_many_features_for_a_norm_are_refused():
     with pytest.raises(InvalidInput, match="columns"):
         Precision(5, 127).scale(100)

@@ -63,14 +63,11 @@ def test_batches_depend_on_public_sizes_alone():
     assert source.made < 2 * 3000 + RESERVE
 
 
-def test_a_law_that_does_not_return_costs_no_reserve():
+def test_pools_hold_no_more_than_a_law_is_asked_for():
     """Fails if a scale that is used once, as with private counts, pays for more than a batch."""
     source = Numbered()
     PresampledNoise(source).take(10)
     assert source.made == BATCH
-
-
-def test_a_very_large_call_keeps_nothing_like_it_ready():
     source = Numbered()
     pool = PresampledNoise(source)
     pool.take(10), pool.take(MOST_AHEAD + 1)

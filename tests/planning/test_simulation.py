@@ -152,14 +152,11 @@ def plan(*more):
     return CliRunner().invoke(app, [str(argument) for argument in given])
 
 
-def test_the_plan_is_told_with_reasons_and_alternatives(public):
+def test_the_plan_is_told_with_reasons_and_alternatives_and_as_json(public):
     printed = plan("--public", public, "--label", "y")
     assert printed.exit_code == 0, printed.output
     for word in ("neighbours", "noise", "release", "budgets", "accuracy", "twice the epsilon"):
         assert word in printed.stdout
-
-
-def test_the_plan_as_json(public):
     asked = "--public", public, "--label", "y", "--model-share", 0, "--json"
     found = json.loads(plan(*asked).stdout)
     assert 0 < found["plan"]["outlook"]["agreement"] <= 1

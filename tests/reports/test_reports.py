@@ -39,45 +39,33 @@ def test_wilson_interval_refuses(arguments):
         wilson_interval(*arguments)
 
 
-def test_an_outcome_counts_right_answers():
+def test_outcomes_count_right_answers_of_all_of_each_class_and_of_the_surest():
     outcome = Outcome.of([1, 2, 3, 3], [1, 2, 0, 3])
     assert outcome == Outcome(3, 4)
     assert outcome.accuracy == 0.75
     assert outcome.to_dict()["interval_95"] == list(wilson_interval(3, 4))
-
-
-def test_outcomes_by_class_follow_the_true_class():
     outcomes = outcome_by_class([0, 1, 1, 1], [0, 0, 1, 1], [0, 1, 2])
     assert outcomes == {"0": Outcome(1, 2), "1": Outcome(2, 2), "2": Outcome(0, 0)}
-
-
-def test_the_surest_answers_are_those_with_most_confidence():
     right, confidence = np.array([True, False, True, False]), np.array([3.0, 2.0, 1.0, 0.0])
     shares = (0.25, 0.5, 0.75, 1.0)
     found = [outcome_of_surest(right, confidence, share) for share in shares]
     assert found == [Outcome(1, 1), Outcome(1, 2), Outcome(2, 3), Outcome(2, 4)]
 
 
-def test_the_limit_on_guessing_is_that_of_randomised_response():
+def test_limits_on_guessing_are_those_of_published_laws_and_rounded_up():
     # Randomised response keeps the truth with probability e^epsilon / (1 + e^epsilon).
     assert words.guess_limit(math.log(3), 0) == pytest.approx(0.75)
     assert words.guess_limit(1e-9, 0.2) == pytest.approx(0.6)
+    # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
+    assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
+    assert words.percent_up(0.73106) == "73.2 %"
+    assert words.percent_up(0.5) == "50.0 %"
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_the_gaussian_limit_is_the_sharper_one(epsilon):
     budget = zcdp_budget(epsilon, 1e-5, "gdp")
     assert 0.5 < words.gaussian_guess_limit(budget, 1e-5) < words.guess_limit(epsilon, 1e-5)
-
-
-def test_the_gaussian_limit_is_half_plus_half_the_distance_of_two_gaussians():
-    # Phi(mu / 2) at mu = 2, from tables of the normal distribution.
-    assert words.gaussian_guess_limit(2.0, 0.0) == pytest.approx(0.841345, abs=1e-6)
-
-
-def test_bounds_in_words_are_rounded_up():
-    assert words.percent_up(0.73106) == "73.2 %"
-    assert words.percent_up(0.5) == "50.0 %"
 
 
 def test_plots_are_well_formed_svg_and_the_same_every_time():
@@ -125,14 +113,11 @@ def text_of(element):
     return " ".join("".join(element.itertext()).split())
 
 
-def test_the_page_escapes_all_text(html, tree):
+def test_the_page_escapes_all_text_and_needs_nothing_else(html, tree):
     assert NASTY not in html
     assert tree.find(".//script") is None
     for part in ("title", "h1", "blockquote", "pre"):
         assert NASTY in text_of(next(tree.iter(part)))
-
-
-def test_the_page_needs_nothing_else(html, tree):
     assert tree.find(".//link") is None
     addresses = [
         value
@@ -145,15 +130,12 @@ def test_the_page_needs_nothing_else(html, tree):
     assert "url(" not in html
 
 
-def test_the_page_says_it_all(tree):
+def test_the_page_says_it_all_and_every_picture_has_words(tree):
     page, said = a_page(), text_of(tree)
     assert str(page["answers"].guarantee) in said
     assert words.percent(page["answers"].outcome.accuracy) in said
     assert page["command"] in said
     assert "1 min 1 s" in said
-
-
-def test_every_picture_on_the_page_has_words(tree):
     assert all(image.attrib["alt"] for image in tree.iter("img"))
 
 

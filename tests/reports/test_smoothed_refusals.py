@@ -108,11 +108,14 @@ def test_refused(name):
         REFUSED[name]()
 
 
-def test_errors_never_echo_counts():
+def test_errors_never_echo_counts_and_own_deltas_say_that_they_are_private():
     with pytest.raises(InvalidInput) as caught:
         database_delta(SHM, [123457, -98765], 1.0)
     assert "98765" not in str(caught.value)
     assert "123457" not in str(caught.value)
+    found = database_delta(SHM, [5, 5], 1.0)
+    assert str(found).startswith("PRIVATE")
+    assert found.to_dict()["private"] is True
 
 
 def test_releases_that_share_coins_are_refused():
@@ -136,20 +139,11 @@ def test_both_halves_of_one_split_publish_everything():
     assert alone.upper < 0.6
 
 
-def test_databases_own_deltas_say_that_they_are_private():
-    found = database_delta(SHM, [5, 5], 1.0)
-    assert str(found).startswith("PRIVATE")
-    assert found.to_dict()["private"] is True
-
-
-def test_sampling_nothing_or_everything():
+def test_sampling_nothing_or_everything_and_epsilons_beyond_all_floats():
     assert database_delta(Histogram(FixedSize(0)), [5, 5], 0.0).upper == 0
     assert database_delta(Histogram(FixedSize(10)), [5, 5], 3.0).value == pytest.approx(1)
     assert database_delta(Histogram(Poisson(1.0)), [5, 5], 3.0).value == pytest.approx(1)
     assert database_delta(Histogram(WithReplacement(0)), [5, 5], 0.0).upper == 0
     assert database_delta(RadiusVotes(1.0, 2), [5, 5, 2], 3.0).value == pytest.approx(1)
     assert smoothed_delta(Histogram(FixedSize(0)), EVEN, 5, 0.5).upper == 0
-
-
-def test_epsilons_beyond_all_floats():
     assert database_delta(SHM, [1, 5], 5000.0).value == pytest.approx(0.5)

@@ -1,7 +1,6 @@
 """The quickstart of service.md is run as it stands, with its own curl commands."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,7 +13,7 @@ pytest.importorskip("uvicorn")
 
 import programs
 import serving_tools as tools
-from page_tools import run, run_python
+from page_tools import run, run_python, shell
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.S | re.M)
@@ -23,16 +22,6 @@ BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```", PAGE, re.S | re.M)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("quickstart")
-
-
-def shell(folder, script, **env):
-    """Run commands of the page and return what they print."""
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=folder, capture_output=True, text=True,
-        env={**os.environ, **env}, timeout=1800, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow

@@ -166,10 +166,7 @@ def test_no_data_set_leaks_more_than_is_claimed(teachers):
     assert (worst_over_all_data(partial(law, teachers=teachers)) <= claimed()).all()
 
 
-def test_the_claim_is_not_idle():
+def test_the_claim_is_not_idle_and_a_wrong_one_is_caught():
     """With one teacher a person decides its vote: the claim's worst case, but for a margin."""
     assert worst_over_all_data(partial(law, teachers=1))[0] >= 0.4 * claimed()[0]
-
-
-def test_a_wrong_claim_is_caught():
     assert (worst_over_all_data(partial(law, teachers=1)) > claimed(sensitivity=0.5)).any()
